@@ -1,0 +1,35 @@
+"""Errors that a user can mend: each message names the thing, the place and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TokenPOError(ValueError):
+    """Base of every error that this package raises on bad input."""
+
+
+class UnknownName(TokenPOError, TypeError):
+    """A method, keyword or config key that does not exist; the message names the nearest that does."""
+
+
+class MissingInput(TokenPOError):
+    """An objective was given less than its `needs`."""
+
+
+class Unsupported(TokenPOError):
+    """An engine was asked for something that it cannot honour."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A phrase that names the nearest of `known`, or lists them all when none is near.
+
+    >>> nearest("hap", ["grpo", "hapo"])
+    "did you mean 'hapo'?"
+    >>> nearest("xyz", ["grpo", "hapo"])
+    'known: grpo, hapo'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"
