@@ -1,0 +1,61 @@
+"""What a verifiable task is: problems by position, and a score for each completion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem.
+
+    Args:
+        prompt: plain text, or chat messages `[{"role": ..., "content": ...}]` for the model's chat template.
+        answer: the reference answer, of whatever kind the task's own verifier reads.
+        columns: every column of the data row it came from, for reward functions of the user.
+    """
+
+    prompt: str | list[dict[str, Any]]
+    answer: Any
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Score:
+    """The verdict on one completion.
+
+    Args:
+        reward: finite; what the policy is trained on.
+        correct: what accuracy counts.
+        note: "" or what went wrong, short enough to count by: "timeout", "crash", "no answer", ...
+    """
+
+    reward: float
+    correct: bool
+    note: str = ""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """An endless, seeded order of problems with random access, and their verifier."""
+
+    name: str
+
+    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
+        """The `count` problems at positions `start`, `start` + 1, ...: a pure function of (task, seed, split, position).
+
+        No problem of the test split is met in the train split on purpose (separate seeds or separate rows).
+        """
+        ...
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        """One score per completion; `problems[i]` is the problem that `completions[i]` answers."""
+        ...
+
+    def close(self) -> None:
+        """Ends what the task started (verifier processes); a closed task can't score."""
+        ...
