@@ -1,0 +1,142 @@
+"""dial_sum: left-to-right arithmetic on a dial (modulo 10), where writing small steps pays.
+
+A prompt is `3-9+6*6-1*8*8-9=`: no precedence, every result taken modulo `modulus`. A worked solution copies the
+expression and after every operand either writes the partial result and goes on from it (a small step), or leaps on:
+
+    3-9=4;4+6=0;0*6=0;0-1=9;9*8=2;2*8=6;6-9=7#7         every step small: each is one fact of a table
+    3-9+6*6=0;0-1*8*8=6;6-9#7                           five leaps: several operations done at once, in the head
+
+Only the value after the last `#` counts. A model warmed up on solutions that leap with probability `leap` knows the
+facts, is poor at leaping, and is uncertain exactly where it decides between the two; the reward alone can teach it to
+write more.
+
+Harder: more `operands`, a larger `modulus` (values above 9 are written a, b, ...; a larger table of facts), a larger
+`leap`. The last two change the warm-up, so they need a model that was warmed up on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenpo.errors import TokenPOError
+from tokenpo.tasks.types import Problem, Score, Split
+
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+OPERATORS = "+-*"
+_TEST_SHARE = 26  # of 256: about a tenth of all expressions is held out, whatever the seed
+
+
+@dataclass(frozen=True)
+class DialSum:
+    """The task.
+
+    Args:
+        operands: how many; or a pair (fewest, most), drawn uniformly per problem.
+        modulus: 2 to 36; operands are 1 ... modulus - 1, results 0 ... modulus - 1, each one character.
+        leap: probability of a leap after an operand, in worked solutions only (the warm-up's data).
+        seed: another seed, another order of problems. Whether an expression is held out doesn't depend on it.
+
+    Raises:
+        TokenPOError: an option out of its range.
+    """
+
+    operands: int | Sequence[int] = 8
+    modulus: int = 10
+    leap: float = 0.6
+    seed: int = 0
+    name: str = "dial_sum"
+
+    def __post_init__(self) -> None:
+        numbers = [self.operands] if isinstance(self.operands, int) else list(self.operands)
+        if not 1 <= len(numbers) <= 2 or not all(isinstance(number, int) and 2 <= number <= 64 for number in numbers):
+            raise TokenPOError(f"dial_sum: operands={self.operands!r} must be a number, or a pair of them, in 2..64")
+        if numbers != sorted(numbers):
+            raise TokenPOError(f"dial_sum: operands={self.operands!r} must be the fewest first, then the most")
+        if not 2 <= self.modulus <= len(DIGITS):
+            raise TokenPOError(f"dial_sum: modulus={self.modulus!r} must be in 2..{len(DIGITS)}")
+        if not 0 <= self.leap <= 1:
+            raise TokenPOError(f"dial_sum: leap={self.leap!r} is a probability: it must be in 0..1")
+
+    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
+        """The `count` problems from position `start` of the split's endless order."""
+        return [self._problem(split, position) for position in range(start, start + count)]
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        """Reward 1 if what follows the last `#` is exactly the answer, else 0."""
+        return [_judge(problem.answer, text) for problem, text in zip(problems, completions, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def solution(self, problem: Problem, draw: int = 0) -> str:
+        """A worked solution of `problem`; another `draw`, other leaps."""
+        assert isinstance(problem.prompt, str)
+        first, *rest = _operations(problem.prompt)
+        value, text = DIGITS.index(first[1]), first[1]
+        leaps = _stream(f"leap/{self.seed}/{draw}/{problem.prompt}")
+        for position, (operator, digit) in enumerate(rest, start=1):
+            value = _apply(value, operator, DIGITS.index(digit), self.modulus)
+            text += operator + digit
+            if _below(leaps, 2**32) >= self.leap * 2**32:
+                last = position == len(rest)
+                text += f"={DIGITS[value]}" if last else f"={DIGITS[value]};{DIGITS[value]}"
+        return f"{text}#{DIGITS[value]}"
+
+    def _problem(self, split: Split, position: int) -> Problem:
+        numbers = _stream(f"problem/{self.seed}/{split}/{position}")
+        low, high = (self.operands,) * 2 if isinstance(self.operands, int) else self.operands
+        while True:
+            count = low + _below(numbers, high - low + 1)
+            expression = DIGITS[1 + _below(numbers, self.modulus - 1)]
+            for _ in range(count - 1):
+                expression += OPERATORS[_below(numbers, 3)] + DIGITS[1 + _below(numbers, self.modulus - 1)]
+            if _held_out(expression) == (split == "test"):
+                return Problem(prompt=f"{expression}=", answer=DIGITS[evaluate(expression, self.modulus)])
+
+
+def evaluate(expression: str, modulus: int = 10) -> int:
+    """The value of `expression` on the dial, from left to right.
+
+    >>> evaluate("3-9+6*6-1*8*8-9")
+    7
+    """
+    value = 0
+    for operator, digit in _operations(expression):
+        value = _apply(value, operator, DIGITS.index(digit), modulus)
+    return value
+
+
+def _operations(expression: str) -> list[tuple[str, str]]:
+    """("+", first operand), then every (operator, operand)."""
+    text = "+" + expression.rstrip("=")
+    return list(zip(text[::2], text[1::2], strict=True))
+
+
+def _apply(value: int, operator: str, operand: int, modulus: int) -> int:
+    results = {"+": value + operand, "-": value - operand, "*": value * operand}
+    return results[operator] % modulus
+
+
+def _judge(answer: str, completion: str) -> Score:
+    _, mark, said = completion.rpartition("#")
+    correct = bool(mark) and said == answer
+    return Score(reward=float(correct), correct=correct, note="" if mark and len(said) == 1 else "no answer")
+
+
+def _held_out(expression: str) -> bool:
+    return hashlib.blake2b(expression.encode(), digest_size=1).digest()[0] < _TEST_SHARE
+
+
+def _stream(key: str) -> Iterator[int]:
+    """Endless 32-bit numbers out of a hash, the same on every version of Python (what `random` derives may change)."""
+    block = 0
+    while True:
+        digest = hashlib.blake2b(f"{key}/{block}".encode()).digest()
+        yield from (int.from_bytes(digest[i : i + 4], "big") for i in range(0, len(digest), 4))
+        block += 1
+
+
+def _below(numbers: Iterator[int], bound: int) -> int:
+    return next(numbers) * bound >> 32

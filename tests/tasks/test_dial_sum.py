@@ -1,0 +1,136 @@
+"""dial_sum: the arithmetic, the worked solutions, the order of problems, the verifier."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from tokenpo.errors import TokenPOError
+from tokenpo.tasks.dial_sum import DialSum, evaluate
+from tokenpo.tasks.types import Problem, Task
+
+
+def straight_line(expression: str, modulus: int) -> int:
+    """Left to right with Python's own arithmetic: brackets from the left, the remainder at the end."""
+    parts = re.findall(r"[-+*]?[0-9a-z]", expression)
+    code = ""
+    for part in parts:
+        operator, digit = (part[0], part[1]) if len(part) == 2 else ("", part)
+        code = f"({code}{operator}{int(digit, 36)})"
+    return eval(code) % modulus
+
+
+@pytest.mark.parametrize(("operands", "modulus"), [(2, 2), (8, 10), (8, 36), (64, 7)])
+def test_answers_are_pythons_answers(operands, modulus):
+    for problem in DialSum(operands=operands, modulus=modulus).problems("train", 0, 50):
+        expression = problem.prompt.removesuffix("=")
+        assert len(expression) == 2 * operands - 1
+        assert int(problem.answer, 36) == straight_line(expression, modulus) == evaluate(expression, modulus)
+
+
+def test_known_problem():
+    problem = Problem(prompt="3-9+6*6-1*8*8-9=", answer="7")
+    assert DialSum(leap=0.0).solution(problem) == "3-9=4;4+6=0;0*6=0;0-1=9;9*8=2;2*8=6;6-9=7#7"
+    assert DialSum(leap=1.0).solution(problem) == "3-9+6*6-1*8*8-9#7"
+
+
+def test_every_statement_of_a_solution_is_true_and_the_answer_is_last():
+    task = DialSum(operands=(2, 12), modulus=13)
+    for problem in task.problems("train", 0, 200):
+        text, answer = task.solution(problem).split("#")
+        assert answer == problem.answer
+        *steps, last = text.split(";")
+        value = None
+        for step in [*steps, last]:
+            left, _, right = step.partition("=")
+            assert value in (None, left[0]), "a step goes on from the result before it"
+            assert right == "" or int(right, 36) == evaluate(left, 13)
+            value = right
+        assert value or int(answer, 36) == evaluate(last, 13)
+        copied = (
+            "".join([steps[0].split("=")[0], *(s.split("=")[0][1:] for s in [*steps[1:], last])]) if steps else last
+        )
+        assert copied.split("=")[0] == problem.prompt.removesuffix("=")
+
+
+def test_leaps_come_with_their_probability():
+    task = DialSum(operands=8, leap=0.6)
+    steps = sum(task.solution(problem).count("=") for problem in task.problems("train", 0, 2000))
+    assert steps / (2000 * 7) == pytest.approx(0.4, abs=0.0125)  # three standard errors of a fair draw
+
+
+def test_another_draw_leaps_elsewhere():
+    task = DialSum()
+    problem = task.problems("train", 0, 1)[0]
+    assert task.solution(problem, draw=1) == task.solution(problem, draw=1)
+    assert len({task.solution(problem, draw=draw) for draw in range(8)}) > 4
+
+
+def test_order_is_a_pure_function_of_seed_split_and_position():
+    task = DialSum()
+    whole = task.problems("train", 0, 20)
+    assert whole[7:12] == DialSum().problems("train", 7, 5)
+    assert whole != DialSum(seed=1).problems("train", 0, 20)
+    # Golden values: a change here changes every recorded run.
+    assert [p.prompt for p in whole[:2]] == GOLDEN
+
+
+GOLDEN = ["8-8-7*3*1-2*9-4=", "5+6*3+3*3+5+3-7="]
+
+
+def test_no_expression_is_in_both_splits_whatever_the_seed():
+    train = {p.prompt for seed in range(3) for p in DialSum(operands=3, seed=seed).problems("train", 0, 1500)}
+    test = {p.prompt for seed in range(3, 6) for p in DialSum(operands=3, seed=seed).problems("test", 0, 300)}
+    assert train.isdisjoint(test)
+    assert len(test) > 300
+
+
+def test_operands_are_drawn_from_the_whole_range():
+    lengths = Counter(len(p.prompt) // 2 for p in DialSum(operands=(4, 6)).problems("train", 0, 600))
+    assert sorted(lengths) == [4, 5, 6]
+    assert min(lengths.values()) > 150
+
+
+@pytest.mark.parametrize(
+    ("completion", "correct", "note"),
+    [
+        ("#7", True, ""),
+        ("3-9=4;4+6=0#7", True, ""),
+        ("#3 no: #7", True, ""),
+        ("#3", False, ""),
+        ("#7 ", False, "no answer"),
+        ("#77", False, "no answer"),
+        ("#", False, "no answer"),
+        ("7", False, "no answer"),
+        ("", False, "no answer"),
+        ("#7#", False, "no answer"),
+    ],
+)
+def test_verifier_takes_the_exact_final_answer_only(completion, correct, note):
+    score = DialSum().score([Problem(prompt="", answer="7")], [completion], [[]])[0]
+    assert (score.correct, score.reward, score.note) == (correct, float(correct), note)
+
+
+def test_verifier_accepts_its_own_solutions_and_refuses_another_problems():
+    task = DialSum()
+    problems = task.problems("test", 0, 100)
+    own = [task.solution(problem) for problem in problems]
+    assert all(score.correct for score in task.score(problems, own, [[]] * 100))
+    others = task.score(problems, own[1:] + own[:1], [[]] * 100)
+    expected = [a.answer == b.answer for a, b in zip(problems, problems[1:] + problems[:1], strict=True)]
+    assert [score.correct for score in others] == expected
+
+
+def test_is_a_task():
+    assert isinstance(DialSum(), Task)
+
+
+@pytest.mark.parametrize(
+    "options", [{"operands": 1}, {"operands": 65}, {"operands": (5, 3)}, {"operands": "8"}, {"operands": (2, 3, 4)},
+                {"modulus": 1}, {"modulus": 37}, {"leap": 1.5}, {"leap": -0.1}]
+)  # fmt: skip
+def test_bad_options_name_themselves(options):
+    with pytest.raises(TokenPOError, match=f"dial_sum: {next(iter(options))}="):
+        DialSum(**options)
