@@ -1,1 +1,76 @@
 """Verifiable tasks: one explicit table from name to builder; each family is imported when it is asked for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import TokenPOError, UnknownName, nearest
+from .types import Problem, Score, Split, Task
+
+__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "make_task", "options"]
+
+# name -> "module:builder"; the builder's keyword arguments, but for `seed` and `name`, are the task's options.
+TASKS: Mapping[str, str] = MappingProxyType(
+    {
+        "dial_sum": "dial_sum:DialSum",
+        "chain_sum": "reasoning_gym:chain_sum",
+        "countdown": "reasoning_gym:countdown",
+        "knights_knaves": "reasoning_gym:knights_knaves",
+        "files": "files:files",
+    }
+)
+
+_NOT_OPTIONS = ("seed", "name")
+_CHECKED = {"int": int, "float": (int, float), "bool": bool, "str": str}
+
+
+def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
+    """The task called `name`, in the order that `seed` gives its problems.
+
+    Raises:
+        UnknownName: no such task or option; the message names the nearest.
+        TokenPOError: a required option is missing, of a wrong type or out of range.
+    """
+    build = _builder(name)
+    known = _options(build)
+    for option, value in options.items():
+        if option not in known:
+            raise UnknownName(f"task {name!r} has no option {option!r}: {nearest(option, known)}")
+        _check_type(name, option, value, str(known[option].annotation))
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise TokenPOError(f"task {name!r} needs the option {option!r}")
+    return build(seed=seed, **options)
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of a task with their defaults; `...` marks the required ones.
+
+    Raises:
+        UnknownName: no such task.
+    """
+    known = _options(_builder(name))
+    return {option: ... if p.default is p.empty else p.default for option, p in known.items()}
+
+
+def _builder(name: str) -> Callable[..., Task]:
+    if name not in TASKS:
+        raise UnknownName(f"no task is called {name!r}: {nearest(name, TASKS)}")
+    module, _, attribute = TASKS[name].partition(":")
+    return getattr(import_module(f".{module}", __name__), attribute)
+
+
+def _options(build: Callable[..., Task]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(build).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in _NOT_OPTIONS}
+
+
+def _check_type(task: str, option: str, value: Any, annotation: str) -> None:
+    """Plain annotations are checked here; a builder that takes more than one kind checks it itself."""
+    wanted = _CHECKED.get(annotation)
+    if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and annotation != "bool")):
+        raise TokenPOError(f"task {task!r}: option {option} = {value!r} must be of type {annotation}")

@@ -46,9 +46,9 @@ class Task(Protocol):
     name: str
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems at positions `start`, `start` + 1, ...: a pure function of (task, seed, split, position).
+        """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
 
-        No problem of the test split is met in the train split on purpose (separate seeds or separate rows).
+        No problem of the test split is met in the train split.
         """
         ...
 
