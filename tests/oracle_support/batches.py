@@ -1,0 +1,107 @@
+"""Random batches in NumPy float64: ragged, off-policy, with every corner that the methods distinguish."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+TOKEN_FIELDS = (
+    "old_logprob",
+    "logprob",
+    "ref_logprob",
+    "old_entropy",
+    "entropy",
+    "entropy_drift",
+    "rollout_logprob",
+    "temperature",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One batch: mask [N, T] bool, reward [N], group [N], and the [N, T] fields, zero on padding."""
+
+    mask: np.ndarray
+    reward: np.ndarray
+    group: np.ndarray
+    old_logprob: np.ndarray
+    logprob: np.ndarray
+    ref_logprob: np.ndarray
+    old_entropy: np.ndarray
+    entropy: np.ndarray
+    entropy_drift: np.ndarray
+    rollout_logprob: np.ndarray
+    temperature: np.ndarray
+
+    def but(self, **fields: np.ndarray) -> Sample:
+        """The same batch with some fields exchanged."""
+        return dataclasses.replace(self, **fields)
+
+    def on_policy(self) -> Sample:
+        """The same batch at ratio 1: every policy says what the old one said."""
+        return self.but(
+            logprob=self.old_logprob,
+            ref_logprob=self.old_logprob,
+            rollout_logprob=self.old_logprob,
+            entropy=self.old_entropy,
+        )
+
+    def rows(self, index: np.ndarray) -> Sample:
+        """The rows at `index`."""
+        return Sample(**{field.name: getattr(self, field.name)[index] for field in dataclasses.fields(self)})
+
+    def widened(self, columns: int) -> Sample:
+        """The same batch with more padding on the right."""
+        wide = {name: np.pad(getattr(self, name), ((0, 0), (0, columns))) for name in ("mask", *TOKEN_FIELDS)}
+        return self.but(**wide)
+
+
+def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.ndarray) -> Sample:
+    """A sample from the fields that matter; the others are zero (temperature: one)."""
+    mask = np.asarray(mask, bool)
+    given = {
+        name: np.asarray(fields.pop(name, np.full(mask.shape, float(name == "temperature"))), float)
+        for name in TOKEN_FIELDS
+    }
+    assert not fields, f"unknown: {list(fields)}"
+    return Sample(
+        mask, np.asarray(reward, float), np.asarray(group), **{k: np.where(mask, v, 0) for k, v in given.items()}
+    )
+
+
+def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bool = True) -> Sample:
+    """Six groups of 5, 4, 6, 3 (equal rewards), 1 and 2 interleaved rollouts, one of them without any token.
+
+    Rows move away from the old policy at scales from 0 to 2 nats, so that sequence ratios fall inside 3e-4 and token
+    ratios pass a dual clip of 10; some entropies are zero, tiny or unchanged.
+    """
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat([7, 2, 30, 4, 11, 0], [5, 4, 6, 3, 1, 2]))
+    n, shape = len(group), (len(group), width)
+    length = np.full(n, width) if equal_lengths else rng.integers(1, width + 1, n)
+    if not equal_lengths:
+        length[np.flatnonzero(group == 30)[0]] = 0
+    mask = np.arange(width) < length[:, None]
+
+    reward = rng.integers(0, 2, n).astype(float) if binary else np.round(rng.normal(size=n), 2)
+    for g in (7, 2, 30, 0):  # both outcomes on rows that have tokens
+        first, second = np.flatnonzero((group == g) & (length > 0))[:2]
+        reward[first], reward[second] = (1.0, 0.0) if binary else (0.8, -0.4)
+    reward[group == 4] = 1.0
+
+    old = -rng.exponential(1.5, shape) - 1e-3
+    scale = rng.choice([0.0, 2e-4, 0.05, 0.3, 2.0], size=(n, 1), p=[0.1, 0.25, 0.2, 0.25, 0.2])
+    logprob = np.minimum(old + scale * rng.normal(size=shape), -1e-3)
+    old_entropy = rng.gamma(0.7, 1.0, shape)
+    old_entropy[rng.random(shape) < 0.05] = 0.0
+    old_entropy[rng.random(shape) < 0.05] = 1e-11
+    entropy = np.abs(old_entropy + rng.choice([0.0, 0.3], size=shape) * rng.normal(size=shape))
+    return of(
+        mask, reward, group, old_logprob=old, logprob=logprob, old_entropy=old_entropy, entropy=entropy,
+        ref_logprob=np.minimum(old + 0.4 * rng.normal(size=shape), -1e-3),
+        entropy_drift=0.2 * rng.normal(size=shape),
+        rollout_logprob=old + 0.01 * rng.normal(size=shape),
+        temperature=rng.uniform(0.8, 1.2, shape),
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""The library and the oracles, run on the same `Sample`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tokenpo
+
+from .batches import TOKEN_FIELDS, Sample
+
+METHODS = Path(__file__).parents[1] / "methods"
+POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
+OPTIONAL = ("old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A loss, its gradient to the log-probabilities [N, T], and (from the library) the terms as arrays."""
+
+    value: float
+    gradient: np.ndarray
+    terms: dict[str, np.ndarray]
+
+
+@cache
+def module(name: str) -> Any:
+    """The module `tests/methods/<name>/oracle.py`."""
+    spec = importlib.util.spec_from_file_location(f"oracle_{name}", METHODS / name / "oracle.py")
+    assert spec and spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def score(name: str, sample: Sample, extra: dict[str, np.ndarray] | None = None, **options: Any) -> Outcome:
+    """The oracle of `name` on `sample`: it takes its arrays by their names, `extra` those that no sample has."""
+    oracle: Callable[..., Any] = getattr(module(name), name)
+    known = {**vars(sample), **(extra or {})}
+    positional = [p for p in inspect.signature(oracle).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    value, gradient = oracle(*(known[p.name] for p in positional), **options)
+    return Outcome(float(value), gradient, {})
+
+
+def tensors(
+    sample: Sample, dtype: torch.dtype = torch.float64, padding: float = float("nan")
+) -> dict[str, torch.Tensor]:
+    """Every field as a tensor; the [N, T] ones hold `padding` where there is no token."""
+    out = {name: torch.tensor(np.where(sample.mask, getattr(sample, name), padding)).to(dtype) for name in TOKEN_FIELDS}
+    return {
+        "mask": torch.tensor(sample.mask),
+        "reward": torch.tensor(sample.reward).to(dtype),
+        "group": torch.tensor(sample.group),
+        **out,
+    }
+
+
+def run(
+    objective: Any, sample: Sample, *, dtype: torch.dtype = torch.float64, padding: float = float("nan"), seed: int = 0,
+    inputs: Collection[str] | None = None, pieces: Collection[Any] | None = None,
+) -> Outcome:  # fmt: skip
+    """The library on `sample`: prepared whole, then in `pieces` (row indices) whose losses and gradients add up.
+
+    `inputs` are the optional inputs handed over; by default those that the objective says it needs.
+    """
+    inputs = objective.needs if inputs is None else inputs
+    field = tensors(sample, dtype, padding)
+    lp = field["logprob"].clone().requires_grad_()
+    chosen = {name: field[name] for name in OPTIONAL if name in inputs}
+    policy = tokenpo.Policy(logprob=lp, **{k: v for k, v in chosen.items() if k in POLICY_FIELDS})
+    facts = {k: v for k, v in chosen.items() if k not in POLICY_FIELDS}
+    rollouts = tokenpo.Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], **facts)
+
+    batch = tokenpo.Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
+    if objective.scope == "batch":
+        batch = objective.observe(batch, torch.Generator().manual_seed(seed))
+    totals = tokenpo.Totals.of(rollouts)
+    losses = [objective.loss(batch if rows is None else batch.rows(rows), totals) for rows in pieces or [None]]
+    total = torch.stack([loss.value for loss in losses]).sum()
+    (gradient,) = torch.autograd.grad(total, lp) if total.requires_grad else (torch.zeros_like(lp),)
+    terms = {k: v.numpy() for k, v in losses[0].terms.items()} if pieces is None else {}
+    return Outcome(float(total.detach()), gradient.numpy(), terms)
+
+
+def close(one: Outcome, other: Outcome, rtol: float = 1e-10) -> None:
+    """Values and gradients agree; the floor only covers exact zeros."""
+    np.testing.assert_allclose(one.value, other.value, rtol=rtol, atol=1e-15)
+    np.testing.assert_allclose(one.gradient, other.gradient, rtol=rtol, atol=1e-16)
+
+
+def agrees(name: str, sample: Sample, *, oracle: dict[str, Any] | None = None, **options: Any) -> Outcome:
+    """Asserts that the library's `name` with `options` is its oracle (given `oracle` instead where they differ)."""
+    got = run(tokenpo.method(name, **options), sample)
+    close(got, score(name, sample, **(options if oracle is None else oracle)))
+    assert not got.gradient[~sample.mask].any(), "padding has a gradient"
+    return got
