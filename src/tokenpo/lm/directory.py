@@ -1,0 +1,88 @@
+"""What is wrong with a model directory, said before a loader trips over it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tokenpo.errors import TokenPOError
+
+_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+def is_local(path_or_hub_id: str | Path) -> bool:
+    """Whether this names a local directory rather than a model of the hub.
+
+    >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
+    (False, True, True, True)
+    """
+    return (
+        isinstance(path_or_hub_id, Path)
+        or Path(path_or_hub_id).expanduser().exists()
+        or not _HUB_ID.fullmatch(path_or_hub_id)
+    )
+
+
+def check_directory(path: Path) -> None:
+    """Refuses a directory from which no model can come.
+
+    Raises:
+        TokenPOError: it does not exist, has no config.json, only pickled weights, none, some shards missing, wants to
+            run its own code, or has no tokenizer.
+    """
+    if not path.exists():
+        raise TokenPOError(f"model directory {path} does not exist")
+    if not path.is_dir():
+        raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
+    config = _config(path)
+    if config.get("auto_map"):
+        raise TokenPOError(
+            f"the model in {path} brings its own Python code (auto_map in config.json), which is never run here: "
+            "use a model of an architecture that transformers knows"
+        )
+    _check_weights(path)
+    if not any((path / name).is_file() for name in _TOKENIZERS):
+        raise TokenPOError(
+            f"model directory {path} has no tokenizer (tokenizer.json): "
+            "save the model's tokenizer there with tokenizer.save_pretrained"
+        )
+
+
+def _config(path: Path) -> dict:
+    file = path / "config.json"
+    if not file.is_file():
+        if (path / "adapter_config.json").is_file():
+            raise TokenPOError(f"{path} holds a LoRA adapter, not a model: merge it into its base model first")
+        raise TokenPOError(f"model directory {path} has no config.json: is it a Hugging Face model directory?")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TokenPOError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise TokenPOError(f"{file} must hold a JSON object")
+    return config
+
+
+def _check_weights(path: Path) -> None:
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TokenPOError(f"{index} is not a valid index of weight files") from error
+        missing = [name for name in shards if not (path / name).is_file()]
+        if missing:
+            raise TokenPOError(f"model directory {path} lacks the weight file {missing[0]} that its index names")
+        return
+    if (path / "model.safetensors").is_file():
+        return
+    pickled = sorted(file.name for pattern in _PICKLES for file in path.glob(pattern))
+    if pickled:
+        raise TokenPOError(
+            f"the weights in {path} are pickled ({pickled[0]}), and unpickling can run code: convert them to "
+            "safetensors first (model.save_pretrained in an environment where you trust them)"
+        )
+    raise TokenPOError(f"model directory {path} has no weights: expected model.safetensors")

@@ -1,0 +1,272 @@
+"""A causal language model with its tokenizer: from a Hugging Face directory or hub id, back to a directory.
+
+Weights are read from safetensors only and no code from a model directory is ever run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as hf_logging
+
+from tokenpo.errors import TokenPOError, UnknownName, nearest
+from tokenpo.lm.directory import check_directory, is_local
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters trained in place of the weights (needs peft).
+
+    Args:
+        rank: inner dimension.
+        alpha: the update is scaled by alpha / rank.
+        targets: names of the adapted linear layers, or "all-linear".
+        dropout: on the adapter's input, in training mode only; 0 keeps the update's log-probabilities those sampled.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: str | tuple[str, ...] = "all-linear"
+    dropout: float = 0.0
+
+
+@dataclass
+class LanguageModel:
+    """A Hugging Face causal LM, its tokenizer, and the token ids that end or pad a sequence.
+
+    Args:
+        model: PreTrainedModel, in eval mode (LoRA layers, if any, are inside it).
+        tokenizer: PreTrainedTokenizerBase.
+        eos_ids: every id that ends a response.
+        pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
+        adapter: the PeftModel that wraps `model` when LoRA is used.
+    """
+
+    model: Any
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    adapter: Any = None
+    abilities: dict[str, bool] = field(default_factory=dict, repr=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's input embeddings are."""
+        return self.model.get_input_embeddings().weight.device
+
+    def encode(self, prompt: str | list[dict]) -> list[int]:
+        """Token ids of a prompt: text as the tokenizer sees it, or chat messages through the chat template.
+
+        Raises:
+            TokenPOError: chat messages for a tokenizer without chat template, or a prompt of no tokens.
+        """
+        if isinstance(prompt, str):
+            ids = self.tokenizer(prompt)["input_ids"]
+            # Some tokenizers close every text; a prompt is to be continued.
+            while len(ids) > 1 and ids[-1] in self.eos_ids:
+                ids = ids[:-1]
+        else:
+            if not getattr(self.tokenizer, "chat_template", None):
+                raise TokenPOError(
+                    "the prompt is a list of chat messages, but the tokenizer has no chat template: "
+                    "use an instruction-tuned model, or give the prompt as a string"
+                )
+            ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        if not ids:
+            raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
+        return list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the tokens, without special tokens (EOS, padding)."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """One string per token, special tokens included; for reports."""
+        texts = []
+        for i in ids:
+            text = self.tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            raw = self.tokenizer.convert_ids_to_tokens(i)
+            # SentencePiece drops a leading space when a token is decoded alone.
+            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+        return texts
+
+
+def load(
+    path_or_hub_id: str | Path, *, dtype: str = "float32", device: str = "cpu", lora: LoraOptions | None = None
+) -> LanguageModel:
+    """Loads a causal LM and its tokenizer from a local directory or the Hugging Face hub.
+
+    Args:
+        path_or_hub_id: a directory with config.json, safetensors weights and tokenizer files, or "owner/name".
+        dtype: "float32", "bfloat16", "float16" or "float64".
+        device: a torch device, such as "cpu" or "cuda".
+        lora: adapters to train instead of the weights.
+
+    Raises:
+        TokenPOError: what is missing or wrong in the directory (or on the hub), with the remedy.
+        UnknownName: an unknown dtype.
+    """
+    if dtype not in _DTYPES:
+        raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, _DTYPES)}")
+    where = str(path_or_hub_id)
+    local = is_local(path_or_hub_id)
+    if local:
+        where = str(Path(path_or_hub_id).expanduser())
+        check_directory(Path(where))
+    _check_device(device)
+    model = _load_weights(where, _DTYPES[dtype]).to(device)
+    tokenizer = _load_tokenizer(where)
+    eos_ids = _eos_ids(model, tokenizer, where)
+    pad_id = tokenizer.pad_token_id
+    lm = LanguageModel(model.eval(), tokenizer, eos_ids, eos_ids[0] if pad_id is None else pad_id)
+    return lm if lora is None else _with_lora(lm, lora)
+
+
+def save(lm: LanguageModel, directory: str | Path) -> None:
+    """Writes a Hugging Face directory that `load` and AutoModelForCausalLM read; LoRA adapters are merged in.
+
+    The directory appears whole or not at all: it is written beside its destination and renamed.
+
+    Raises:
+        TokenPOError: the destination exists and is not a model directory.
+    """
+    target = Path(directory).expanduser().absolute()
+    if target.exists() and not (target.is_dir() and ((target / "config.json").exists() or not any(target.iterdir()))):
+        raise TokenPOError(f"{target} exists and is not a model directory: choose another place to save to")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    model = lm.model if lm.adapter is None else copy.deepcopy(lm.adapter).merge_and_unload()
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        fresh = scratch / "new"
+        with _quiet():
+            model.save_pretrained(fresh)
+            lm.tokenizer.save_pretrained(fresh)
+        if target.exists():
+            target.rename(scratch / "old")
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients inside; the mode it had afterwards."""
+    training = model.training
+    if training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if training:
+            model.train()
+
+
+def _load_weights(where: str, dtype: torch.dtype) -> Any:
+    try:
+        with _quiet():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                where,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except Exception as error:
+        raise TokenPOError(f"cannot load a causal language model from {where}: {_first_line(error)}") from error
+    for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
+        names = sorted(str(key) for key in info.get(kind) or ())
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise TokenPOError(
+                f"the weights in {where} do not fit config.json: {', '.join(names[:3])}{more} {meaning} a "
+                f"{type(model).__name__} of that configuration; use the config.json that belongs to the weights"
+            )
+    return model
+
+
+def _load_tokenizer(where: str) -> Any:
+    try:
+        with _quiet():
+            return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    except Exception as error:
+        raise TokenPOError(
+            f"cannot load a tokenizer from {where}: {_first_line(error)}; "
+            "the directory needs tokenizer.json (tokenizer.save_pretrained writes it)"
+        ) from error
+
+
+def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
+    """Every id that the generation config, the config or the tokenizer calls end of sequence."""
+    generation = getattr(model, "generation_config", None)
+    ids: list[int] = []
+    for value in (
+        getattr(generation, "eos_token_id", None),
+        getattr(model.config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    ):
+        found = value if isinstance(value, list | tuple) else [value]
+        ids += [int(i) for i in found if i is not None and int(i) not in ids]
+    if not ids:
+        raise TokenPOError(
+            f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"
+        )
+    return tuple(ids)
+
+
+def _with_lora(lm: LanguageModel, options: LoraOptions) -> LanguageModel:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise TokenPOError("LoRA needs the package peft: pip install 'tokenpo[lora]'") from error
+    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,  # pyright: ignore[reportArgumentType]
+        lora_dropout=options.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        adapter = get_peft_model(lm.model, config)
+    except ValueError as error:
+        raise TokenPOError(f"LoRA targets {options.targets!r}: {_first_line(error)}") from error
+    adapter.eval()
+    return LanguageModel(adapter.get_base_model(), lm.tokenizer, lm.eos_ids, lm.pad_id, adapter=adapter)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TokenPOError(f"device {device!r} cannot be used here: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and load reports: what matters is raised."""
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()

@@ -1,0 +1,184 @@
+"""What the model says of given responses: log-prob with graph, entropy without, at each token's own temperature.
+
+Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenpo.errors import TokenPOError
+from tokenpo.lm.model import LanguageModel, evaluating
+from tokenpo.ops.token_stats import TokenStats, stats_from_logits, token_stats
+from tokenpo.types import Policy
+
+# Padded tokens that one forward pass may hold, unless a single row is longer.
+_TOKENS = 16384
+
+
+def score(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    drift: bool = False,
+    max_tokens: int = _TOKENS,
+) -> Policy:
+    """Log-probability and entropy [N, T] (nats) of responses under the current weights.
+
+    Args:
+        prompts: token ids of each prompt.
+        prompt_of_row: [N] int, index into `prompts`.
+        token_ids: [N, T] int, responses from column 0; what follows the last true mask entry is never read.
+        mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
+        temperature: [N, T], the temperature that sampled each token, or one number.
+        drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
+        max_tokens: padded tokens per forward pass; longer batches are cut into several.
+
+    Returns:
+        Policy with [N, T] tensors: logprob carries the graph (under torch.no_grad, none); 0 where mask is false.
+
+    Raises:
+        TokenPOError: shapes that do not belong together, an empty batch, or an index outside the prompts.
+    """
+    _check(prompts, prompt_of_row, token_ids, mask, temperature)
+    device = lm.device
+    token_ids, mask, owners = token_ids.to(device), mask.to(device), prompt_of_row.tolist()
+    columns = torch.arange(1, mask.shape[1] + 1, device=device)
+    lengths = (mask * columns).amax(1).tolist()
+    totals = [len(prompts[p]) + length for p, length in zip(owners, lengths, strict=True)]
+    stats, places = [], []
+    for rows in _batches(totals, lengths, max_tokens):
+        batch = _right_padded([prompts[owners[r]] for r in rows], token_ids, rows, lengths, lm.pad_id)
+        at = torch.tensor(rows, device=device)
+        local, column = mask[at].nonzero(as_tuple=True)
+        before = torch.tensor([len(prompts[owners[r]]) - 1 for r in rows], device=device)
+        row = at[local]
+        heat = temperature.to(device)[row, column] if isinstance(temperature, Tensor) else temperature
+        stats.append(_stats(lm, *batch, local, before[local] + column, token_ids[row, column], heat, drift))
+        places.append((row, column))
+    return _spread(stats, places, mask.shape, device, drift)
+
+
+def _stats(
+    lm: LanguageModel,
+    ids: Tensor,
+    seen: Tensor,
+    row: Tensor,
+    position: Tensor,
+    target: Tensor,
+    heat: Tensor | float,
+    drift: bool,
+) -> TokenStats:
+    """Statistics of `target` [M], predicted at [row, position] of the padded batch `ids`."""
+    if has_plain_head(lm):
+        head = lm.model.get_output_embeddings()
+        hidden = lm.model.base_model(**_inputs(lm.model, ids, seen)).last_hidden_state
+        return token_stats(hidden[row, position], head.weight, target, heat, bias=head.bias, drift=drift)
+    logits = lm.model(**_inputs(lm.model, ids, seen)).logits
+    return stats_from_logits(logits[row, position], target, heat, drift=drift)
+
+
+def has_plain_head(lm: LanguageModel) -> bool:
+    """Whether logits are exactly head(hidden): no soft cap, no scale, no adapter. Checked once per model.
+
+    Where it is not so (Gemma's soft cap, Cohere's scale), scoring goes through the model's own logits.
+    """
+    if "plain_head" not in lm.abilities:
+        lm.abilities["plain_head"] = _probe_head(lm)
+    return lm.abilities["plain_head"]
+
+
+def _probe_head(lm: LanguageModel) -> bool:
+    model, head = lm.model, lm.model.get_output_embeddings()
+    if type(head) is not nn.Linear or model.base_model is model:
+        return False
+    ids = torch.arange(8, device=lm.device).unsqueeze(0) % head.weight.shape[0]
+    inputs = _inputs(model, ids, torch.ones_like(ids))
+    with evaluating(model):
+        body = model.base_model(**inputs)
+        hidden = getattr(body, "last_hidden_state", None)
+        # Bit-equality, as a soft cap hardly moves small logits; a false alarm only costs speed.
+        return hidden is not None and torch.equal(head(hidden), model(**inputs).logits)
+
+
+def _inputs(model: Any, ids: Tensor, seen: Tensor) -> dict[str, Any]:
+    inputs = {"input_ids": ids, "attention_mask": seen, "use_cache": False}
+    accepted = inspect.signature(model.forward).parameters
+    return {name: value for name, value in inputs.items() if name in accepted}
+
+
+def _batches(totals: list[int], lengths: list[int], max_tokens: int) -> Iterator[list[int]]:
+    """Rows with a response, by length, in batches of at most `max_tokens` tokens with padding."""
+    batch: list[int] = []
+    for row in sorted((r for r, length in enumerate(lengths) if length), key=lambda r: totals[r]):
+        if batch and (len(batch) + 1) * totals[row] > max_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _right_padded(
+    prompts: list[Sequence[int]], token_ids: Tensor, rows: list[int], lengths: list[int], pad_id: int
+) -> tuple[Tensor, Tensor]:
+    """Prompt and response without its last token (it predicts nothing), padded on the right; and the mask."""
+    responses = token_ids[rows].tolist()
+    texts = [
+        [*prompt, *response[: lengths[row] - 1]] for prompt, response, row in zip(prompts, responses, rows, strict=True)
+    ]
+    longest = max(len(text) for text in texts)
+    ids = torch.tensor([text + [pad_id] * (longest - len(text)) for text in texts], device=token_ids.device)
+    sizes = torch.tensor([len(text) for text in texts], device=token_ids.device).unsqueeze(1)
+    return ids, (torch.arange(longest, device=token_ids.device) < sizes).long()
+
+
+def _spread(
+    stats: list[TokenStats], places: list[tuple[Tensor, Tensor]], shape: torch.Size, device: torch.device, drift: bool
+) -> Policy:
+    """Back to [N, T], zero where nothing was scored."""
+
+    def table(values: list[Tensor]) -> Tensor:
+        if not values:
+            return torch.zeros(shape, device=device)
+        index = tuple(torch.cat(part) for part in zip(*places, strict=True))
+        flat = torch.cat(values)
+        return flat.new_zeros(shape).index_put(index, flat)
+
+    moved = table([s.entropy_drift for s in stats if s.entropy_drift is not None]) if drift else None
+    return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), moved)
+
+
+def _check(
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float,
+) -> None:
+    if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
+        raise TokenPOError(f"score: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
+    if token_ids.shape != mask.shape or token_ids.is_floating_point():
+        raise TokenPOError(f"score: token_ids has shape {list(token_ids.shape)}, expected {list(mask.shape)} int")
+    if prompt_of_row.shape != mask.shape[:1] or prompt_of_row.is_floating_point():
+        raise TokenPOError(
+            f"score: prompt_of_row has shape {list(prompt_of_row.shape)}, expected [{mask.shape[0]}] int"
+        )
+    if isinstance(temperature, Tensor) and temperature.shape != mask.shape:
+        raise TokenPOError(f"score: temperature has shape {list(temperature.shape)}, expected {list(mask.shape)}")
+    low, high = prompt_of_row.min(), prompt_of_row.max()
+    if low < 0 or high >= len(prompts):
+        raise TokenPOError(
+            f"score: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
+        )
+    if any(len(prompt) == 0 for prompt in prompts):
+        raise TokenPOError("score: a prompt has no tokens")
