@@ -110,7 +110,7 @@ class ReasoningGym:
     Args:
         name: of the generator.
         settings: its options, by the library's names.
-        content: metadata keys that say which problem it is, wording apart (lists are sorted: the wording shuffles them).
+        content: metadata keys that say which problem it is, whatever the wording; a list counts in any order.
         guard: turns away answers that the library's scorer must not see.
         seed: another seed, another order of problems; the splits stay what they are.
         binary: reward 1 for a right answer and 0 for any other; else the library's partial credit.
@@ -184,7 +184,7 @@ class ReasoningGym:
         )
 
     def _sound(self, entry: Mapping[str, Any]) -> bool:
-        """Whether there is a reference answer and it passes itself (countdown truncates fractions: some don't)."""
+        """Whether there is a reference answer and it passes itself (a generator may slip)."""
         if entry["answer"] is None:
             return False
         answer = self.guard(str(entry["answer"]), entry)

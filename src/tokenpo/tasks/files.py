@@ -1,0 +1,197 @@
+"""Problems from JSONL or parquet files, as TRL's users (`prompt`, `answer` or `solution`) or verl's lay them out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingInput, TokenPOError, nearest
+from .rows import Row, read_rows
+from .types import Problem, Score, Split
+from .verify import Verifier, VerifierOptions, make_verifier
+
+_ANSWER_KEYS = ("answer", "solution", "reward_model")  # reward_model is verl's, and holds ground_truth
+_HOLDOUT = 0.1
+
+
+def files(
+    seed: int,
+    *,
+    path: str,
+    test_path: str = "",
+    holdout: float | None = None,
+    verifier: str = "exact",
+    extract: str = "",
+    prompt_key: str = "prompt",
+    answer_key: str = "",
+    chat: bool = False,
+    correct_at: float = 1.0,
+    verifier_seconds: float = 5.0,
+    verifier_workers: int = 0,
+) -> Files:
+    """A data set on disk.
+
+    Args:
+        seed: of the order; the rows are shuffled anew in every epoch. The test split doesn't depend on it.
+        path: .jsonl or .parquet with the train rows.
+        test_path: the same with the test rows; without it a share of the train file's prompts is held out.
+        holdout: that share, more than 0 and less than 1; 0.1 unless said. Rows of one prompt stay together.
+        verifier: "exact", "math", or a reward function of yours: "package.module:function", "file.py:function".
+        extract: where the answer stands in a completion (a name of `EXTRACTORS`); "" is the verifier's own way.
+        prompt_key: the column with the prompt, text or chat messages.
+        answer_key: the column with the reference; "" is the first there is of answer, solution, verl's
+            reward_model.ground_truth.
+        chat: make one user message of a prompt that is plain text.
+        correct_at: least reward that counts as correct, for a reward function of yours.
+        verifier_seconds: wall-clock limit per answer for the verifier "math".
+        verifier_workers: its processes; 0 is one per core, four at most.
+
+    Raises:
+        TokenPOError: a file or a row that can't be used; the message says which, and the remedy.
+    """
+    if test_path and holdout is not None:
+        raise TokenPOError("task 'files': give test_path or holdout, not both")
+    told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers)
+    judge = make_verifier(verifier, told, "files")
+    layout = _Layout(prompt_key, answer_key, judge.needs_answer, chat)
+    train = layout.problems(read_rows(Path(path)))
+    if test_path:
+        test = layout.problems(read_rows(Path(test_path)))
+        _warn_of_overlap(train, test, path, test_path)
+    else:
+        train, test = _split(train, _HOLDOUT if holdout is None else holdout, path)
+    return Files(seed, train, test, judge)
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Rows in memory: the train split reshuffled per epoch by (seed, epoch), the test split in its own fixed order."""
+
+    seed: int
+    train: list[Problem]
+    test: list[Problem]
+    verifier: Verifier
+    name: str = "files"
+    _orders: dict[int, list[int]] = field(init=False, repr=False, default_factory=dict)
+
+    def problems(self, split: Split, start: int, count: int) -> list[Problem]:
+        """The `count` problems from position `start`; after the last row the next epoch begins."""
+        positions = range(start, start + count)
+        if split == "test":
+            return [self.test[position % len(self.test)] for position in positions]
+        epochs = [divmod(position, len(self.train)) for position in positions]
+        return [self.train[self._order(epoch)[index]] for epoch, index in epochs]
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        """The verifier's verdict on each completion."""
+        return self.verifier(problems, completions, completion_ids)
+
+    def close(self) -> None:
+        """Ends the verifier's processes."""
+        self.verifier.close()
+
+    def _order(self, epoch: int) -> list[int]:
+        if epoch not in self._orders:
+            if len(self._orders) > 1:  # a batch touches two epochs at most, bar tiny files
+                self._orders.clear()
+            order = list(range(len(self.train)))
+            random.Random(f"{self.seed}/{epoch}").shuffle(order)
+            self._orders[epoch] = order
+        return self._orders[epoch]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which columns hold what."""
+
+    prompt_key: str
+    answer_key: str
+    needs_answer: bool
+    chat: bool
+
+    def problems(self, rows: list[Row]) -> list[Problem]:
+        """The rows as problems; the first row's columns say which one holds the answer."""
+        where, first = rows[0]
+        answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in first), "")
+        if not answer_key and self.needs_answer:
+            raise MissingInput(
+                f"{where}: no column with the reference answer ({_columns(first)}): call one 'answer', or set answer_key"
+            )
+        return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row) for at, row in rows]
+
+    def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+        prompt = _get(where, row, self.prompt_key, "prompt_key")
+        if isinstance(prompt, str) and prompt:
+            return [{"role": "user", "content": prompt}] if self.chat else prompt
+        if not isinstance(prompt, list) or not prompt:
+            raise TokenPOError(
+                f"{where}: {self.prompt_key!r} is {_what(prompt)}: give text, or a list of chat messages"
+            )
+        for message in prompt:
+            texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
+            if not all(isinstance(text, str) for text in texts):
+                remedy = 'give {"role": ..., "content": ...} with text in both'
+                raise TokenPOError(f"{where}: {self.prompt_key!r} holds the message {message!r:.80}: {remedy}")
+        return prompt
+
+    def _answer(self, where: str, row: Mapping[str, Any], key: str) -> Any:
+        if not key:
+            return None
+        answer = _get(where, row, key, "answer_key")
+        if key == "reward_model":
+            if not isinstance(answer, dict) or "ground_truth" not in answer:
+                raise TokenPOError(f"{where}: 'reward_model' is {_what(answer)} without 'ground_truth': add that key")
+            key, answer = "reward_model.ground_truth", answer["ground_truth"]
+        known = answer if isinstance(answer, list) else [answer]
+        if self.needs_answer and not (known and all(isinstance(a, (str, int, float)) and a != "" for a in known)):
+            raise TokenPOError(f"{where}: {key!r} is {_what(answer)}: give text, a number, or a list of these")
+        return answer
+
+
+def _get(where: str, row: Mapping[str, Any], key: str, option: str) -> Any:
+    if key not in row:
+        raise MissingInput(
+            f"{where}: no column {key!r} ({_columns(row)}; {nearest(key, row)}): name yours with {option}"
+        )
+    return row[key]
+
+
+def _columns(row: Mapping[str, Any]) -> str:
+    return f"columns: {', '.join(row) or 'none'}"
+
+
+def _what(value: Any) -> str:
+    return "empty" if value in ("", [], {}) else "null" if value is None else f"a {type(value).__name__}"
+
+
+def _key(problem: Problem) -> bytes:
+    """Says whether two problems are the same one, on every machine."""
+    return hashlib.blake2b(json.dumps(problem.prompt, sort_keys=True).encode()).digest()
+
+
+def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:
+    """Holds out a share of the different prompts, the same ones whatever the seed and the order of the rows."""
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
+        raise TokenPOError(f"task 'files': holdout = {share!r} must be more than 0 and less than 1")
+    keys = [_key(problem) for problem in problems]
+    different = sorted(set(keys))
+    if len(different) < 2:
+        raise TokenPOError(f"{path}: one prompt can't be split into train and test: give more rows, or a test_path")
+    held_out = set(different[: max(1, min(len(different) - 1, round(share * len(different))))])
+    train = [problem for problem, key in zip(problems, keys, strict=True) if key not in held_out]
+    test = [problem for problem, key in zip(problems, keys, strict=True) if key in held_out]
+    return train, test
+
+
+def _warn_of_overlap(train: list[Problem], test: list[Problem], path: str, test_path: str) -> None:
+    seen = {_key(problem) for problem in train}
+    common = sum(_key(problem) in seen for problem in test)
+    if common:
+        message = f"{common} of the {len(test)} prompts of {test_path} are also in {path}: accuracy on them is no test"
+        warnings.warn(message, stacklevel=3)

@@ -1,0 +1,200 @@
+"""A pool of verifier processes that can be killed: a hanging or crashing verifier costs one answer, not the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import TokenPOError
+
+_START_LIMIT = 60.0  # seconds for a worker's imports
+_GIGABYTE = 2**30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job came to: the verifier's `value`, or None and a note: "timeout", "crash" or "error: <exception>"."""
+
+    value: Any
+    note: str = ""
+
+
+class Pool:
+    """Calls one function of one Python file in worker processes, each job under a wall-clock limit.
+
+    A worker that exceeds the limit or dies is killed and replaced; its job is not tried again. Workers start at the
+    first use. The function's arguments and result must be JSON; its hashes are seeded, so that set order is the same.
+
+    Args:
+        source: a Python file that imports no more than it needs.
+        function: the function in it.
+        workers: how many processes at most.
+        limit: seconds per job.
+        memory: bytes of address space per worker; 0 is no limit.
+    """
+
+    def __init__(
+        self, source: Path, function: str, workers: int = 2, limit: float = 5.0, memory: int = 4 * _GIGABYTE
+    ) -> None:
+        if workers < 1 or limit <= 0:
+            raise TokenPOError(f"a verifier pool needs workers >= 1 and limit > 0 seconds, got {workers} and {limit}")
+        self.function, self.limit, self.size = function, limit, workers
+        self._command = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+        self._command += [str(source), function, str(limit), str(memory)]
+        self._workers: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._finalizer = weakref.finalize(self, _kill, self._workers)
+
+    def map(self, jobs: Sequence[Sequence[Any]]) -> list[Outcome]:
+        """One outcome per job (a job is the function's arguments), in the order of the jobs.
+
+        Raises:
+            TokenPOError: the pool is closed, or a worker can't start (what it said is in the message).
+        """
+        with self._lock:
+            if not self._finalizer.alive:
+                raise TokenPOError(f"the verifier pool of {self.function!r} is closed")
+            try:
+                return self._run(jobs)
+            except BaseException:  # Ctrl-C included: a worker in mid-job would answer the next call
+                _kill(self._workers)
+                raise
+
+    def close(self) -> None:
+        """Kills the workers; the pool can't be used again."""
+        self._finalizer()
+
+    def _run(self, jobs: Sequence[Sequence[Any]]) -> list[Outcome]:
+        outcomes: list[Outcome | None] = [None] * len(jobs)
+        waiting = deque(range(len(jobs)))
+        while waiting or any(worker.job is not None for worker in self._workers):
+            self._hand_out(waiting, jobs)
+            for worker in _until_one_speaks(self._workers):
+                job, outcome = worker.job, worker.outcome()
+                if outcome is not None and job is not None:
+                    outcomes[job] = outcome
+            self._workers[:] = [worker for worker in self._workers if not worker.dead]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _hand_out(self, waiting: deque[int], jobs: Sequence[Sequence[Any]]) -> None:
+        for worker in [worker for worker in self._workers if worker.idle]:
+            if waiting and worker.give(waiting[0], jobs[waiting[0]], self.limit):
+                waiting.popleft()
+        self._workers[:] = [worker for worker in self._workers if not worker.dead]
+        starting = sum(not worker.ready for worker in self._workers)
+        for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
+            self._workers.append(_Worker(self._command))
+
+
+class _Worker:
+    """One process, from start to death; `job` is the number of what it works on."""
+
+    def __init__(self, command: list[str]) -> None:
+        # A session of its own: Ctrl-C in the terminal reaches the trainer alone, and a kill reaches its children too.
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.job: int | None = None
+        self.ready = self.dead = False
+        self.deadline = time.monotonic() + _START_LIMIT
+        self._heard = b""
+
+    @property
+    def idle(self) -> bool:
+        return self.ready and self.job is None and not self.dead
+
+    def give(self, number: int, job: Sequence[Any], limit: float) -> bool:
+        """Starts a job; False where the process has died since its last one."""
+        try:
+            self.stdin.write(json.dumps(list(job)).encode() + b"\n")
+            self.stdin.flush()
+        except BrokenPipeError:
+            self.kill()
+            return False
+        self.job, self.deadline = number, time.monotonic() + limit
+        return True
+
+    def outcome(self) -> Outcome | None:
+        """What came of its job, called when it spoke, died or ran out of time; None where that isn't known yet."""
+        message = self._read()
+        if message is None:
+            if not self.dead and time.monotonic() < self.deadline:
+                return None
+            note = "crash" if self.dead else "timeout"
+            self.kill()
+            if not self.ready:
+                raise TokenPOError(f"a verifier process did not start ({note}): {' '.join(self.process.args)}")  # type: ignore[arg-type]
+            return Outcome(None, note)
+        if "failed" in message:
+            raise TokenPOError(f"a verifier process could not start: {message['failed']}")
+        if "ready" in message:
+            self.ready = True
+            return None
+        self.job = None
+        return Outcome(None, f"error: {message['error']}") if "error" in message else Outcome(message["value"])
+
+    def kill(self) -> None:
+        """Ends the process and its children."""
+        self.dead = True
+        if self.process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+
+    def _read(self) -> dict[str, Any] | None:
+        if _readable([self], timeout=0):
+            heard = os.read(self.stdout.fileno(), 1 << 16)
+            self.dead = not heard
+            self._heard += heard
+        line, end, rest = self._heard.partition(b"\n")
+        if not end:
+            return None
+        self._heard = rest
+        return json.loads(line)
+
+
+def _until_one_speaks(workers: list[_Worker]) -> list[_Worker]:
+    """Waits for the first that speaks, dies or runs out of time; all of which that holds."""
+    active = [worker for worker in workers if not worker.idle]
+    if not active:
+        return []
+    spoke = _readable(active, max(0.0, min(worker.deadline for worker in active) - time.monotonic()))
+    now = time.monotonic()
+    return [worker for worker in active if worker in spoke or now >= worker.deadline]
+
+
+def _readable(workers: list[_Worker], timeout: float) -> list[_Worker]:
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            selector.register(worker.stdout, selectors.EVENT_READ, worker)
+        return [key.data for key, _ in selector.select(timeout)]
+
+
+def _kill(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.kill()
+    workers.clear()

@@ -1,0 +1,151 @@
+"""Verifiers of data-set tasks: `exact`, `math`, or "package.module:function" of the user."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from ..errors import TokenPOError, UnknownName, nearest
+from .extract import auto, extractor
+from .pool import Pool
+from .rewards import UserReward
+from .types import Problem, Score
+
+
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
+
+
+class Verifier(Protocol):
+    """Scores completions against `Problem.answer` (needed only where `needs_answer`)."""
+
+    needs_answer: bool
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        """One score per completion."""
+        ...
+
+    def close(self) -> None:
+        """Ends what it started."""
+        ...
+
+
+@dataclass(frozen=True)
+class VerifierOptions:
+    """What verifiers can be told.
+
+    Args:
+        extract: where the answer stands, a name of `EXTRACTORS`; "" is the verifier's own way.
+        correct_at: least reward that counts as correct, for functions of the user.
+        seconds: wall-clock limit per answer, for verifiers in processes.
+        workers: how many processes; 0 is one per core, four at most.
+    """
+
+    extract: str = ""
+    correct_at: float = 1.0
+    seconds: float = 5.0
+    workers: int = 0
+
+
+def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
+    """The verifier called `name`, or around the function at the dotted path `name`.
+
+    Raises:
+        UnknownName: no such verifier, extractor, module or function.
+    """
+    if ":" in name:
+        return UserReward(name, options.correct_at)
+    if name not in VERIFIERS:
+        remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
+        raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
+    return VERIFIERS[name](options, task)
+
+
+class Exact:
+    """Reward 1 where the extracted answer and the reference are the same text, but for case, blanks and separators."""
+
+    needs_answer = True
+
+    def __init__(self, options: VerifierOptions, task: str) -> None:
+        self._find = extractor(options.extract or "auto", task).find
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _judge(self, problem: Problem, text: str) -> Score:
+        answer = self._find(text)
+        if answer is None:
+            return Score(0.0, False, "no answer")
+        correct = normalised(answer) in [normalised(reference) for reference in references(problem.answer)]
+        return Score(float(correct), correct)
+
+
+class Math:
+    r"""Reward 1 where math-verify finds the answer equal to the reference; each answer under a wall-clock limit.
+
+    Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
+    """
+
+    needs_answer = True
+
+    def __init__(self, options: VerifierOptions, task: str) -> None:
+        self._extract = options.extract
+        self._find = extractor(options.extract or "whole", task).find
+        workers = options.workers or min(4, os.cpu_count() or 1)
+        self._pool = Pool(Path(__file__).with_name("math_equal.py"), "equal", workers, options.seconds)
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        answers = [self._find(text) for text in completions]
+        if self._extract not in ("", "whole"):  # an extracted formula is bare LaTeX, which math-verify wants in a box
+            answers = [None if answer is None else rf"\boxed{{{answer}}}" for answer in answers]
+        jobs = [
+            (references(problem.answer), answer) for problem, answer in zip(problems, answers, strict=True) if answer
+        ]
+        try:
+            outcomes = iter(self._pool.map(jobs))
+        except TokenPOError as error:
+            raise TokenPOError(f"verifier 'math': {error} (it needs pip install 'tokenpo[tasks]')") from error
+        return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer in answers]
+
+    def close(self) -> None:
+        """Kills the processes."""
+        self._pool.close()
+
+    @staticmethod
+    def _score(outcome: Any) -> Score:
+        if outcome.note:
+            return Score(0.0, False, outcome.note)
+        correct, note = outcome.value
+        return Score(float(correct), bool(correct), note)
+
+
+VERIFIERS: Mapping[str, Callable[[VerifierOptions, str], Verifier]] = MappingProxyType({"exact": Exact, "math": Math})
+
+
+def references(answer: Any) -> list[str]:
+    r"""The accepted answers as text: of a worked solution only what is boxed, tagged or behind `####`.
+
+    >>> references("6 * 7 = 42 #### 42"), references([0.5, 7.0, "x"])
+    (['42'], ['0.5', '7', 'x'])
+    """
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        return [text for item in answer for text in references(item)]
+    text = str(int(answer) if isinstance(answer, float) and answer.is_integer() else answer)
+    return [auto(text) or text.strip()]
+
+
+def normalised(text: str) -> str:
+    r"""Text in the form in which `exact` compares it.
+
+    >>> normalised(" $1,234$. "), normalised("New  York")
+    ('1234', 'new york')
+    """
+    text = " ".join(text.casefold().split()).strip("$").removesuffix(".").strip("$ ")
+    return text.replace(",", "") if _GROUPED.fullmatch(text) else text
