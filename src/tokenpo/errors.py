@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class TokenPOError(ValueError):
@@ -33,3 +36,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"
+
+
+def choose(option: str, value: str, table: Mapping[str, T]) -> T:
+    """The entry of `table` that an option names.
+
+    Raises:
+        UnknownName: no such entry; the message names the option and the nearest.
+    """
+    if value not in table:
+        raise UnknownName(f"{option}={value!r} is no choice; {nearest(str(value), table)}")
+    return table[value]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .boundary import Boundary
 from .errors import TokenPOError
 
 _TOKEN_FIELDS = ("old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature")
@@ -53,24 +54,17 @@ class Rollouts:
     token_ids: Tensor | None = None
 
     def __post_init__(self) -> None:
-        where = "Rollouts"
-        _require(self.mask, "mask", where, dim=2, kind="bool")
-        n, _ = self.mask.shape
-        if self.mask.numel() == 0:
-            raise TokenPOError(f"{where}.mask has shape {list(self.mask.shape)}: the batch is empty, give at least one rollout with one position")
-        _require(self.reward, "reward", where, shape=(n,), kind="float")
-        _require(self.group, "group", where, shape=(n,), kind="int")
-        if not torch.isfinite(self.reward).all():
-            raise TokenPOError(f"{where}.reward holds NaN or inf in row {_first_row(~torch.isfinite(self.reward))}: mend the reward function")
-        if (self.group < 0).any():
-            raise TokenPOError(f"{where}.group holds a negative id in row {_first_row(self.group < 0)}: number the prompts from 0")
-        object.__setattr__(self, "reward", _at_least_float32(self.reward))
+        check = Boundary("Rollouts")
+        n, t = check.mask(self.mask)
+        object.__setattr__(self, "reward", check.numbers(self.reward, "reward", (n,)))
+        check.ids(self.group, "group", (n,))
         for name in _TOKEN_FIELDS:
-            _seal(self, name, self.mask, where, optional=name != "old_logprob")
-        if self.temperature is not None and not (self.temperature.masked_fill(~self.mask, 1.0) > 0).all():
-            raise TokenPOError(f"{where}.temperature must be > 0 on every response token")
+            if name == "old_logprob" or getattr(self, name) is not None:
+                object.__setattr__(self, name, check.tokens(getattr(self, name), name, self.mask))
+        if self.temperature is not None:
+            check.positive(self.temperature, "temperature", self.mask)
         if self.token_ids is not None:
-            _require(self.token_ids, "token_ids", where, shape=tuple(self.mask.shape), kind="int")
+            check.ids(self.token_ids, "token_ids", (n, t))
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -124,22 +118,54 @@ class Batch:
     policy: Policy
 
     def __post_init__(self) -> None:
-        mask = self.rollouts.mask
-        _require(self.credit.advantage, "advantage", "Credit", shape=tuple(mask.shape), kind="float")
-        policy = object.__new__(Policy)
-        for field in dataclasses.fields(Policy):
-            object.__setattr__(policy, field.name, getattr(self.policy, field.name))
-            _seal(policy, field.name, mask, "Policy", optional=field.name != "logprob")
-        object.__setattr__(self, "policy", policy)
+        mask, check = self.rollouts.mask, Boundary("Policy")
+        Boundary("Credit").shape(self.credit.advantage, "advantage", tuple(mask.shape))
+        fields = {f.name: getattr(self.policy, f.name) for f in dataclasses.fields(Policy)}
+        sealed = {k: check.tokens(x, k, mask) if k == "logprob" or x is not None else x for k, x in fields.items()}
+        object.__setattr__(self, "policy", _copied(self.policy, sealed))
 
     @property
     def mask(self) -> Tensor:
         """[N, T] bool, true on response tokens."""
         return self.rollouts.mask
 
+    def signal(self, key: Any) -> Tensor:
+        """The [N, T] tensor of a signal that `prepare` or `observe` computed."""
+        try:
+            return self.credit.signals[key]
+        except KeyError:
+            raise TokenPOError(
+                f"{key} was not computed: give the credit that this objective's prepare(rollouts) returned, and for an "
+                "objective of batch scope the batch that observe(batch) returned"
+            ) from None
+
+    def with_signal(self, key: Any, value: Tensor) -> Batch:
+        """The same batch, its graph untouched, whose credit holds one more signal."""
+        credit = Credit(self.credit.advantage, {**self.credit.signals, key: value})
+        return _copied(self, {"rollouts": self.rollouts, "credit": credit, "policy": self.policy})
+
     def rows(self, index: Any) -> Batch:
         """The rows at `index`: whole rows only, so that sequence-level quantities stay what they are."""
         return _sliced(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """What a surrogate says of every token.
+
+    Args:
+        value: [N, T] the maximised objective, with gradient.
+        ratio: [N, T] the importance ratio, with gradient.
+        lower: [N, T] or a number, the bound below the ratio.
+        upper: [N, T] or a number, the bound above.
+        clipped: [N, T] bool, the trust region cuts this token's gradient.
+    """
+
+    value: Tensor
+    ratio: Tensor
+    lower: Tensor | float
+    upper: Tensor | float
+    clipped: Tensor
 
 
 @dataclass(frozen=True)
@@ -175,53 +201,17 @@ class Loss:
     terms: Mapping[str, Tensor]
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def _require(x: Any, name: str, where: str, *, shape: tuple[int, ...] | None = None, dim: int | None = None, kind: str) -> None:
-    if not isinstance(x, Tensor):
-        raise TokenPOError(f"{where}.{name} must be a tensor, got {type(x).__name__}")
-    if (shape is not None and tuple(x.shape) != shape) or (dim is not None and x.dim() != dim):
-        wanted = list(shape) if shape is not None else "[N, T]"
-        raise TokenPOError(f"{where}.{name} has shape {list(x.shape)}, expected {wanted}")
-    is_bool, is_float = x.dtype == torch.bool, x.is_floating_point()
-    if not {"bool": is_bool, "float": is_float, "int": not is_bool and not is_float and not x.is_complex()}[kind]:
-        raise TokenPOError(f"{where}.{name} has dtype {x.dtype}, expected {kind}: convert it before it enters")
-
-
-def _seal(owner: Any, name: str, mask: Tensor, where: str, *, optional: bool) -> None:
-    """Checks one [N, T] field, zeroes its padding and refuses a non-finite value on a response token."""
-    x = getattr(owner, name)
-    if x is None and optional:
-        return
-    _require(x, name, where, shape=tuple(mask.shape), kind="float")
-    x = torch.where(mask, _at_least_float32(x), 0.0)
-    # One reduction instead of a mask of N·T flags: a sum is finite exactly when no entry is NaN or inf (or it
-    # overflows, which the second look tells apart).
-    if not torch.isfinite(x.detach().sum()):
-        bad = ~torch.isfinite(x.detach())
-        if bad.any():
-            row, column = (int(i) for i in bad.nonzero()[0])
-            raise TokenPOError(
-                f"{where}.{name} is {float(x[row, column])} at response token [{row}, {column}] where mask is true: "
-                "find what produced it (overflow in the forward pass, or a wrong mask)"
-            )
-    object.__setattr__(owner, name, x)
-
-
-def _first_row(bad: Tensor) -> int:
-    return int(bad.nonzero()[0, 0])
-
-
 def _sliced(value: Any, index: Any) -> Any:
     """The same kind of value with every tensor (or sliceable value) in it indexed; nothing is checked twice."""
-    piece = object.__new__(type(value))
+    pieces = {}
     for field in dataclasses.fields(value):
         x = getattr(value, field.name)
-        if isinstance(x, Tensor):
-            x = x[index]
-        elif x is not None:
-            x = x.rows(index)
-        object.__setattr__(piece, field.name, x)
-    return piece
+        pieces[field.name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)
+    return _copied(value, pieces)
+
+
+def _copied(value: Any, fields: dict[str, Any]) -> Any:
+    copy = object.__new__(type(value))
+    for name, x in fields.items():
+        object.__setattr__(copy, name, x)
+    return copy

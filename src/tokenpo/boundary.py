@@ -1,0 +1,100 @@
+"""Where tensors enter: shapes, kinds and finiteness are checked once, and padding is zeroed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import TokenPOError
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Checks the fields of one value; every message begins with its name.
+
+    Args:
+        owner: the value that the fields belong to.
+    """
+
+    owner: str
+
+    def mask(self, x: Any) -> tuple[int, int]:
+        """(N, T) of a boolean mask with at least one true entry."""
+        self._tensor(x, "mask")
+        if x.dim() != 2:
+            raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}, expected [N, T]")
+        if x.dtype != torch.bool:
+            raise TokenPOError(
+                f"{self.owner}.mask has dtype {x.dtype}, expected torch.bool: compare or convert it first"
+            )
+        if x.numel() == 0:
+            raise TokenPOError(
+                f"{self.owner}.mask has shape {list(x.shape)}: the batch is empty, give at least one rollout"
+            )
+        if not x.any():
+            raise TokenPOError(
+                f"{self.owner}.mask is false everywhere: no rollout has a response token, check the mask"
+            )
+        n, t = x.shape
+        return n, t
+
+    def shape(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
+        """A tensor of that shape."""
+        self._tensor(x, name)
+        if tuple(x.shape) != shape:
+            axes = "[N, T]" if len(shape) == 2 else "[N]"
+            raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected {axes} = {list(shape)}")
+
+    def numbers(self, x: Any, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Finite numbers, as float32 at least."""
+        self.shape(x, name, shape)
+        if x.is_complex():
+            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
+        bad = ~torch.isfinite(x)
+        if bad.any():
+            row = int(bad.nonzero()[0, 0])
+            raise TokenPOError(
+                f"{self.owner}.{name}[{row}] is {float(x[row])}: mend what computed it, numbers must be finite"
+            )
+        return x.float() if x.dtype in HALF or not x.is_floating_point() else x
+
+    def ids(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
+        """Integers; along [N] also non-negative."""
+        self.shape(x, name, shape)
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected integers such as torch.long")
+        if x.dim() == 1 and (x < 0).any():
+            row = int((x < 0).nonzero()[0, 0])
+            raise TokenPOError(f"{self.owner}.{name}[{row}] is {int(x[row])}: number the prompts from 0")
+
+    def tokens(self, x: Any, name: str, mask: Tensor) -> Tensor:
+        """An [N, T] field with its padding zeroed, finite on response tokens, float32 at least."""
+        self.shape(x, name, tuple(mask.shape))
+        if not x.is_floating_point():
+            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected a floating-point tensor")
+        x = torch.where(mask, x.float() if x.dtype in HALF else x, 0.0)
+        # One reduction instead of N·T flags: a finite sum has finite terms. Only a sum that is not (NaN, inf, or an
+        # overflow of finite terms) is worth the second look.
+        if not torch.isfinite(x.detach().sum()):
+            bad = ~torch.isfinite(x.detach())
+            if bad.any():
+                row, column = (int(i) for i in bad.nonzero()[0])
+                raise TokenPOError(
+                    f"{self.owner}.{name}[{row}, {column}] is {float(x[row, column])} on a response token: "
+                    "find what produced it (an overflow in the forward pass, or a wrong mask)"
+                )
+        return x
+
+    def positive(self, x: Tensor, name: str, mask: Tensor) -> None:
+        """Positive on response tokens."""
+        if not (x.masked_fill(~mask, 1.0) > 0).all():
+            raise TokenPOError(f"{self.owner}.{name} must be > 0 on every response token")
+
+    def _tensor(self, x: Any, name: str) -> None:
+        if not isinstance(x, Tensor):
+            raise TokenPOError(f"{self.owner}.{name} must be a tensor, got {type(x).__name__}")

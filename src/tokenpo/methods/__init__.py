@@ -1,0 +1,72 @@
+"""Every method as one builder in one table. A builder's keywords are the only place where its defaults live."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from .adv_reweight import adv_reweight
+from .cov import clip_cov, kl_cov
+from .dapo import dapo
+from .dr_grpo import dr_grpo
+from .grpo import grpo
+from .gspo import gspo, gspo_token
+from .gtpo import grpo_s, gtpo
+from .hapo import hapo
+from .paper import Paper, check_options, published
+from .tepo import tepo, tepo_v1
+from .tr_grpo import tr_grpo
+
+METHODS: dict[str, Callable[..., Objective]] = {
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "dapo": dapo,
+    "gspo": gspo,
+    "gspo_token": gspo_token,
+    "clip_cov": clip_cov,
+    "kl_cov": kl_cov,
+    "tepo_v1": tepo_v1,
+    "tepo": tepo,
+    "gtpo": gtpo,
+    "grpo_s": grpo_s,
+    "tr_grpo": tr_grpo,
+    "hapo": hapo,
+    "adv_reweight": adv_reweight,
+}
+
+
+def method(name: str, **options: Any) -> Objective:
+    """The objective of a method in the table.
+
+    >>> method("dapo", high=0.3).surrogate
+    Clip(bounds=FixedBounds(low=0.2, high=0.3), ratio=TokenRatio(), dual=10.0)
+
+    Raises:
+        UnknownName: no such method or keyword; the message names the nearest.
+    """
+    build = choose("method", name, METHODS)
+    check_options(name, options, inspect.signature(build).parameters)
+    return build(**options)
+
+
+def paper(name: str) -> Paper:
+    """Where the method comes from.
+
+    Raises:
+        UnknownName: no such method.
+        TokenPOError: its builder was not marked with `published`.
+    """
+    build = choose("method", name, METHODS)
+    source = getattr(build, "paper", None)
+    if source is None:
+        raise TokenPOError(f"method {name} names no paper: mark its builder with @published(Paper(...))")
+    return source
+
+
+__all__ = [
+    "METHODS", "Paper", "adv_reweight", "clip_cov", "dapo", "dr_grpo", "grpo", "grpo_s", "gspo", "gspo_token", "gtpo",
+    "hapo", "kl_cov", "method", "paper", "published", "tepo", "tepo_v1", "tr_grpo",
+]  # fmt: skip

@@ -1,0 +1,38 @@
+"""Dr. GRPO: GRPO without its two biases.
+
+Paper: Understanding R1-Zero-Like Training (2503.20783), section 3; provenance: code.
+
+    A_i = R_i − mean_g R
+    J = 1/N Σ_i 1/L Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+Dividing by the deviation favours prompts that are too easy or too hard; dividing by |o_i| favours short right answers
+and long wrong ones. Both are dropped.
+Defaults: low = high = 0.2 (code). The constant L is the longest response allowed: engines give it as `Totals.length`;
+`Totals.of` alone takes the longest response of the step.
+Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
+"""
+
+from __future__ import annotations
+
+from ..objective import Objective
+from ..stages import Clip, ConstantLength, FixedBounds, GroupAdvantage
+from .paper import Paper, published
+
+PAPER = Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "", "code")
+
+
+@published(PAPER)
+def dr_grpo(*, low: float = 0.2, high: float = 0.2, length: float | None = None) -> Objective:
+    """GRPO without division by the group's deviation or by the response's length.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        length: the constant L in tokens; None takes the step's `Totals.length`.
+    """
+    return Objective(
+        name="dr_grpo",
+        credit=GroupAdvantage(std=False),
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=ConstantLength(length),
+    )

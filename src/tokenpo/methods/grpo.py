@@ -1,0 +1,37 @@
+"""GRPO: group-relative policy optimisation.
+
+Paper: DeepSeekMath (2402.03300), eq. 3; provenance: code.
+
+    A_i = (R_i − mean_g R) / (std_g R + 1e-6)
+    J = 1/N Σ_i 1/|o_i| Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
+
+Defaults: low = high = 0.2 and ddof 1 as in the frameworks' code; beta = 0, because verifiable rewards are usually
+trained without a reference (the paper's beta is 0.04).
+Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with L = U = 1 is GRPO.
+"""
+
+from __future__ import annotations
+
+from ..objective import Objective
+from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean
+from .paper import Paper, published
+
+PAPER = Paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "", "code")
+
+
+@published(PAPER)
+def grpo(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> Objective:
+    """Every token of a response gets the response's group-normalised reward.
+
+    Args:
+        low: clip below, ratio ≥ 1 − low.
+        high: clip above, ratio ≤ 1 + high.
+        beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
+    """
+    return Objective(
+        name="grpo",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        penalties=(ReferenceKl(beta),) if beta else (),
+        aggregate=SequenceMean(),
+    )

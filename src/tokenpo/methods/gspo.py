@@ -1,0 +1,51 @@
+"""GSPO and GSPO-token: the ratio of whole responses.
+
+Paper: Group Sequence Policy Optimization (2507.18071), eq. 5, 7 and 13; provenance: code.
+
+    s_i = exp(mean_t log r_it)
+    J = 1/N Σ_i min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)
+    GSPO-token:  s_it = sg[s_i] · exp(lp − sg[lp]) in its place, token by token
+
+Defaults: low 3e-4, high 4e-4 (code): a length-normalised ratio hardly leaves 1.
+Reductions: GSPO-token has GSPO's value and gradient as long as the advantage is constant in a response.
+"""
+
+from __future__ import annotations
+
+from ..objective import Objective
+from ..stages import Clip, FixedBounds, GeometricSequence, GeometricToken, GroupAdvantage, SequenceMean
+from .paper import Paper, published
+
+PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", "", "code")
+
+
+@published(PAPER)
+def gspo(*, low: float = 3e-4, high: float = 4e-4) -> Objective:
+    """One likelihood ratio for the response, normalised by its length, clipped as a whole.
+
+    Args:
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="gspo",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high), ratio=GeometricSequence()),
+        aggregate=SequenceMean(),
+    )
+
+
+@published(PAPER)
+def gspo_token(*, low: float = 3e-4, high: float = 4e-4) -> Objective:
+    """GSPO's ratio in a form that takes token-level advantages.
+
+    Args:
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="gspo_token",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high), ratio=GeometricToken()),
+        aggregate=SequenceMean(),
+    )

@@ -1,0 +1,245 @@
+"""GTPO and GRPO-S: rewards shaped by entropy, per token and per response.
+
+Paper: GTPO and GRPO-S (2508.04349, v6); provenance: paper.
+
+Rollouts split by outcome into O⁺ and O⁻. H is the old policy's entropy. At position t, d_t of O⁺ and h_t of O⁻ are
+alive (not yet finished).
+    GTPO     O⁺: r̃ =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt      O⁻: r̃ = −a1 − a2 h_t H_jt⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
+    GRPO-S   O⁺: r̂ =  b1 + b2 n H̄_i / Σ_{O⁺} H̄                    O⁻: r̂ = −b1 − b2 m H̄_j⁻¹ / Σ_{O⁻} H̄⁻¹,   H̄ = mean_t H
+    GTPO     A = each polarity's r̃ normalised by mean and deviation; token ratio, clip, token mean
+    GRPO-S   A = r̂ normalised over the group; ratio w_i = mean_t r_it (arithmetic), clip, mean over responses
+Law: at every t, Σ r̃ over the alive of O⁺ is (a1 + a2) d_t; the same for O⁻ with a minus.
+
+Defaults: a1 = b1 = 1, a2 = b2 = 0.1, clip 0.2/0.28, no KL (paper). normalise "with_zeros": the collection of a polarity
+holds a 0 for every token of the other set, which keeps right tokens positive; "own_set" is the literal short reading
+and makes the mean advantage of right tokens 0; "pooled" puts both polarities in one collection. scope "group" follows
+the formulas, "batch" what the authors say they run.
+Departures: deviations with ddof 1 and eps 1e-6; entropies below 1e-8 count as 1e-8. A group with one polarity only
+carries no gradient and is in no collection. Not to be confused with the trajectory-based GTPO of 2508.03772.
+Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..ops import masked
+from ..ops.group import Groups
+from ..stages import (
+    ArithmeticSequence,
+    Clip,
+    CreditStage,
+    FixedBounds,
+    GeometricSequence,
+    GroupAdvantage,
+    GroupOverlong,
+    SequenceMean,
+    TokenMean,
+)  # fmt: skip
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", "2508.04349", "v6", "paper"
+)
+FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class PolarTokens(CreditStage):
+    """GTPO's token rewards and their normalisation.
+
+    Args:
+        base: a1.
+        share: a2.
+        collection: whose tokens give mean and deviation: "with_zeros", "own_set" or "pooled".
+        whole_batch: compare entropies over the batch rather than inside each group.
+        clamp: entropies are clamped to this interval (nats) before they are shared out.
+        threshold: a response is right when its reward exceeds this.
+        eps: added to the deviation.
+    """
+
+    base: float
+    share: float
+    collection: Literal["with_zeros", "own_set", "pooled"] = "with_zeros"
+    whole_batch: bool = False
+    clamp: tuple[float, float] | None = None
+    threshold: float = 0.0
+    eps: float = 1e-6
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        right, mixed = polarity(rollouts, self.threshold)
+        groups = Groups.of(rollouts.group, mixed)
+        groups = groups.one() if self.whole_batch else groups
+        entropy = floored(rollouts, self.clamp)
+        everyone = rollouts.mask & mixed[:, None]
+        sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]
+        shaped = [
+            torch.where(alive, self.shaped(groups, alive, x, sign) + bonus[:, None], 0) for alive, x, sign in sets
+        ]
+        if self.collection == "pooled":
+            return self.normalised(groups, sum(shaped, torch.zeros_like(shaped[0])), everyone)
+        parts = [
+            torch.where(alive, self.normalised(groups, r, everyone if self.collection == "with_zeros" else alive), 0)
+            for (alive, _, _), r in zip(sets, shaped, strict=True)
+        ]
+        return parts[0] + parts[1]
+
+    def shaped(self, groups: Groups, alive: Tensor, x: Tensor, sign: float) -> Tensor:
+        """±(a1 + a2 · count · x / Σ x) over the rows of the set alive at each position."""
+        x = torch.where(alive, x, 0)
+        count = groups.sum(alive.to(x.dtype))
+        return sign * (self.base + self.share * count * x / groups.sum(x).clamp(min=FLOOR))
+
+    def normalised(self, groups: Groups, r: Tensor, members: Tensor) -> Tensor:
+        """(r − mean) / (std + eps) with mean and deviation of r over `members` of each group."""
+        size = groups.sum(members.sum(1))[:, None]
+        mean = groups.sum(torch.where(members, r, 0).sum(1))[:, None] / size.clamp(min=1)
+        square = torch.where(members, (r - mean).square(), 0).sum(1)
+        std = (groups.sum(square)[:, None] / (size - 1).clamp(min=1)).sqrt()
+        return torch.where(members, (r - mean) / (std + self.eps), 0)
+
+
+@dataclass(frozen=True)
+class PolarSequences(CreditStage):
+    """GRPO-S's sequence rewards, normalised over the group.
+
+    Args:
+        base: b1.
+        share: b2.
+        geometric: geometric instead of arithmetic means, of entropies and of their shares.
+        threshold: a response is right when its reward exceeds this.
+    """
+
+    base: float
+    share: float
+    geometric: bool = False
+    threshold: float = 0.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        right, mixed = polarity(rollouts, self.threshold)
+        mean = self.mean_entropy(rollouts)
+        groups = Groups.of(rollouts.group, mixed)
+        winners = Groups(groups.index, groups.count, mixed & right)
+        losers = Groups(groups.index, groups.count, mixed & ~right)
+        won = self.base + self.share * self.shares(winners, mean)
+        lost = -self.base - self.share * self.shares(losers, 1 / mean)
+        reward = torch.where(right, won, lost) + bonus
+        return torch.where(mixed, GroupAdvantage().of(groups, reward), 0)[:, None].expand(rollouts.mask.shape)
+
+    def mean_entropy(self, rollouts: Rollouts) -> Tensor:
+        entropy = floored(rollouts, None)
+        if self.geometric:
+            return masked.mean(entropy.log(), rollouts.mask, 1).exp()[:, 0]
+        return masked.mean(entropy, rollouts.mask, 1)[:, 0].clamp(min=FLOOR)
+
+    def shares(self, members: Groups, x: Tensor) -> Tensor:
+        """x over its mean in the set: count · x / Σ x, or its geometric counterpart."""
+        count = members.size().clamp(min=1)
+        return x / ((members.sum(x.log()) / count).exp() if self.geometric else members.sum(x) / count)
+
+
+def polarity(rollouts: Rollouts, threshold: float) -> tuple[Tensor, Tensor]:
+    """([N] the response is right, [N] its group holds right and wrong ones)."""
+    right = rollouts.reward > threshold
+    groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+    return right, groups.varied(right.to(rollouts.reward.dtype))
+
+
+def floored(rollouts: Rollouts, clamp: tuple[float, float] | None) -> Tensor:
+    """Old entropies [N, T] in nats, kept above 1e-8 so that shares of 1/H exist."""
+    assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+    entropy = rollouts.old_entropy if clamp is None else rollouts.old_entropy.clamp(*clamp)
+    return entropy.clamp(min=FLOOR)
+
+
+@published(PAPER)
+def gtpo(
+    *,
+    low: float = 0.2,
+    high: float = 0.28,
+    a1: float = 1.0,
+    a2: float = 0.1,
+    normalise: str = "with_zeros",
+    scope: str = "group",
+    entropy_clamp: tuple[float, float] | None = None,
+    threshold: float = 0.0,
+    group_overlong: bool = False,
+) -> Objective:
+    """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        a1: the outcome's part of the token reward.
+        a2: the entropy's part.
+        normalise: "with_zeros", "own_set" or "pooled".
+        scope: compare entropies over the "group" or the "batch".
+        entropy_clamp: (low, high) in nats; the paper mentions (0.2, 0.28), which are DAPO's ratio clips.
+        threshold: a response is right when its reward exceeds this.
+        group_overlong: add the group-relative overlong penalty.
+    """
+    kinds: dict[str, Literal["with_zeros", "own_set", "pooled"]]
+    kinds = {"with_zeros": "with_zeros", "own_set": "own_set", "pooled": "pooled"}
+    if entropy_clamp is not None and not (len(entropy_clamp) == 2 and 0 <= entropy_clamp[0] <= entropy_clamp[1]):
+        raise TokenPOError(f"gtpo: entropy_clamp must be (low, high) with 0 <= low <= high, got {entropy_clamp}")
+    return Objective(
+        name="gtpo",
+        shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
+        credit=PolarTokens(
+            a1,
+            a2,
+            choose("gtpo: normalise", normalise, kinds),
+            choose("gtpo: scope", scope, {"group": False, "batch": True}),
+            None if entropy_clamp is None else (entropy_clamp[0], entropy_clamp[1]),
+            threshold,
+        ),
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=TokenMean(),
+    )
+
+
+@published(PAPER)
+def grpo_s(
+    *,
+    low: float = 0.2,
+    high: float = 0.28,
+    b1: float = 1.0,
+    b2: float = 0.1,
+    mean: str = "arithmetic",
+    threshold: float = 0.0,
+    group_overlong: bool = False,
+) -> Objective:
+    """Responses are rewarded by their mean entropy: right ones for a high, wrong ones punished for a low one.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        b1: the outcome's part of the reward.
+        b2: the entropy's part.
+        mean: "arithmetic", or "geometric" (the appendix's variant: ratio, entropy shares and mean entropy).
+        threshold: a response is right when its reward exceeds this.
+        group_overlong: add the group-relative overlong penalty.
+    """
+    geometric = choose("grpo_s: mean", mean, {"arithmetic": False, "geometric": True})
+    return Objective(
+        name="grpo_s",
+        shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
+        credit=PolarSequences(b1, b2, geometric, threshold),
+        surrogate=Clip(FixedBounds(low, high), ratio=GeometricSequence() if geometric else ArithmeticSequence()),
+        aggregate=SequenceMean(),
+    )

@@ -1,0 +1,134 @@
+"""HAPO: heterogeneous adaptive policy optimisation, four parts steered by token entropy.
+
+Paper: HAPO (2509.16591); provenance: code.
+
+    ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (ops/entropy_score)
+    (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
+    (2) A = (R_i − mean) / (std + 1e-6), mean and std over the group's tokens; GRPO's A where any |A| ≥ 5
+    (4) low  ← low (1 − alpha ĥ) where ĥ ≤ 0;   high ← high (1 + alpha ĥ) where ĥ > 0
+    (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
+    J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
+
+Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
+Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current policy
+over the optimiser step (the authors' code: per micro-batch, which makes the loss depend on their size). sign="released"
+divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
++1. DAPO's dynamic sampling and overlong penalty belong to the sampling loop.
+Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
+Reductions: all four off and equal lengths is DAPO with GRPO's clip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..ops.group import Groups
+from ..signals import CurrentEntropyScore, OldEntropyScore
+from ..stages import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
+from ..types import Batch, Rollouts, Trust
+from .paper import Paper, published
+
+PAPER = Paper("HAPO: Heterogeneous Adaptive Policy Optimization", "2509.16591", "", "code")
+
+
+@dataclass(frozen=True)
+class TokenGroupAdvantage(CreditStage):
+    """(R_i − mean) / (std + eps), mean and population deviation over the group's tokens: long responses count more.
+
+    Args:
+        fallback: a group in which any |A| reaches this gets GRPO's advantage instead.
+        eps: added to the deviation.
+    """
+
+    fallback: float = 5.0
+    eps: float = 1e-6
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = rollouts.reward + bonus
+        mean, std = groups.mean_std(reward, weight=rollouts.mask.sum(1), correction=0)
+        advantage = torch.where(groups.varied(reward), (reward - mean) / (std + self.eps), 0)
+        extreme = groups.extremes(advantage.abs())[1] >= self.fallback
+        plain = GroupAdvantage(eps=self.eps).of(groups, reward)
+        return torch.where(extreme, plain.double(), advantage)[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class AdaptiveBounds(Bounds):
+    """More room below for sure tokens, more room above for uncertain ones."""
+
+    low: float
+    high: float
+    alpha: float
+    score: OldEntropyScore | CurrentEntropyScore
+
+    def __post_init__(self) -> None:
+        # Checks the widest interval these bounds can become; the narrowest is the base itself.
+        FixedBounds(self.low * (1 + self.alpha), self.high)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        h = self.alpha * batch.signal(self.score)
+        return 1 - self.low * (1 - h.clamp(max=0)), 1 + self.high * (1 + h.clamp(min=0))
+
+
+@dataclass(frozen=True)
+class Redistribution(Weight):
+    """1 + beta ĥ outside the neutral zone for uncertain tokens and inside it for sure ones; 1 elsewhere."""
+
+    beta: float
+    score: OldEntropyScore | CurrentEntropyScore
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta <= 1:
+            raise TokenPOError(f"hapo: beta = {self.beta} must lie in [0, 1], or advantages would change sign")
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        h = batch.signal(self.score)
+        neutral = (trust.ratio > (1 + trust.lower) / 2) & (trust.ratio < (1 + trust.upper) / 2)
+        return torch.where(neutral == (h <= 0), 1 + self.beta * h, 1.0)
+
+
+@published(PAPER)
+def hapo(
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+    dual: float | None = 10.0,
+    quantile: float = 0.8,
+    tau: float = 0.05,
+    token_mean_advantage: bool = True,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+    sign: str = "paper",
+    entropy: str = "old",
+) -> Objective:
+    """Temperature, advantage, redistribution and clip bounds follow the entropy of the token.
+
+    Args:
+        low: base clip below.
+        high: base clip above.
+        dual: dual clip for negative advantages; None switches it off.
+        quantile: pivot of the entropy score.
+        tau: adaptive temperature while sampling; 0 switches it off.
+        token_mean_advantage: mean and deviation over the group's tokens; False takes GRPO's advantage.
+        beta: differential advantage redistribution; 0 switches it off.
+        alpha: asymmetric adaptive clipping; 0 switches it off.
+        sign: "paper", or "released" for the released code's entropy score.
+        entropy: score the "old" policy's entropy, or the "current" one's over the optimiser step.
+    """
+    released = choose("hapo: sign", sign, {"paper": False, "released": True})
+    kind = choose("hapo: entropy", entropy, {"old": OldEntropyScore, "current": CurrentEntropyScore})
+    score = kind(quantile, released)
+    return Objective(
+        name="hapo",
+        credit=TokenGroupAdvantage() if token_mean_advantage else GroupAdvantage(),
+        surrogate=Clip(AdaptiveBounds(low, high, alpha, score) if alpha else FixedBounds(low, high), dual=dual),
+        weights=(Redistribution(beta, score),) if beta else (),
+        aggregate=TokenMean(),
+        temperature=AdaptiveTemperature(tau, quantile, released) if tau else None,
+    )

@@ -1,0 +1,149 @@
+"""TEPO: sequence-likelihood ratio with token-level aggregation; v2 masks a KL on collapsing tokens.
+
+Paper: TEPO (v1 2510.09369; v2 2604.12736); provenance: second-hand + reconstructed: the papers' bodies could not be
+read. Two sources agree on the geometric mean; clip and beta are unknown and ours.
+
+    s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
+    v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
+    v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
+
+Defaults: low = high = 0.2 (a geometric mean practically never leaves 0.8..1.2; `GSPO_CLIP` is the alternative),
+beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
+The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
+after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. "analytic" takes the exact sign
+of the entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but a k3, k2 or |·|
+towards the old policy has no gradient at lp = lp_old either.
+Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..errors import choose
+from ..objective import Objective
+from ..ops.ratio import log_ratio
+from ..signals import Part
+from ..stages import (
+    K1,
+    K2,
+    K3,
+    AbsoluteLogRatio,
+    Clip,
+    Estimator,
+    FixedBounds,
+    GeometricToken,
+    GroupAdvantage,
+    Penalty,
+    TokenMean,
+)  # fmt: skip
+from ..types import Batch, Trust
+from .paper import Paper, published
+
+PAPER = Paper(
+    "TEPO: token-level policy optimisation with sequence likelihood", "2510.09369", "v1; v2 is 2604.12736",
+    "second-hand + reconstructed", "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
+)  # fmt: skip
+GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
+
+
+@dataclass(frozen=True)
+class BelowOld(Part):
+    """Entropy is decreasing where H < H_old."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy", "old_entropy"})
+
+    @property
+    def idle_on_policy(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch) -> Tensor:
+        assert batch.policy.entropy is not None and batch.rollouts.old_entropy is not None
+        return batch.policy.entropy.detach() < batch.rollouts.old_entropy
+
+
+@dataclass(frozen=True)
+class StepSign(Part):
+    """Entropy decreases when one logit-space step is taken: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy", "entropy_drift"})
+
+    def __call__(self, batch: Batch) -> Tensor:
+        assert batch.policy.entropy is not None and batch.policy.entropy_drift is not None
+        lp = batch.policy.logprob.detach()
+        change = lp.exp() * (lp + batch.policy.entropy.detach()) - batch.policy.entropy_drift.detach()
+        return batch.credit.advantage * change > 0
+
+
+@dataclass(frozen=True)
+class MaskedKl(Penalty):
+    """beta · estimator(lp − lp_target) on tokens with A > 0 and decreasing entropy; the mask carries no gradient."""
+
+    beta: float
+    decreasing: BelowOld | StepSign
+    estimator: Estimator = K3()
+    to_reference: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"ref_logprob"} if self.to_reference else ())
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        target = batch.rollouts.ref_logprob if self.to_reference else batch.rollouts.old_logprob
+        assert target is not None
+        chosen = batch.mask & (batch.credit.advantage > 0) & self.decreasing(batch)
+        return self.beta * chosen * self.estimator(log_ratio(batch.policy.logprob, target))
+
+
+@published(PAPER)
+def tepo_v1(*, low: float = 0.2, high: float = 0.2) -> Objective:
+    """The response's likelihood ratio at every token, averaged over all tokens.
+
+    Args:
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="tepo_v1",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high), ratio=GeometricToken()),
+        aggregate=TokenMean(),
+    )
+
+
+@published(PAPER)
+def tepo(
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+    beta: float = 1.0,
+    decreasing: str = "delta",
+    kl_target: str = "old",
+    estimator: str = "k3",
+) -> Objective:
+    """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        beta: coefficient of the masked KL.
+        decreasing: "delta" (H < H_old) or "analytic" (exact sign of one logit-space step).
+        kl_target: "old" or "reference".
+        estimator: "k3", "abs", "k1" or "k2" of exp(lp − lp_target).
+    """
+    rule = choose("tepo: decreasing", decreasing, {"delta": BelowOld(), "analytic": StepSign()})
+    divergence = choose("tepo: estimator", estimator, {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()})
+    to_reference = choose("tepo: kl_target", kl_target, {"old": False, "reference": True})
+    return Objective(
+        name="tepo",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high), ratio=GeometricToken()),
+        penalties=(MaskedKl(beta, rule, divergence, to_reference),) if beta else (),
+        aggregate=TokenMean(),
+    )

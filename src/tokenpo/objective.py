@@ -1,0 +1,186 @@
+"""An objective: named choices in slots, evaluated in two phases.
+
+Facts become signals and credit once per rollout batch, on whole groups, without gradient (`prepare`). The surrogate
+then sees any rows, with denominators given from outside (`loss`). In between, an objective whose choices depend on the
+current policy over a whole optimiser step looks at it once (`observe`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .errors import MissingInput, TokenPOError
+from .signals import BatchSignal, Part, Signal, walk
+from .stages import AdaptiveTemperature, Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
+from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
+
+_ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
+
+    Args:
+        name: what messages and reports call it.
+        credit: rewards of whole groups to advantages of tokens.
+        surrogate: ratio and trust region.
+        aggregate: coefficient of each token's loss.
+        weights: factors ≥ 0 on the surrogate, multiplied.
+        penalties: added to the loss of a token, summed.
+        shaping: added to the reward before the group is compared, summed.
+        temperature: how samplers adapt the temperature; None keeps it constant.
+    """
+
+    name: str
+    credit: CreditStage
+    surrogate: SurrogateStage
+    aggregate: Aggregate
+    weights: tuple[Weight, ...] = ()
+    penalties: tuple[Penalty, ...] = ()
+    shaping: tuple[Shaping, ...] = ()
+    temperature: AdaptiveTemperature | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
+        return frozenset().union(*(part.needs for part in walk(self)))
+
+    @property
+    def scope(self) -> Literal["row", "batch"]:
+        """ "batch" when the loss of a row depends on the current policy's view of the whole optimiser step."""
+        return "batch" if any(isinstance(part, BatchSignal) for part in walk(self)) else "row"
+
+    @property
+    def idle_on_policy(self) -> tuple[Part, ...]:
+        """The parts that do nothing in a run with a single update per rollout batch."""
+        return tuple(part for part in walk(self) if part.idle_on_policy)
+
+    @torch.no_grad()
+    def prepare(self, rollouts: Rollouts) -> Credit:
+        """Phase one on whole groups: advantages and signals, without gradient.
+
+        Raises:
+            MissingInput: an optional field of the rollouts that this objective needs is absent.
+        """
+        self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
+        bonus = sum((stage(rollouts) for stage in self.shaping), torch.zeros_like(rollouts.reward))
+        advantage = torch.where(rollouts.mask, self.credit(rollouts, bonus), 0.0).to(rollouts.old_logprob.dtype)
+        signals = {part: part(rollouts) for part in dict.fromkeys(walk(self)) if isinstance(part, Signal)}
+        return Credit(advantage, signals)
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
+        """The batch with statistics of the current policy in its credit; a no-op for objectives of row scope.
+
+        Args:
+            batch: every row of one optimiser step; the policy's values may be detached.
+            generator: randomness of methods that draw tokens; None draws from a generator seeded with 0.
+        """
+        if self.scope == "row":
+            return batch
+        self._check(batch)
+        for part in dict.fromkeys(walk(self)):
+            if isinstance(part, BatchSignal):
+                batch = batch.with_signal(part, part(batch, functools.partial(self.surrogate, batch), generator))
+        return batch
+
+    def loss(self, batch: Batch, totals: Totals) -> Loss:
+        """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
+
+        Args:
+            batch: any rows; with scope "batch" and less than the whole step, rows of what `observe` returned.
+            totals: denominators of the whole optimiser step.
+
+        Raises:
+            MissingInput: an optional input that this objective needs is absent.
+            TokenPOError: a part of a step without the statistics of the whole.
+        """
+        self._check(batch)
+        batch = self._observed(batch, totals)
+        trust = self.surrogate(batch)
+        weight = self._weight(batch, trust)
+        surrogate = trust.value if weight is None else weight * trust.value
+        penalty = self._penalty(batch, trust)
+        token = -surrogate if penalty is None else penalty - surrogate
+        coefficient = self._coefficient(batch, totals, token.dtype)
+        value = (token * coefficient).sum()
+        return Loss(value, _terms(batch, trust, weight, penalty, coefficient, token))
+
+    @torch.no_grad()
+    def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
+        product = None
+        for stage in self.weights:
+            factor = stage(batch, trust)
+            product = factor if product is None else product * factor
+        return product
+
+    def _penalty(self, batch: Batch, trust: Trust) -> Tensor | None:
+        total = None
+        for stage in self.penalties:
+            term = stage(batch, trust)
+            total = term if total is None else total + term
+        return total
+
+    def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
+        coefficient = self.aggregate(batch.mask, totals)
+        return batch.mask.to(dtype) * (coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
+
+    def _observed(self, batch: Batch, totals: Totals) -> Batch:
+        signals = [part for part in walk(self) if isinstance(part, BatchSignal)]
+        if all(part in batch.credit.signals for part in signals):
+            return batch
+        if int(batch.mask.sum()) != totals.tokens:
+            raise TokenPOError(
+                f"{self.name} reads statistics of the current policy over the whole optimiser step, but was given "
+                f"{int(batch.mask.sum())} of its {totals.tokens:g} tokens: call observe(batch) on the whole step first"
+            )
+        return self.observe(batch)
+
+    def _check(self, batch: Batch) -> None:
+        self._require(batch.rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
+        self._require(batch.policy, self.needs - _ROLLOUT_FIELDS, "Policy")
+
+    def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
+        for name in sorted(names):
+            if getattr(owner, name) is None:
+                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape [N, T]")
+
+    def __str__(self) -> str:
+        lines = [f"objective {self.name}"]
+        for slot in ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature"):
+            choice = getattr(self, slot)
+            shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
+            lines.append(f"  {slot:<12}{shown if choice not in ((), None) else '-'}")
+        lines.append(f"  {'needs':<12}{', '.join(sorted(self.needs)) or '-'}")
+        return "\n".join(lines)
+
+
+def _terms(
+    batch: Batch, trust: Trust, weight: Tensor | None, penalty: Tensor | None, coefficient: Tensor, token: Tensor
+) -> dict[str, Tensor]:
+    like = token.detach()
+    terms = {
+        "advantage": batch.credit.advantage,
+        "ratio": trust.ratio,
+        "low": trust.lower,
+        "high": trust.upper,
+        "clipped": trust.clipped,
+        "weight": 1.0 if weight is None else weight,
+        "surrogate": trust.value,
+        "penalty": 0.0 if penalty is None else penalty,
+        "coefficient": coefficient,
+        "loss": token,
+    }
+    return {name: _shown(value, like) for name, value in terms.items()}
+
+
+def _shown(value: Tensor | float, like: Tensor) -> Tensor:
+    value = value.detach() if isinstance(value, Tensor) else like.new_tensor(value)
+    return value.expand_as(like)

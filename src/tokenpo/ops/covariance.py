@@ -1,0 +1,12 @@
+"""Covariance of advantage and log-probability over the tokens of a batch (2505.22617)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import masked
+
+
+def tokenwise(advantage: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
+    """(A_t − mean A)(lp_t − mean lp), means over the true entries of mask; [N, T]."""
+    return (advantage - masked.mean(advantage, mask)) * (logprob - masked.mean(logprob, mask))

@@ -1,0 +1,66 @@
+"""HAPO's normalised log-entropy ĥ in [−1, 1] (2509.16591): how uncertain a token is among all tokens of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError
+from . import masked
+
+EPS = 1e-8
+
+
+@dataclass(frozen=True)
+class EntropyScale:
+    """What turns an entropy into a score: a plain value that a checkpoint can hold.
+
+    Args:
+        pivot: quantile of log H over the batch (log-nats).
+        spread: root mean square of log H about the pivot.
+        top: largest z-score, 0 when no token lies above the pivot.
+        bottom: smallest z-score (≤ 0), 0 when none lies below.
+    """
+
+    pivot: float
+    spread: float
+    top: float
+    bottom: float
+
+
+def measure(entropy: Tensor, mask: Tensor, quantile: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(pivot, spread, top, bottom), each [], of the true entries of entropy [N, T] (nats)."""
+    values = entropy[mask].clamp(min=EPS).log()
+    if values.numel() == 0:
+        raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")
+    pivot = masked.quantile(values, quantile)
+    raw = values - pivot
+    spread = raw.square().mean().sqrt()
+    safe = torch.where(spread > 0, spread, 1.0)
+    return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe
+
+
+def score(
+    entropy: Tensor,
+    pivot: Tensor | float,
+    spread: Tensor | float,
+    top: Tensor | float,
+    bottom: Tensor | float,
+    *,
+    negative_is_positive: bool = False,
+) -> Tensor:
+    """ĥ of entropies of any shape: z / top above the pivot, z / |bottom| below; 0 where the scale has no extent.
+
+    `negative_is_positive` divides by bottom itself, as the authors' released code does: then ĥ ≥ 0 everywhere.
+    """
+    raw = entropy.clamp(min=EPS).log() - pivot
+    z = raw / _or_one(spread, raw)
+    below = z / _or_one(bottom, raw)
+    return torch.where(z > 0, z / _or_one(top, raw), below if negative_is_positive else -below)
+
+
+def _or_one(x: Tensor | float, like: Tensor) -> Tensor:
+    x = torch.as_tensor(x, dtype=like.dtype, device=like.device)
+    return torch.where(x == 0, 1.0, x)

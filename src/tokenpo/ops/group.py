@@ -1,0 +1,65 @@
+"""Statistics over groups: rows that share an id. Ids are any non-negative integers, rows in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Rows sorted into K groups: `index` [N] in 0..K-1, `valid` [N] bool says which rows count.
+
+    Every method takes per-row (or per-row-and-position) values and gives the group's figure back to each of its rows.
+    """
+
+    index: Tensor
+    count: int
+    valid: Tensor
+
+    @staticmethod
+    def of(group: Tensor, valid: Tensor) -> Groups:
+        ids, index = torch.unique(group, return_inverse=True)
+        return Groups(index, ids.numel(), valid)
+
+    def one(self) -> Groups:
+        """All rows as a single group."""
+        return Groups(torch.zeros_like(self.index), 1, self.valid)
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Sum of x [N, ...] over the valid rows of each row's group, same shape as x."""
+        keep = self.valid.view(-1, *[1] * (x.dim() - 1))
+        sums = x.new_zeros(self.count, *x.shape[1:]).index_add_(0, self.index, torch.where(keep, x, 0))
+        return sums[self.index]
+
+    def size(self) -> Tensor:
+        """[N] number of valid rows in each row's group."""
+        return self.sum(torch.ones_like(self.index))
+
+    def extremes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """([N] minimum, [N] maximum) of x [N] over the valid rows of each row's group."""
+        low = x.new_full((self.count,), torch.inf)
+        low = low.scatter_reduce(0, self.index, torch.where(self.valid, x, torch.inf), "amin")
+        high = x.new_full((self.count,), -torch.inf)
+        high = high.scatter_reduce(0, self.index, torch.where(self.valid, x, -torch.inf), "amax")
+        return low[self.index], high[self.index]
+
+    def varied(self, x: Tensor) -> Tensor:
+        """[N] bool, true where the row counts and its group holds two different values of x [N]."""
+        low, high = self.extremes(x)
+        return self.valid & (high > low)
+
+    def mean_std(self, x: Tensor, weight: Tensor | None = None, correction: int = 1) -> tuple[Tensor, Tensor]:
+        """([N] mean, [N] standard deviation) of x [N]; `weight` [N] counts a row that many times.
+
+        The deviation of a group with too few rows is 0. Computed in float64: rewards are few, and their differences
+        must not drown in rounding.
+        """
+        x = x.double()
+        weight = torch.ones_like(x) if weight is None else weight.double()
+        mass = self.sum(weight)
+        mean = self.sum(weight * x) / mass.clamp(min=1)
+        spread = self.sum(weight * (x - mean).square()) / (mass - correction).clamp(min=1)
+        return mean, spread.sqrt()

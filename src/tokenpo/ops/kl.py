@@ -1,0 +1,28 @@
+"""Per-token estimators of KL(q ‖ p) from x = log p − log q at a token sampled from q, in nats. Shapes pass through.
+
+Schulman's names: k1 is unbiased and signed, k2 is half the square, k3 is unbiased and non-negative.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def k1(x: Tensor) -> Tensor:
+    """−x."""
+    return -x
+
+
+def k2(x: Tensor) -> Tensor:
+    """x² / 2."""
+    return x.square() / 2
+
+
+def k3(x: Tensor) -> Tensor:
+    """eˣ − 1 − x, as expm1(x) − x to keep small values exact."""
+    return x.expm1() - x
+
+
+def absolute(x: Tensor) -> Tensor:
+    """|x|."""
+    return x.abs()

@@ -1,0 +1,32 @@
+"""Importance ratios between the current and the old policy, in token and sequence form. All [N, T].
+
+Log-ratios are bounded to ±20 before the exponential (e^20 ≈ 5·10^8): a ratio may be absurd but stays finite.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import masked
+
+BOUND = 20.0
+
+
+def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
+    """lp − lp_old in nats, bounded to ±20, [N, T]."""
+    return (logprob - old_logprob).clamp(-BOUND, BOUND)
+
+
+def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
+    """s_i = exp(mean_t log r_it), shown at every token of the row [N, T]. GSPO (2507.18071, eq. 7)."""
+    return masked.mean(log_ratios, mask, dim=1).exp().expand_as(log_ratios)
+
+
+def geometric_token(log_ratios: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
+    """s_it = sg[s_i] · exp(lp − sg[lp]) [N, T]: the value of s_i, the gradient of its own token (GSPO-token)."""
+    return geometric(log_ratios.detach(), mask) * (logprob - logprob.detach()).exp()
+
+
+def arithmetic(log_ratios: Tensor, mask: Tensor) -> Tensor:
+    """w_i = mean_t r_it, shown at every token of the row [N, T]. GRPO-S (2508.04349)."""
+    return masked.mean(log_ratios.exp(), mask, dim=1).expand_as(log_ratios)

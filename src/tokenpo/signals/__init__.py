@@ -1,0 +1,9 @@
+"""Parts of an objective, and signals: per-token features computed once, keyed by their own value.
+
+A signal is a frozen value. Two stages that hold equal signals share one tensor, and a report can ask for it by name.
+"""
+
+from .base import BatchSignal, Part, Signal, walk
+from .entropy import CurrentEntropyScore, OldEntropyScore
+
+__all__ = ["BatchSignal", "CurrentEntropyScore", "OldEntropyScore", "Part", "Signal", "walk"]

@@ -1,0 +1,64 @@
+"""What every named choice of an objective is: a frozen value that says what it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..types import Batch, Rollouts, Trust
+
+
+class Part:
+    """A frozen dataclass that makes one choice. Parts may hold parts; `walk` finds them.
+
+    Attributes:
+        needs: optional inputs it reads: field names of `Rollouts` or `Policy`.
+        idle_on_policy: true where it does nothing as long as the current policy is the old one, so that a run with one
+            update per rollout would never feel it; engines warn.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def idle_on_policy(self) -> bool:
+        return False
+
+
+class Signal(Part):
+    """A feature of the rollouts, computed in phase one on whole groups without gradient."""
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        """[N, T], finite where the mask is true."""
+        raise NotImplementedError
+
+
+class BatchSignal(Part):
+    """A feature that also depends on the current policy over one whole optimiser step, computed without gradient.
+
+    An objective that holds one has scope "batch": before its micro-batches are evaluated, `Objective.observe` must see
+    them all at once.
+    """
+
+    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+        """[N, T], finite where the mask is true. `trust()` evaluates the surrogate; a signal inside the surrogate
+        cannot ask for it."""
+        raise NotImplementedError
+
+
+def walk(part: Any) -> Iterator[Part]:
+    """Every part inside a value, itself included, outermost first."""
+    if isinstance(part, Part):
+        yield part
+    if isinstance(part, tuple):
+        for item in part:
+            yield from walk(item)
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        for field in dataclasses.fields(part):
+            yield from walk(getattr(part, field.name))

@@ -1,0 +1,52 @@
+"""HAPO's normalised log-entropy as a signal: of the old policy (phase one) or of the current one (whole step)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import entropy_score
+from .base import BatchSignal, Signal
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..types import Batch, Rollouts, Trust
+
+
+@dataclass(frozen=True)
+class OldEntropyScore(Signal):
+    """ĥ of H_old over all tokens of the rollout batch, [N, T] in [−1, 1]; `released_sign` gives [0, 1]."""
+
+    quantile: float = 0.8
+    released_sign: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        return _scored(rollouts.old_entropy, rollouts.mask, self.quantile, self.released_sign)
+
+
+@dataclass(frozen=True)
+class CurrentEntropyScore(BatchSignal):
+    """The same of the current entropies over one optimiser step, as the authors' code computes it per micro-batch."""
+
+    quantile: float = 0.8
+    released_sign: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+        return _scored(batch.policy.entropy, batch.mask, self.quantile, self.released_sign)
+
+
+def _scored(entropy: Tensor | None, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:
+    assert entropy is not None  # declared in `needs`, checked by the objective
+    scale = entropy_score.measure(entropy, mask, quantile)
+    return entropy_score.score(entropy, *scale, negative_is_positive=released_sign)

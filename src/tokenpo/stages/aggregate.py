@@ -1,0 +1,44 @@
+"""Aggregates: from token losses to one number. Denominators come from outside, so rows add up in any split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .base import Aggregate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Totals
+
+
+@dataclass(frozen=True)
+class TokenMean(Aggregate):
+    """Every token counts alike: 1 / tokens of the step. DAPO."""
+
+    def __call__(self, mask: Tensor, totals: Totals) -> float:
+        return 1.0 / totals.tokens
+
+
+@dataclass(frozen=True)
+class SequenceMean(Aggregate):
+    """Every response counts alike, and every token inside it: 1 / (|o_i| · sequences of the step). GRPO."""
+
+    def __call__(self, mask: Tensor, totals: Totals) -> Tensor:
+        length = mask.sum(1, keepdim=True).clamp(min=1)
+        return 1.0 / (length.double() * totals.sequences)
+
+
+@dataclass(frozen=True)
+class ConstantLength(Aggregate):
+    """1 / (length · sequences): no response is favoured for its length. Dr. GRPO.
+
+    Args:
+        length: the constant, tokens; None takes the step's `Totals.length`.
+    """
+
+    length: float | None = None
+
+    def __call__(self, mask: Tensor, totals: Totals) -> float:
+        return 1.0 / ((totals.length if self.length is None else self.length) * totals.sequences)

@@ -1,0 +1,85 @@
+"""Penalties: divergences from other policies, added to the loss of a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import kl
+from ..ops.ratio import log_ratio
+from ..signals import Part
+from .base import Penalty
+from .weights import ProbabilityWeight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch, Trust
+
+
+class Estimator(Part):
+    """A divergence of one token from its log-ratio x, in nats."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class K1(Estimator):
+    """−x."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k1(x)
+
+
+@dataclass(frozen=True)
+class K2(Estimator):
+    """x² / 2."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k2(x)
+
+
+@dataclass(frozen=True)
+class K3(Estimator):
+    """eˣ − 1 − x."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k3(x)
+
+
+@dataclass(frozen=True)
+class AbsoluteLogRatio(Estimator):
+    """|x|."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.absolute(x)
+
+
+@dataclass(frozen=True)
+class ReferenceKl(Penalty):
+    """beta · estimator(lp_ref − lp): GRPO's divergence from the reference policy.
+
+    Args:
+        beta: coefficient, ≥ 0.
+        estimator: k3 in the papers.
+        scale: multiply the divergence of a token by this weight.
+        inside: multiply the ratio π_ref / π by this weight before the estimator.
+    """
+
+    beta: float
+    estimator: Estimator = K3()
+    scale: ProbabilityWeight | None = None
+    inside: ProbabilityWeight | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"ref_logprob"})
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        assert batch.rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
+        x = log_ratio(batch.rollouts.ref_logprob, batch.policy.logprob)
+        if self.inside is not None:
+            x = x + self.inside.of_batch(batch).log()
+        divergence = self.beta * self.estimator(x)
+        return divergence if self.scale is None else self.scale.of_batch(batch) * divergence

@@ -1,0 +1,69 @@
+"""Importance ratios as choices: how far the current policy has moved, per token or per response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import ratio
+from ..signals import Part
+from .weights import NormalisedWeight, ProbabilityWeight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch
+
+
+class Ratio(Part):
+    """[N, T] ratio of the current to the old policy, with gradient through the log-probability."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def log(batch: Batch) -> Tensor:
+        return ratio.log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
+
+
+@dataclass(frozen=True)
+class TokenRatio(Ratio):
+    """r_t = exp(lp − lp_old)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return self.log(batch).exp()
+
+
+@dataclass(frozen=True)
+class GeometricSequence(Ratio):
+    """s_i = exp(mean_t log r_t), the response's likelihood ratio normalised by its length."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.geometric(self.log(batch), batch.mask)
+
+
+@dataclass(frozen=True)
+class GeometricToken(Ratio):
+    """sg[s_i] · exp(lp − sg[lp]): the value of the sequence ratio, the gradient of the token."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.geometric_token(self.log(batch), batch.policy.logprob, batch.mask)
+
+
+@dataclass(frozen=True)
+class ArithmeticSequence(Ratio):
+    """w_i = mean_t r_t."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.arithmetic(self.log(batch), batch.mask)
+
+
+@dataclass(frozen=True)
+class WeightedRatio(Ratio):
+    """sg[w] · ratio: a weight inside the minimum and the clip, which can kill the gradient it means to raise."""
+
+    ratio: Ratio
+    weight: ProbabilityWeight | NormalisedWeight
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return self.weight.of_batch(batch) * self.ratio(batch)
