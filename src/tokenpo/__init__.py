@@ -1,8 +1,7 @@
 """tokenpo: token-level policy optimisation for reinforcement learning with verifiable rewards of language models."""
 
 from . import methods
-
-# check
+from .check import check_method
 from .errors import MissingInput, TokenPOError, UnknownName, Unsupported
 from .methods import method
 from .objective import Objective

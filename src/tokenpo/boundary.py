@@ -29,17 +29,11 @@ class Boundary:
         if x.dim() != 2:
             raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}, expected [N, T]")
         if x.dtype != torch.bool:
-            raise TokenPOError(
-                f"{self.owner}.mask has dtype {x.dtype}, expected torch.bool: compare or convert it first"
-            )
+            raise TokenPOError(f"{self.owner}.mask has dtype {x.dtype}, expected torch.bool: convert it")
         if x.numel() == 0:
-            raise TokenPOError(
-                f"{self.owner}.mask has shape {list(x.shape)}: the batch is empty, give at least one rollout"
-            )
+            raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}: the batch is empty")
         if not x.any():
-            raise TokenPOError(
-                f"{self.owner}.mask is false everywhere: no rollout has a response token, check the mask"
-            )
+            raise TokenPOError(f"{self.owner}.mask is false everywhere: no rollout has a response token")
         n, t = x.shape
         return n, t
 
@@ -58,9 +52,7 @@ class Boundary:
         bad = ~torch.isfinite(x)
         if bad.any():
             row = int(bad.nonzero()[0, 0])
-            raise TokenPOError(
-                f"{self.owner}.{name}[{row}] is {float(x[row])}: mend what computed it, numbers must be finite"
-            )
+            raise TokenPOError(f"{self.owner}.{name}[{row}] is {float(x[row])}: it must be finite, mend what made it")
         return x.float() if x.dtype in HALF or not x.is_floating_point() else x
 
     def ids(self, x: Any, name: str, shape: tuple[int, ...]) -> None:

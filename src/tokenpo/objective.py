@@ -62,6 +62,11 @@ class Objective:
         """The parts that do nothing in a run with a single update per rollout batch."""
         return tuple(part for part in walk(self) if part.idle_on_policy)
 
+    @property
+    def draws(self) -> bool:
+        """True where `observe` chooses tokens at random."""
+        return any(isinstance(part, BatchSignal) and part.draws for part in walk(self))
+
     @torch.no_grad()
     def prepare(self, rollouts: Rollouts) -> Credit:
         """Phase one on whole groups: advantages and signals, without gradient.

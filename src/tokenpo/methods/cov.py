@@ -41,6 +41,10 @@ class RandomCovariant(BatchSignal):
     low: float
     high: float
 
+    @property
+    def draws(self) -> bool:
+        return True
+
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
         eligible = (batch.mask & ~trust().clipped & (cov > self.low) & (cov < self.high)).flatten().nonzero()[:, 0]

@@ -46,6 +46,11 @@ class BatchSignal(Part):
     them all at once.
     """
 
+    @property
+    def draws(self) -> bool:
+        """It chooses tokens at random, with the generator it is given."""
+        return False
+
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         """[N, T], finite where the mask is true. `trust()` evaluates the surrogate; a signal inside the surrogate
         cannot ask for it."""

@@ -1,0 +1,269 @@
+"""The conformance suite: the laws that every method obeys, public so that an outsider's method can be held to them.
+
+A method is anything with `needs`, `prepare(rollouts)` and `loss(batch, totals)`; `observe` and `scope` where its loss
+reads the current policy over the whole step. `LAWS` is the list of what is checked, each law's docstring its statement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import MissingInput, TokenPOError
+from .objective import Objective
+from .types import Batch, Loss, Policy, Rollouts, Totals
+
+TIGHT = {"rtol": 1e-11, "atol": 1e-14}
+_FACTS = ("mask", "reward", "group", "old_logprob")
+_OPTIONAL = {
+    Rollouts: ("old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids"),
+    Policy: ("entropy", "entropy_drift"),
+}
+
+
+class Nonconforming(AssertionError):
+    """A method broke laws; the message lists each with what was seen."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything an objective may ask for, as plain tensors by field name."""
+
+    rollouts: dict[str, Tensor]
+    policy: dict[str, Tensor]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same inputs with every tensor changed alike."""
+        return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
+
+    def without(self, name: str) -> Inputs:
+        """The same inputs less one."""
+        drop = {k: x for k, x in self.rollouts.items() if k != name}
+        return Inputs(drop, {k: x for k, x in self.policy.items() if k != name})
+
+    def replace(self, **rollouts: Tensor) -> Inputs:
+        """The same inputs with some rollout fields replaced."""
+        return Inputs({**self.rollouts, **rollouts}, self.policy)
+
+
+def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -> Inputs:
+    """Ragged random inputs in float64 with NaN in the padding: mixed groups, ratios far enough to meet every clip."""
+    g = torch.Generator().manual_seed(seed)
+    n = groups * size
+
+    def normal(scale: float) -> Tensor:
+        return torch.randn(n, length, generator=g, dtype=torch.float64) * scale
+
+    mask = torch.arange(length) < torch.randint(1, length + 1, (n, 1), generator=g)
+    reward = (torch.rand(n, generator=g, dtype=torch.float64) > 0.5).double()
+    reward[::size], reward[1::size] = 1.0, 0.0
+    old = -normal(1.0).abs()
+    logprob = (old + normal(0.4)).clamp(max=-1e-3)
+    rollouts = {
+        "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
+        "old_entropy": normal(0.7).abs(), "rollout_logprob": old + normal(0.01), "ref_logprob": old + normal(0.3),
+        "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
+    }  # fmt: skip
+    policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
+    inputs = Inputs(rollouts, policy)
+    return inputs.map(lambda x: x.masked_fill(~mask, torch.nan) if x.dim() == 2 and x.is_floating_point() else x)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation of an objective: the loss and its gradient with respect to the log-probabilities [N, T]."""
+
+    loss: Loss
+    gradient: Tensor
+
+
+def evaluate(objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),)) -> Evaluation:
+    """Loss and gradient of the step, its rows evaluated in the given splits and added up."""
+    rollouts = Rollouts(**inputs.rollouts)
+    logprob = inputs.policy["logprob"].clone().requires_grad_()
+    policy = Policy(**{**inputs.policy, "logprob": logprob})
+    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
+    if hasattr(objective, "observe"):
+        batch = objective.observe(batch)
+    totals = Totals.of(rollouts)
+    losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
+    value = torch.stack([loss.value for loss in losses]).sum()
+    (gradient,) = torch.autograd.grad(value, logprob)
+    return Evaluation(Loss(value.detach(), losses[0].terms), gradient)
+
+
+def rows_add_up(objective: Any) -> None:
+    """Losses and gradients of disjoint rows add up to those of the step, however it is split."""
+    inputs = example(1)
+    whole = evaluate(objective, inputs)
+    n = len(inputs.rollouts["reward"])
+    for splits in (
+        (slice(0, 3), slice(3, 4), slice(4, n)),
+        (torch.arange(0, n, 2), torch.arange(1, n, 2)),
+        tuple(slice(i, i + 1) for i in range(n)),
+    ):
+        _same(evaluate(objective, inputs, splits), whole)
+
+
+def padding_is_inert(objective: Any) -> None:
+    """Neither the content nor the amount of padding changes loss or gradient; padding gets no gradient."""
+    inputs, mask = example(2), example(2).rollouts["mask"]
+    whole = evaluate(objective, inputs)
+    assert not whole.gradient[~mask].any(), "padding has a gradient"
+    _same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
+
+    def widen(x: Tensor) -> Tensor:
+        return x if x.dim() == 1 else torch.cat([x, torch.zeros_like(x)], 1)
+
+    wide = evaluate(objective, inputs.map(widen))
+    _same(Evaluation(wide.loss, wide.gradient[:, : mask.shape[1]]), whole)
+
+
+def order_is_free(objective: Any) -> None:
+    """Neither the order of the rows nor the names of the groups change anything (random draws excepted)."""
+    if getattr(objective, "draws", False):
+        return
+    inputs = example(3)
+    whole = evaluate(objective, inputs)
+    order = torch.randperm(len(whole.gradient), generator=torch.Generator().manual_seed(0))
+    shuffled = evaluate(objective, inputs.map(lambda x: x[order]))
+    _same(shuffled, Evaluation(whole.loss, whole.gradient[order]))
+    renamed = inputs.replace(group=(inputs.rollouts["group"] * 7919 + 13) % 101)
+    _same(evaluate(objective, renamed), whole)
+
+
+def gradient_at_ratio_one(objective: Any) -> None:
+    """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart)."""
+    if not isinstance(objective, Objective):
+        return
+    bare = dataclasses.replace(objective, penalties=())
+    inputs = example(4)
+    still = Inputs(inputs.rollouts, {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]})
+    seen = evaluate(bare, still)
+    t = seen.loss.terms
+    expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
+    torch.testing.assert_close(seen.gradient, expected, **TIGHT)
+
+
+def degenerate_batches_are_finite(objective: Any) -> None:
+    """A group of one, equal rewards or a row without tokens give finite numbers, and such a row has no gradient."""
+    inputs = example(5)
+    n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"].clone()
+    mask[2] = False
+    cases = {
+        "a group of one": inputs.replace(group=torch.arange(n)),
+        "equal rewards": inputs.replace(reward=torch.full((n,), 0.1)),
+        "a row without tokens": inputs.replace(mask=mask),
+        "zero entropy": inputs.replace(old_entropy=torch.zeros(mask.shape, dtype=torch.float64)),
+    }
+    for name, case in cases.items():
+        seen = evaluate(objective, case)
+        assert torch.isfinite(seen.loss.value), f"{name}: the loss is {float(seen.loss.value)}"
+        assert torch.isfinite(seen.gradient).all(), f"{name}: the gradient is not finite"
+        assert not seen.gradient[~case.rollouts["mask"]].any(), f"{name}: padding has a gradient"
+
+
+def needs_are_true(objective: Any) -> None:
+    """Removing an input that is not declared changes nothing; removing a declared one raises, naming it."""
+    inputs = example(6)
+    whole = evaluate(objective, inputs)
+    optional = {name for names in _OPTIONAL.values() for name in names}
+    assert objective.needs <= optional, f"needs {sorted(objective.needs - optional)} are no optional inputs"
+    for name in sorted(optional):
+        if name not in objective.needs:
+            _same(evaluate(objective, inputs.without(name)), whole)
+            continue
+        try:
+            evaluate(objective, inputs.without(name))
+        except MissingInput as error:
+            assert name in str(error), f"the error for a missing {name} does not name it: {error}"
+        else:
+            raise AssertionError(f"{name} is declared, but its absence goes unnoticed")
+
+
+def credit_carries_no_gradient(objective: Any) -> None:
+    """Phase one is cut off from the graph, and terms are detached and of shape [N, T]."""
+    inputs = example(7)
+    facts = {
+        k: x.requires_grad_() if x.is_floating_point() else x for k, x in inputs.map(Tensor.clone).rollouts.items()
+    }
+    credit = objective.prepare(Rollouts(**facts))
+    for x in (credit.advantage, *credit.signals.values()):
+        assert not x.requires_grad, "the credit has a gradient"
+    for name, x in evaluate(objective, inputs).loss.terms.items():
+        assert not x.requires_grad and x.shape == inputs.rollouts["mask"].shape, f"term {name} is attached or misshapen"
+
+
+def half_precision_gives_float32(objective: Any) -> None:
+    """float16, bfloat16 and float32 inputs give a float32 loss."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        inputs = example(8).map(lambda x, to=dtype: x.to(to) if x.is_floating_point() else x)
+        loss = evaluate(objective, inputs).loss.value
+        assert loss.dtype == torch.float32, f"{dtype} inputs give a {loss.dtype} loss"
+
+
+def same_inputs_same_bytes(objective: Any) -> None:
+    """Evaluating twice gives the same bits and leaves the inputs as they were."""
+    inputs = example(9)
+    kept = inputs.map(Tensor.clone)
+    first, second = evaluate(objective, inputs), evaluate(objective, inputs)
+    assert torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
+    for before, after in ((kept.rollouts, inputs.rollouts), (kept.policy, inputs.policy)):
+        for name, x in before.items():
+            assert torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place"
+
+
+def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
+    """An objective of batch scope refuses a part of a step that nobody let it observe whole."""
+    if getattr(objective, "scope", "row") == "row":
+        return
+    inputs = example(10)
+    rollouts = Rollouts(**inputs.rollouts)
+    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(**inputs.policy))
+    try:
+        objective.loss(batch.rows(slice(0, 3)), Totals.of(rollouts))
+    except TokenPOError:
+        return
+    raise AssertionError("statistics of three rows were taken for those of the step")
+
+
+LAWS: tuple[Callable[[Any], None], ...] = (
+    rows_add_up,
+    padding_is_inert,
+    order_is_free,
+    gradient_at_ratio_one,
+    degenerate_batches_are_finite,
+    needs_are_true,
+    credit_carries_no_gradient,
+    half_precision_gives_float32,
+    same_inputs_same_bytes,
+    a_part_is_not_taken_for_the_whole,
+)
+
+
+def check_method(objective: Any) -> tuple[str, ...]:
+    """Holds a method to every law; returns the names of the laws.
+
+    Raises:
+        Nonconforming: listing every law that broke and what was seen.
+    """
+    broken = []
+    for law in LAWS:
+        try:
+            law(objective)
+        except Exception as error:  # a method may fail in any way; the report must list them all
+            broken.append(f"{law.__name__}: {law.__doc__}\n    {type(error).__name__}: {error}")
+    if broken:
+        name = getattr(objective, "name", type(objective).__name__)
+        raise Nonconforming(f"{name} breaks {len(broken)} of {len(LAWS)} laws\n  " + "\n  ".join(broken))
+    return tuple(law.__name__ for law in LAWS)
+
+
+def _same(seen: Evaluation, expected: Evaluation) -> None:
+    torch.testing.assert_close(seen.loss.value, expected.loss.value, **TIGHT)
+    torch.testing.assert_close(seen.gradient, expected.gradient, **TIGHT)
