@@ -1,6 +1,19 @@
 """What the method tests share: random batches, the oracles by name, and the library run on the same numbers."""
 
-from .batches import Sample, ragged
-from .running import Outcome, agrees, close, run, score
+from .batches import Sample, by_hand, of, ragged
+from .running import OPTIONAL, Outcome, agrees, close, module, run, score, tensors
 
-__all__ = ["Outcome", "Sample", "agrees", "close", "ragged", "run", "score"]
+__all__ = [
+    "OPTIONAL",
+    "Outcome",
+    "Sample",
+    "agrees",
+    "by_hand",
+    "close",
+    "module",
+    "of",
+    "ragged",
+    "run",
+    "score",
+    "tensors",
+]

@@ -71,6 +71,27 @@ def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.nda
     )
 
 
+def by_hand(
+    ratios: list[list[float]],
+    reward: list[float],
+    group: list[int],
+    *,
+    p_old: float = 0.25,
+    **fields: list[list[float]],
+) -> Sample:
+    """A sample from ragged lists: every token's ratio, any more [N, T] fields, and the old probability `p_old`."""
+    width = max(map(len, ratios))
+
+    def padded(rows: list[list[float]]) -> np.ndarray:
+        return np.array([[*row, *[0.0] * (width - len(row))] for row in rows])
+
+    mask = np.arange(width) < np.array([[len(row)] for row in ratios])
+    old = np.full(mask.shape, np.log(p_old))
+    logprob = old + np.log(np.where(mask, padded(ratios), 1.0))
+    given = {"old_logprob": old, "logprob": logprob, "ref_logprob": old, **{k: padded(v) for k, v in fields.items()}}
+    return of(mask, np.array(reward), np.array(group), **given)
+
+
 def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bool = True) -> Sample:
     """Six groups of 5, 4, 6, 3 (equal rewards), 1 and 2 interleaved rollouts, one of them without any token.
 

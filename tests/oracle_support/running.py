@@ -65,11 +65,12 @@ def tensors(
 
 def run(
     objective: Any, sample: Sample, *, dtype: torch.dtype = torch.float64, padding: float = float("nan"), seed: int = 0,
-    inputs: Collection[str] | None = None, pieces: Collection[Any] | None = None,
+    inputs: Collection[str] | None = None, pieces: Collection[Any] | None = None, advantage: np.ndarray | None = None,
 ) -> Outcome:  # fmt: skip
     """The library on `sample`: prepared whole, then in `pieces` (row indices) whose losses and gradients add up.
 
-    `inputs` are the optional inputs handed over; by default those that the objective says it needs.
+    `inputs` are the optional inputs handed over, by default those that the objective says it needs; `advantage` [N, T]
+    takes the place of the prepared one.
     """
     inputs = objective.needs if inputs is None else inputs
     field = tensors(sample, dtype, padding)
@@ -79,7 +80,10 @@ def run(
     facts = {k: v for k, v in chosen.items() if k not in POLICY_FIELDS}
     rollouts = tokenpo.Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], **facts)
 
-    batch = tokenpo.Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
+    credit = objective.prepare(rollouts)
+    if advantage is not None:
+        credit = tokenpo.Credit(torch.tensor(advantage, dtype=dtype), credit.signals)
+    batch = tokenpo.Batch(rollouts=rollouts, credit=credit, policy=policy)
     if objective.scope == "batch":
         batch = objective.observe(batch, torch.Generator().manual_seed(seed))
     totals = tokenpo.Totals.of(rollouts)

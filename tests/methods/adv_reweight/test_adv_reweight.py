@@ -1,0 +1,38 @@
+"""Advantage Reweighting against its oracle, by hand, and its reduction to GRPO."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import agrees, by_hand, close, ragged, run
+
+OPTIONS = [{}, {"a": 0.3, "beta": 0.0}, {"a": 1.0, "beta": 0.5, "dual": 3.0}, {"low": 0.1, "high": 0.4, "a": 0.0}]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("options", OPTIONS)
+def test_is_its_oracle(seed: int, options: dict) -> None:
+    agrees("adv_reweight", ragged(seed, binary=seed % 2 == 0), **options)
+
+
+def test_by_hand() -> None:
+    """p_old = 1/4: w = 0.2 / 4 + 0.8 = 0.85. Rewards 1, 0: A = ±a, a = 0.5 / (sqrt 0.5 + 1e-6).
+
+    1.1 and 1.5 (clipped to 1.24) for A > 0, 20 (stopped at 10) and 1 for A < 0; k3 to a reference at u = 0.5, which
+    costs 0.1 (log 2 - 0.5) at (0, 0) and moves it by -0.1 · 0.5.
+    """
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    sample = by_hand([[1.1, 1.5], [20, 1]], [1, 0], [0, 0])
+    reference = sample.logprob + np.array([[np.log(0.5), 0], [0, 0]])
+    got = run(tokenpo.method("adv_reweight", beta=0.1), sample.but(ref_logprob=reference))
+    assert got.value == pytest.approx(-((1.1 + 1.24 - 10 - 1) * 0.85 * a - 0.1 * (np.log(2) - 0.5)) / 4, rel=1e-12)
+    expected = np.array([[-1.1 * 0.85 * a + 0.1 * 0.5, 0], [0, 0.85 * a]]) / 4
+    np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+def test_without_reweighting_it_is_grpo(beta: float) -> None:
+    ours = tokenpo.method("adv_reweight", a=0.0, high=0.2, dual=1e9, beta=beta)
+    close(run(ours, ragged(0)), run(tokenpo.method("grpo", beta=beta), ragged(0)), rtol=1e-12)

@@ -1,0 +1,87 @@
+"""TEPO v2 against its oracle, by hand, its reductions, and its "analytic" mask against real steps on logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import agrees, by_hand, close, of, ragged, run
+
+RULES = [("delta", "old"), ("analytic", "old"), ("delta", "reference"), ("analytic", "reference")]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("estimator", ["k3", "abs", "k1", "k2"])
+@pytest.mark.parametrize(("decreasing", "kl_target"), RULES)
+def test_is_its_oracle(seed: int, decreasing: str, kl_target: str, estimator: str) -> None:
+    options = {"decreasing": decreasing, "kl_target": kl_target, "estimator": estimator}
+    agrees("tepo", ragged(seed, binary=seed % 2 == 0), **options)
+    agrees("tepo", ragged(seed), **options, beta=0.04, low=3e-4, high=4e-4)
+
+
+def test_by_hand() -> None:
+    """As TEPO v1 (J = 0.2 a / 5) less k3 where A > 0 and the entropy fell: only token (0, 0).
+
+    There r = 1.21: k3 = 0.21 - log 1.21, ∂k3/∂lp = 1.21 - 1. At (0, 1) the entropy rose; row 2 has A < 0.
+    """
+    a = 1 / (1 + 1e-6)
+    sample = by_hand(
+        [[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0], [0, 0, 0],
+        old_entropy=[[1.0, 1.0], [1.0], [1.0, 1.0]], entropy=[[0.5, 1.5], [0.5], [0.5, 0.5]],
+    )  # fmt: skip
+    got = run(tokenpo.method("tepo"), sample)
+    assert got.value == pytest.approx(-(0.2 * a - (0.21 - np.log(1.21))) / 5, rel=1e-12)
+    expected = -np.array([[1.1 * a - 0.21, 1.1 * a], [0, 0], [-a, -a]]) / 5
+    np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_without_penalty_it_is_its_first_version(seed: int) -> None:
+    sample = ragged(seed)
+    close(run(tokenpo.method("tepo", beta=0.0), sample), run(tokenpo.method("tepo_v1"), sample), rtol=1e-12)
+
+
+def test_first_update_after_a_rollout_has_an_empty_mask() -> None:
+    """H = H_old: nothing decreases, so v2 = v1 whatever the ratios."""
+    sample = ragged(1)
+    sample = sample.but(entropy=sample.old_entropy)
+    close(run(tokenpo.method("tepo"), sample), run(tokenpo.method("tepo_v1"), sample), rtol=1e-12)
+
+
+def _entropy(logits: np.ndarray) -> float:
+    p = np.exp(logits - logits.max())
+    p /= p.sum()
+    return float(-(p * np.log(p)).sum())
+
+
+def test_analytic_mask_tells_what_a_step_on_the_logits_does() -> None:
+    """For 200 random distributions over 6 tokens, one small step along A ∇_z log p(token) with A > 0."""
+    rng = np.random.default_rng(0)
+    n, V = 200, 6
+    logits = rng.normal(scale=1.5, size=(n, V))
+    token = rng.integers(0, V, n)
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    H = -(p * np.log(p)).sum(1)
+    falls = np.array([
+        _entropy(logits[i] + 1e-4 * (np.eye(V)[token[i]] - p[i])) < H[i] for i in range(n)
+    ])  # fmt: skip
+    assert 50 < falls.sum() < 150
+
+    chosen = np.log(p[np.arange(n), token])
+    # row 0 is right, row 1 wrong; lp_old is off by 0.1, so that the penalty's gradient shows where the mask is on
+    two = np.stack([chosen, chosen])
+    drift = (p**2 * (np.log(p) + H[:, None])).sum(1)
+    sample = of(
+        np.ones((2, n)), np.array([1.0, 0.0]), np.array([0, 0]), old_logprob=two - 0.1, logprob=two,
+        entropy=np.stack([H, H]), entropy_drift=np.stack([drift, drift]),
+    )  # fmt: skip
+    with_kl, without = (run(tokenpo.method("tepo", decreasing="analytic", beta=b), sample) for b in (1.0, 0.0))
+    np.testing.assert_array_equal(with_kl.gradient[0] != without.gradient[0], falls)
+    np.testing.assert_array_equal(with_kl.gradient[1], without.gradient[1])
+
+
+def test_needs_follow_the_options() -> None:
+    assert tokenpo.method("tepo").needs == {"old_entropy", "entropy"}
+    assert tokenpo.method("tepo", decreasing="analytic").needs == {"entropy", "entropy_drift"}
+    assert tokenpo.method("tepo", kl_target="reference").needs == {"old_entropy", "entropy", "ref_logprob"}
