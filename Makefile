@@ -1,0 +1,57 @@
+# The commands of this repository. `make quickstart` and `make test` do everything on a fresh machine.
+PYTHON ?= python3
+VENV   ?= .venv
+METHOD ?= tepo
+OUT    ?= runs/quickstart-$(METHOD)
+BIN    := $(VENV)/bin
+# Two cores: two test processes with one thread each beat one process with two.
+TEST_PROCESSES ?= 2
+
+.PHONY: quickstart test check slow bench mutants docs format clean
+
+quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
+	$(BIN)/tokenpo train quickstart --method $(METHOD) --out $(OUT)
+
+test: $(VENV)/.dev  ## everything but the slow marks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES)
+
+check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/sizes.py
+
+slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs
+	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
+	$(BIN)/python tools/mutants.py
+
+docs: $(VENV)/.dev  ## re-make the pages that come from the code
+	$(BIN)/python tools/docs.py
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist runs .pytest_cache .ruff_cache
+
+# torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	touch $@
+
+$(VENV)/.train: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,tasks,track,dev]'
+	touch $@
