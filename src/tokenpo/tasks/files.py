@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -100,9 +99,8 @@ class Files:
         if epoch not in self._orders:
             if len(self._orders) > 1:  # a batch touches two epochs at most, bar tiny files
                 self._orders.clear()
-            order = list(range(len(self.train)))
-            random.Random(f"{self.seed}/{epoch}").shuffle(order)
-            self._orders[epoch] = order
+            # Sorted by a hash: unlike the random module's shuffle, the same on every version of Python.
+            self._orders[epoch] = sorted(range(len(self.train)), key=lambda row: _digest(f"{self.seed}/{epoch}/{row}"))
         return self._orders[epoch]
 
 
@@ -120,9 +118,8 @@ class _Layout:
         where, first = rows[0]
         answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in first), "")
         if not answer_key and self.needs_answer:
-            raise MissingInput(
-                f"{where}: no column with the reference answer ({_columns(first)}): call one 'answer', or set answer_key"
-            )
+            remedy = "call one 'answer', or set answer_key"
+            raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
         return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row) for at, row in rows]
 
     def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
@@ -172,7 +169,11 @@ def _what(value: Any) -> str:
 
 def _key(problem: Problem) -> bytes:
     """Says whether two problems are the same one, on every machine."""
-    return hashlib.blake2b(json.dumps(problem.prompt, sort_keys=True).encode()).digest()
+    return _digest(json.dumps(problem.prompt, sort_keys=True))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode()).digest()
 
 
 def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Problem], list[Problem]]:

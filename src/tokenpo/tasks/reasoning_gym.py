@@ -92,15 +92,13 @@ def countdown_guard(answer: str, entry: Mapping[str, Any]) -> str | None:
 
 
 def knights_knaves_guard(answer: str, entry: Mapping[str, Any]) -> str | None:
-    """No word but the reference's and the roles: the library overlooks others ("not Ann is a knight" passes)."""
+    """Every name once, each with one role: the library overlooks other words ("not Ann is a knight" would pass)."""
     terms = entry["metadata"]["knight_knave_terms"]
-    known = {"is", "a", "an", "and", str(terms["knight"]).lower(), str(terms["knave"]).lower()}
-    known |= {str(name).lower() for name in entry["metadata"]["names"]}
-    return answer if set(_words(answer)) <= known else None
-
-
-def _words(text: str) -> list[str]:
-    return text.lower().replace(".", " ").replace(",", " ").split()
+    words = [w for w in answer.lower().replace(".", " ").replace(",", " ").split() if w not in ("is", "a", "an", "and")]
+    names, roles = words[::2], words[1::2]
+    said_of_all = sorted(names) == sorted(str(name).lower() for name in entry["metadata"]["names"])
+    said_roles = len(roles) == len(names) and set(roles) <= {terms["knight"].lower(), terms["knave"].lower()}
+    return answer if said_of_all and said_roles else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -15,7 +16,6 @@ from .extract import auto, extractor
 from .pool import Pool
 from .rewards import UserReward
 from .types import Problem, Score
-
 
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
@@ -96,6 +96,8 @@ class Math:
     needs_answer = True
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
+        if find_spec("math_verify") is None:
+            raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
         self._extract = options.extract
         self._find = extractor(options.extract or "whole", task).find
         workers = options.workers or min(4, os.cpu_count() or 1)
@@ -108,10 +110,7 @@ class Math:
         jobs = [
             (references(problem.answer), answer) for problem, answer in zip(problems, answers, strict=True) if answer
         ]
-        try:
-            outcomes = iter(self._pool.map(jobs))
-        except TokenPOError as error:
-            raise TokenPOError(f"verifier 'math': {error} (it needs pip install 'tokenpo[tasks]')") from error
+        outcomes = iter(self._pool.map(jobs))
         return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer in answers]
 
     def close(self) -> None:

@@ -1,0 +1,154 @@
+"""Data-set files: the two layouts, the order of rows, the test split, and every way to get a file wrong."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tokenpo.errors import MissingInput, TokenPOError
+from tokenpo.tasks import make_task
+from tokenpo.tasks.types import Score, Task
+
+TRL = [{"prompt": f"{i}+1=", "answer": i + 1, "level": i % 3} for i in range(20)]
+VERL = [
+    {
+        "data_source": "sums",
+        "prompt": [{"role": "user", "content": f"{i}+1="}],
+        "reward_model": {"style": "rule", "ground_truth": str(i + 1)},
+        "extra_info": {"index": i},
+    }
+    for i in range(20)
+]
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")
+    return str(path)
+
+
+def made(path: str, seed: int = 0, **options: Any) -> Task:
+    return make_task("files", {"path": path} | options, seed)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("rows", [TRL, VERL], ids=["trl", "verl"])
+def test_both_layouts_in_both_formats(tmp_path: Path, suffix: str, rows: list[dict[str, Any]]) -> None:
+    task = made(written(tmp_path / f"data{suffix}", rows))
+    problems = task.problems("train", 0, 18) + task.problems("test", 0, 2)
+    assert sorted(str(p.prompt) for p in problems) == sorted(str(row["prompt"]) for row in rows)
+    assert all(p.columns in rows for p in problems)
+    right = task.score(problems, [rf"\boxed{{{p.answer}}}" for p in problems], [[]] * 20)
+    assert right == [Score(1.0, True)] * 20
+    assert task.score(problems[:1], [r"\boxed{0}"], [[]]) == [Score(0.0, False)]
+
+
+def test_the_order_is_seeded_endless_reshuffled_and_of_random_access(tmp_path: Path) -> None:
+    path = written(tmp_path / "data.jsonl", TRL)
+    order = [p.prompt for p in made(path).problems("train", 0, 54)]
+    epochs = [order[:18], order[18:36], order[36:]]
+    assert all(sorted(epoch) == sorted(epochs[0]) and len(set(epoch)) == 18 for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    late = made(path)
+    for start in (40, 3, 17, 36):
+        assert [p.prompt for p in late.problems("train", start, 5)] == order[start : start + 5]
+    assert [p.prompt for p in made(path, seed=1).problems("train", 0, 18)] != epochs[0]
+    test = made(path).problems("test", 0, 5)
+    assert test[:2] == test[2:4] and test[0] == test[4]
+
+
+def test_the_held_out_prompts_depend_on_neither_seed_nor_row_order(tmp_path: Path) -> None:
+    def held_out(rows: list[dict[str, Any]], seed: int) -> set[str]:
+        task = made(written(tmp_path / "data.jsonl", rows), seed, holdout=0.25)
+        test = {str(p.prompt) for p in task.problems("test", 0, 10)}
+        assert not test & {str(p.prompt) for p in task.problems("train", 0, 40)}
+        return test
+
+    twice = TRL + TRL[::-1]
+    assert held_out(TRL, 0) == held_out(twice, 7) and len(held_out(TRL, 0)) == 5
+
+
+def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
+    train, test = written(tmp_path / "a.jsonl", TRL[:15]), written(tmp_path / "b.parquet", TRL[15:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task = made(train, test_path=test)
+    assert [p.prompt for p in task.problems("test", 0, 6)] == [f"{i}+1=" for i in (15, 16, 17, 18, 19, 15)]
+    with pytest.warns(UserWarning, match="3 of the 3 prompts"):
+        made(train, test_path=written(tmp_path / "c.jsonl", TRL[:3]))
+
+
+def test_own_columns_chat_and_a_reward_function_without_answers(tmp_path: Path) -> None:
+    rows = [{"question": f"q{i}", "target": ["a", "b"], "level": i} for i in range(4)]
+    path = written(tmp_path / "data.parquet", rows)
+    task = made(path, prompt_key="question", answer_key="target", chat=True)
+    (problem,) = task.problems("train", 0, 1)
+    assert problem.prompt == [{"role": "user", "content": problem.columns["question"]}]
+    assert task.score([problem], ["#### B"], [[]])[0].correct
+
+    (tmp_path / "score.py").write_text("def score(completions, level): return [l / 4 for l in level]")
+    task = made(path, prompt_key="question", verifier=f"{tmp_path}/score.py:score", correct_at=0.5)
+    problems = task.problems("train", 0, 3)
+    expected = [Score(p.columns["level"] / 4, p.columns["level"] >= 2) for p in problems]
+    assert task.score(problems, ["x"] * 3, [[]] * 3) == expected and problems[0].answer is None
+    task.close()
+
+
+GOOD = b'{"prompt": "p", "answer": "a"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("d.jsonl", GOOD + b'{"prompt": ', r"d.jsonl line 2: not JSON .*one JSON object a line"),
+        ("d.jsonl", GOOD + b"[1]", "line 2: a list, not an object"),
+        ("d.jsonl", GOOD + b"\xff", "line 2: not UTF-8"),
+        ("d.jsonl", b"[" * 100_000, "line 1: not JSON"),
+        ("d.jsonl", b"\n \n", "the file is empty"),
+        ("d.jsonl", GOOD + b'{"promt": "p"}', r"line 2: no column 'prompt' .*did you mean 'promt'.*prompt_key"),
+        ("d.jsonl", GOOD + b'{"prompt": "p"}', "line 2: no column 'answer'"),
+        ("d.jsonl", b'{"prompt": "p", "gold": 1}', r"no column with the reference answer \(columns: prompt, gold\)"),
+        ("d.jsonl", GOOD + b'{"prompt": 3, "answer": "a"}', "line 2: 'prompt' is a int: give text"),
+        ("d.jsonl", b'{"prompt": "", "answer": "a"}', "'prompt' is empty"),
+        ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
+        ("d.jsonl", b'{"prompt": ["hi"], "answer": "a"}', "holds the message 'hi'"),
+        ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is null: give text, a number, or a list"),
+        ("d.jsonl", b'{"prompt": "p", "answer": {"a": 1}}', "'answer' is a dict"),
+        ("d.jsonl", b'{"prompt": "p", "answer": []}', "'answer' is empty"),
+        ("d.jsonl", b'{"prompt": "p", "reward_model": "x"}', "'reward_model' is a str without 'ground_truth'"),
+        ("d.jsonl", GOOD, "one prompt can't be split"),
+        (
+            "d.json",
+            GOOD,
+            r"can't read files called \*.json \(one JSON object a line is .jsonl\); known: .jsonl, .parquet",
+        ),
+        ("d.parquet", GOOD, "not a readable parquet file"),
+    ],
+)
+def test_errors_name_file_line_key_and_remedy(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TokenPOError, match=words) as caught:
+        made(str(tmp_path / name))
+    assert name in str(caught.value)
+    assert isinstance(caught.value, MissingInput) == ("no column" in words)
+
+
+def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:
+    path = written(tmp_path / "train.jsonl", TRL)
+    with pytest.raises(TokenPOError, match=r"no such file.*did you mean 'train.jsonl'"):
+        made(str(tmp_path / "trian.jsonl"))
+    with pytest.raises(TokenPOError, match="no such file"):
+        made(str(tmp_path / "nowhere" / "train.jsonl"))
+    with pytest.raises(TokenPOError, match="not both"):
+        made(path, test_path=path, holdout=0.1)
+    for share in (0.0, 1.0, True, "0.1"):
+        with pytest.raises(TokenPOError, match="more than 0 and less than 1"):
+            made(path, holdout=share)

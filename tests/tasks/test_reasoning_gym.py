@@ -1,0 +1,108 @@
+"""reasoning-gym tasks: right answers pass, what only fools the library's scorers doesn't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokenpo.errors import TokenPOError
+from tokenpo.tasks import make_task
+from tokenpo.tasks.arithmetic import value_of
+from tokenpo.tasks.reasoning_gym import countdown, knights_knaves
+from tokenpo.tasks.types import Problem
+
+
+def scored(task: Any, problem: Problem, answer: str) -> tuple[float, str]:
+    (score,) = task.score([problem], [f"thinking... <answer>{answer}</answer>"], [[]])
+    assert score.correct == (score.reward == 1.0)
+    return score.reward, score.note
+
+
+@pytest.mark.parametrize("name", ["chain_sum", "countdown", "knights_knaves"])
+def test_the_reference_passes_and_partial_credit_is_off_unless_asked(name: str) -> None:
+    task, graded = make_task(name, {}, seed=1), make_task(name, {"binary": False}, seed=1)
+    (problem,) = task.problems("train", 7, 1)
+    assert "between <answer> and </answer>" in problem.prompt
+    assert scored(task, problem, problem.answer) == (1.0, "")
+    near = {"chain_sum": f"{problem.answer}.5", "countdown": "1 + 1"}.get(name)
+    if near is None:
+        knight, knave = (str(problem.columns["metadata"]["knight_knave_terms"][key]) for key in ("knight", "knave"))
+        first, second = problem.answer.split(", and ")
+        near = f"{first.replace(knight, knave) if knight in first else first.replace(knave, knight)}, and {second}"
+    assert scored(task, problem, near)[0] == 0.0
+    assert 0.0 < scored(graded, problem, near)[0] < 1.0
+
+
+def test_countdown_never_evaluates_text_as_code_and_is_exact() -> None:
+    task = countdown(0)
+    entry = {"metadata": {"numbers": [100, 1000, 3], "target": 33}, "answer": "..."}
+    problem = Problem("", "...", entry)
+    assert scored(task, problem, "1000/3 - 100*3") == (0.0, "malformed")  # 33.3, the numbers don't match anyway
+    assert scored(task, problem, "__import__('os')._exit(3)") == (0.0, "malformed")
+    assert scored(task, problem, "9**9**9**9**9") == (0.0, "malformed")
+    close = Problem("", "...", {"metadata": {"numbers": [999, 3, 1000], "target": 333000}})
+    assert scored(task, close, "999/3*1000") == (1.0, "")
+    near = Problem("", "...", {"metadata": {"numbers": [332999, 1, 2000], "target": 332999}})
+    assert scored(task, near, "332999 + 1/2000") == (0.0, "malformed")  # the library's tolerance would take it
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "2**3", "7//2", "1/0", "1.5", "0x10", "(1", "1,2", "[1]", "+1", "1" * 201, "٣"]
+)
+def test_only_arithmetic_has_a_value(text: str) -> None:
+    assert value_of(text) is None
+
+
+def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
+    task = knights_knaves(0)
+    (problem,) = task.problems("train", 0, 1)
+    first, second = problem.answer.rstrip(".").split(", and ")
+    assert scored(task, problem, f"{second} and {first}") == (1.0, "")
+    assert scored(task, problem, problem.answer.upper()) == (1.0, "")
+    assert scored(task, problem, f"not {problem.answer}") == (0.0, "malformed")
+    terms = problem.columns["metadata"]["knight_knave_terms"]
+    assert scored(task, problem, f"{first} {terms['knave']}, {second}") == (0.0, "malformed")
+    assert scored(task, problem, f"{first}, {first}, {second}") == (0.0, "malformed")
+    assert scored(task, problem, first) == (0.0, "malformed")
+
+
+def test_a_scorer_that_raises_is_a_wrong_answer() -> None:
+    task = countdown(0)
+    assert scored(task, Problem("", "", {"metadata": {}}), "1+1") == (0.0, "error")
+
+
+def test_splits_are_disjoint_by_content_whatever_the_seeds() -> None:
+    small = {"min_terms": 2, "max_terms": 2, "max_digits": 1}  # 200 problems: seeds alone would not keep them apart
+    train = {p.prompt for s in (1, 2) for p in make_task("chain_sum", small, s).problems("train", 0, 400)}
+    test = {p.prompt for s in (1, 2) for p in make_task("chain_sum", small, s).problems("test", 0, 200)}
+    assert not train & test and len(train) + len(test) > 180 and 0.15 < len(test) / 200 < 0.35
+
+
+def test_options_that_leave_no_test_problem_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make_task("chain_sum", {}, seed=0)
+    monkeypatch.setattr(type(task), "_held_out", lambda self, entry: False)
+    with pytest.raises(TokenPOError, match="no test problem"):
+        task.problems("test", 0, 1)
+
+
+def test_entries_without_a_sound_answer_are_skipped() -> None:
+    task: Any = make_task("chain_sum", {}, seed=0)
+    real = task._generator
+
+    class Holey:
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            answers = {0: None, 1: "no number"}
+            return real[index] | {"answer": answers.get(index % 4, real[index]["answer"])}
+
+        def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
+            return float(answer != "no number")
+
+    object.__setattr__(task, "_generator", Holey())
+    indices = {p.columns["metadata"]["source_index"] % 4 for p in task.problems("train", 0, 40)}
+    assert indices == {2, 3}
+
+
+def test_chat_prompts_are_messages() -> None:
+    (problem,) = make_task("chain_sum", {"chat": True, "extract": "boxed"}, seed=0).problems("test", 0, 1)
+    assert [m["role"] for m in problem.prompt] == ["user"] and r"\boxed{}" in problem.prompt[0]["content"]

@@ -1,0 +1,107 @@
+"""Reward functions of the user: both signatures, and every way to get them wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpo.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.tasks.rewards import UserReward
+from tokenpo.tasks.types import Problem, Score
+
+FUNCTIONS = """
+import numpy, torch
+
+def trl(prompts, completions, completion_ids, level, trainer_state=None, missing=5):
+    assert trainer_state is None and missing == 5 and len(prompts) == len(completion_ids)
+    return [float(len(c)) * l if isinstance(c, str) else c for c, l in zip(completions, level)]
+
+def everything(completions, **columns):
+    return [len(columns) + (sorted(columns) != ["answer", "completion_ids", "level", "prompts", "trainer_state"])] * 2
+
+def chat(completions, **_):
+    return [c[0]["content"] == "ab" and c[0]["role"] == "assistant" for c in completions]
+
+def kinds(completions):
+    return torch.tensor([1.0, 0.5])
+
+def mixed(completions):
+    return [None, numpy.float32(2)]
+
+def short(completions): return [1.0]
+def single(completions): return 1.0
+def nan(completions): return [0.0, float("nan")]
+def text(completions): return [0.0, "high"]
+def raising(completions): raise ZeroDivisionError("oops")
+def greedy(completions, levle): return [0.0, 0.0]
+async def later(completions): return [0.0, 0.0]
+constant = 3
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    assert data_source == "mine" and extra_info == {"index": 1}
+    return float(solution_str == ground_truth)
+
+def verl_dict(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    assert not kwargs
+    return {"score": -1.0, "acc": solution_str == "ab"}
+
+def verl_bad(solution_str, ground_truth): return {"reward": 1}
+def verl_raising(solution_str, ground_truth): return 1 / (len(solution_str) - 3)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my_rewards.py").write_text(FUNCTIONS)
+    (tmp_path / "my_broken.py").write_text("import no_such_package")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scored(path: str, columns: dict[str, Any] | None = None, prompt: Any = "p") -> list[Score]:
+    problems = [Problem(prompt, "ab", columns or {"prompt": "p", "answer": "ab", "level": i}) for i in (1, 2)]
+    return UserReward(path, correct_at=1.0)(problems, ["ab", "abc"], [[1], [2]])
+
+
+@pytest.mark.parametrize("place", ["my_rewards", "my_rewards.py"])
+def test_trl_functions_get_what_they_name(place: str) -> None:
+    assert scored(f"{place}:trl") == [Score(2.0, True), Score(6.0, True)]
+    assert scored(f"{place}:everything") == [Score(5.0, True)] * 2
+    assert scored(f"{place}:kinds") == [Score(1.0, True), Score(0.5, False)]
+    assert scored(f"{place}:mixed") == [Score(0.0, False, "not applicable"), Score(2.0, True)]
+    assert scored(f"{place}:chat", prompt=[{"role": "user", "content": "p"}]) == [Score(1.0, True), Score(0.0, False)]
+
+
+def test_verl_functions_are_told_by_their_arguments() -> None:
+    columns = {"data_source": "mine", "extra_info": {"index": 1}, "prompt": "p"}
+    assert scored("my_rewards.py:compute_score", columns) == [Score(1.0, True), Score(0.0, False)]
+    assert scored("my_rewards.py:verl_dict", columns) == [Score(-1.0, True), Score(-1.0, False)]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [
+        ("my_rewards.py:short", TokenPOError, r"my_rewards.py:short gave 1 rewards for 2 completions"),
+        ("my_rewards.py:single", TokenPOError, "gave a float for 2 completions"),
+        ("my_rewards.py:nan", TokenPOError, "my_rewards.py:nan gave nan on row 1"),
+        ("my_rewards.py:text", TokenPOError, "gave 'high' on row 1"),
+        ("my_rewards.py:raising", TokenPOError, "raised ZeroDivisionError: oops"),
+        ("my_rewards.py:greedy", TokenPOError, r"wants the argument 'levle'.*did you mean 'level'"),
+        ("my_rewards.py:later", Unsupported, "async"),
+        ("my_rewards.py:verl_bad", TokenPOError, "a dict without 'score' on row 0"),
+        ("my_rewards.py:verl_raising", TokenPOError, "raised ZeroDivisionError on row 1"),
+        ("my_rewards.py:constant", UnknownName, "no function 'constant'"),
+        ("my_rewards:trll", UnknownName, "did you mean 'trl'"),
+        ("my_reward:trl", UnknownName, "can't import 'my_reward'"),
+        ("my_reward.py:trl", UnknownName, "can't import 'my_reward.py'"),
+        ("my_broken.py:f", TokenPOError, "No module named 'no_such_package'"),
+    ],
+)
+def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
+    with pytest.raises(TokenPOError, match=words) as caught:
+        scored(path)
+    assert type(caught.value) is kind
+    if "raised" in words:
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)

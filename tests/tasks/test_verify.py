@@ -1,0 +1,85 @@
+"""The verifiers `exact` and `math`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tokenpo.errors import UnknownName
+from tokenpo.tasks.types import Problem, Score
+from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
+
+
+def scored(verifier: Verifier, *pairs: tuple[Any, str]) -> list[Score]:
+    return verifier([Problem("?", answer) for answer, _ in pairs], [text for _, text in pairs], [[]] * len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "correct"),
+    [
+        ("42", r"so \boxed{42}", True),
+        (42, "<answer> 42. </answer>", True),
+        (42.0, "#### 42", True),
+        ("6 * 7 = 42\n#### 42", "#### $42$", True),
+        ("1,234", r"\boxed{1234}", True),
+        ("New York", "<answer>new\n york</answer>", True),
+        (["4", "four"], r"\boxed{Four}", True),
+        ("42", r"\boxed{142}", False),
+        ("(1,234)", r"\boxed{(1234)}", False),
+        ("1,23", r"\boxed{123}", False),
+    ],
+)
+def test_exact(answer: Any, text: str, correct: bool) -> None:
+    assert scored(make_verifier("exact", VerifierOptions(), "t"), (answer, text)) == [Score(float(correct), correct)]
+
+
+def test_exact_says_where_it_found_no_answer_and_takes_an_extractor() -> None:
+    assert scored(make_verifier("exact", VerifierOptions(), "t"), ("7", "it is 7")) == [Score(0.0, False, "no answer")]
+    assert scored(make_verifier("exact", VerifierOptions(extract="hash"), "t"), ("7", "it is #7"))[0].correct
+
+
+def test_normalising_keeps_what_matters() -> None:
+    assert [normalised(text) for text in ("$5", "-1,000.5", "A, B", "3.", "")] == ["5", "-1000.5", "a, b", "3", ""]
+    assert references([1, [2.5, "x"]]) == ["1", "2.5", "x"]
+
+
+def test_unknown_names_name_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'exact'"):
+        make_verifier("exakt", VerifierOptions(), "t")
+    with pytest.raises(UnknownName, match="did you mean 'boxed'"):
+        make_verifier("math", VerifierOptions(extract="boxd"), "t")
+
+
+@pytest.fixture(scope="module")
+def math() -> Iterator[Verifier]:
+    verifier = make_verifier("math", VerifierOptions(seconds=1.5, workers=1), "t")
+    yield verifier
+    verifier.close()
+
+
+def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None:
+    right = [
+        ("4", "the answer is 4"),
+        (r"\frac{1}{2}", r"\boxed{0.5}"),
+        ("x^2+1", "$1+x^2$"),
+        (r"\sqrt{2}/2", r"$\frac{1}{\sqrt{2}}$"),
+        (r"so $\boxed{3}$", "3"),
+        ([3, 4], "$4$"),
+        ("A", r"\boxed{A}"),
+        ("24 + 48 = 72 #### 72", "#### 72"),
+    ]
+    assert scored(math, *right) == [Score(1.0, True)] * len(right)
+    wrong = [("4", "5"), ("4", ""), ("4", "no number"), ("", "4"), ("4", r"$2^{2^{2^{2^{100}}}}$"), ("4", "4")]
+    notes = ["", "no answer", "no answer", "unreadable reference", "timeout", ""]
+    scores = scored(math, *wrong)
+    assert [score.note for score in scores] == notes
+    assert [score.correct for score in scores] == [False] * 5 + [True]
+
+
+def test_math_puts_an_extracted_answer_in_a_box() -> None:
+    verifier = make_verifier("math", VerifierOptions(extract="tag", seconds=5, workers=1), "t")
+    scores = scored(verifier, ("x+1", "7 <answer>1+x</answer> 7"), ("7", "it is 7"))
+    verifier.close()
+    assert scores == [Score(1.0, True), Score(0.0, False, "no answer")]
