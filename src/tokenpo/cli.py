@@ -1,0 +1,208 @@
+"""The command `tokenpo`. What a command needs is imported when it runs, so that --help answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = """examples:
+  tokenpo train quickstart                                 a recipe of the package
+  tokenpo train quickstart --method hapo --set seed=1      another method, another seed
+  tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
+  tokenpo train --resume runs/quickstart-grpo-seed0        go on after Ctrl-C
+"""
+RECIPE = "path of a TOML file, or the name of a recipe in the package"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; 0 when all is well, 2 on a mistake of the user, 130 when interrupted."""
+    options = parser().parse_args(arguments)
+    # Imported late: it is not heavy itself, but its package imports torch.
+    from .errors import TokenPOError
+
+    try:
+        return options.run(options)
+    except TokenPOError as error:
+        print(f"tokenpo: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tokenpo: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (`| head`) has gone; closing stderr keeps Python from complaining about it.
+        sys.stderr.close()
+        return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="tokenpo",
+        description="Token-level policy optimisation for reinforcement learning with verifiable rewards.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="store_true", help="print the version")
+    top.set_defaults(run=_version_or_help)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
+    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
+    )
+    train.add_argument("--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN")
+    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+    train.set_defaults(run=_train)
+
+    methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
+    methods.set_defaults(run=_methods)
+
+    show = commands.add_parser("show", help="the formula of a method, its options and its choices")
+    show.add_argument("method", metavar="METHOD")
+    show.set_defaults(run=_show)
+
+    recipes = commands.add_parser("recipes", help="list the recipes of the package, or print one with every setting")
+    recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    recipes.set_defaults(run=_recipes)
+
+    report = commands.add_parser("report", help="write report.html of a run")
+    report.add_argument("directory", metavar="RUN", type=Path)
+    report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
+    report.set_defaults(run=_report)
+    return top
+
+
+def _version_or_help(options: argparse.Namespace) -> int:
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"tokenpo {version('tokenpo')}")
+    else:
+        parser().print_help()
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from .errors import TokenPOError
+
+    if options.recipe is None and options.resume is None:
+        raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
+    _need_engine()
+    from .train.config import find_recipe, load_config
+
+    config = None
+    overrides = [*options.set, *([f"output.dir={options.out}"] if options.out else [])]
+    if options.resume is None or options.recipe or options.method or overrides:
+        # Without a recipe the settings are those of the run itself, with what was changed on the command line.
+        file = find_recipe(options.recipe) if options.recipe else Path(options.resume) / "config.json"
+        config = load_config(file, method=options.method, overrides=overrides)
+    # Mistakes in the recipe are found above, before torch and transformers are loaded.
+    from .train.loop import resume, train
+    from .train.view import make_view
+
+    view = make_view(sys.stdout)
+    if options.resume is not None:
+        outcome = resume(Path(options.resume), view, config)
+    else:
+        assert config is not None
+        outcome = train(config, view)
+    if not outcome.finished:
+        print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
+        return 130
+    for line in _verdict(outcome.evaluations):
+        print(line)
+    print(f"model: {outcome.directory / 'model'}")
+    if not options.no_report:
+        from .report import write_report
+
+        print(f"report: {write_report(outcome.directory)}")
+    return 0
+
+
+def _verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
+    """Held-out accuracy before and after, with 95 % intervals."""
+    if len(evaluations) < 2:
+        return []
+    first, last = evaluations[0], evaluations[-1]
+    lines = []
+    for name, key, low, high in (
+        ("greedy accuracy", "eval/accuracy", "eval/low", "eval/high"),
+        (f"avg@{int(last.get('eval/k', 0))}", "eval/avg", "eval/avg_low", "eval/avg_high"),
+    ):
+        if last.get(key) is not None and first.get(key) is not None:
+            before, after = (f"{e[key]:.3f} ({e[low]:.3f} to {e[high]:.3f})" for e in (first, last))
+            lines.append(f"held-out {name}: {before} before -> {after} after; 95 % intervals")
+    return lines
+
+
+def _methods(options: argparse.Namespace) -> int:
+    from . import methods
+
+    rows = [("METHOD", "PAPER", "PROVENANCE", "NEEDS", "TITLE")]
+    for name in methods.METHODS:
+        source, objective = methods.paper(name), methods.method(name)
+        needs = ", ".join(sorted(objective.needs)) or "-"
+        rows.append((name, source.reference, source.provenance, needs, source.title))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + "  " + row[4])
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    import inspect
+
+    from . import methods
+
+    objective = methods.method(options.method)
+    build = inspect.unwrap(methods.METHODS[options.method])
+    print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
+    print(f"\n{options.method}{_signature(build)}\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    return 0
+
+
+def _signature(build: Any) -> str:
+    import inspect
+
+    parameters = inspect.signature(build).parameters.values()
+    return "(" + ", ".join(f"{p.name}={p.default!r}" for p in parameters) + ")"
+
+
+def _recipes(options: argparse.Namespace) -> int:
+    _need_engine()
+    from .train.config import RECIPES, find_recipe, load_config, to_toml
+
+    if options.recipe:
+        print(to_toml(load_config(find_recipe(options.recipe))), end="")
+        return 0
+    for file in sorted(RECIPES.glob("*.toml")):
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        print(f"{file.stem:<20}{first.lstrip('# ')}")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .report import write_report
+
+    print(write_report(options.directory, options.out))
+    return 0
+
+
+def _need_engine() -> None:
+    """Raises TokenPOError with the remedy where the packages of the extra `train` are missing."""
+    from importlib.util import find_spec
+
+    from .errors import TokenPOError
+
+    missing = [name for name in ("pydantic", "rich", "transformers", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""The recipe: every setting of a run with its default, and how a file, `--method` and `--set` make one of them.
+
+A recipe is a TOML file whose tables are the sections below. A key that does not exist is an error that names the
+nearest that does; method options are checked by the method's own builder, task options by the task.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from ..errors import TokenPOError, UnknownName, nearest
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, raw: Any) -> Any:
+        """TOML has no null: "none" stands for it."""
+        return {k: None if v == "none" else v for k, v in raw.items()} if isinstance(raw, dict) else raw
+
+
+class Lora(Section):
+    rank: int = Field(default=8, ge=1)
+    alpha: float = Field(default=16.0, gt=0)
+    targets: str | list[str] = Field(default="all-linear", description="module names, or all-linear")
+
+
+class Model(Section):
+    path: str = Field(default="tiny", description="a Hugging Face directory or hub id, or tiny: the model in the package")
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
+    lora: Lora | None = None
+
+
+class Task(Section):
+    name: str = "dial_sum"
+    seed: int | None = Field(default=None, description="of the problems; none: the run's")
+    options: dict[str, Any] = Field(default_factory=dict, description="what the task's constructor takes")
+
+
+class Method(BaseModel):
+    """`name` and, beside it, any keyword of that method's builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "grpo"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The builder's keywords; lists become tuples, so that the objective stays hashable."""
+        return {key: _tuples(value) for key, value in (self.model_extra or {}).items()}
+
+
+class SoftOverlong(Section):
+    length: int | None = Field(default=None, ge=1, description="tokens at which the penalty is full; none: max_new_tokens")
+    cache: int = Field(ge=1, description="tokens over which it grows")
+
+
+class GroupOverlong(Section):
+    easy: float = Field(default=0.5, ge=0, le=1, description="accuracy from which a prompt counts as easy")
+    scale: float = Field(default=0.5, ge=0, description="largest penalty")
+    threshold: float = Field(default=0.0, description="a response is correct when its reward exceeds this")
+
+
+class Rollout(Section):
+    prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
+    group_size: int = Field(default=8, ge=1, description="responses to each problem")
+    max_new_tokens: int = Field(default=64, ge=1)
+    temperature: float = Field(default=1.0, gt=0)
+    dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
+    max_extra_batches: int = Field(default=3, ge=0, description="how often one batch may be refilled")
+    soft_overlong: SoftOverlong | None = Field(default=None, description="DAPO's penalty on long responses")
+    group_overlong: GroupOverlong | None = Field(default=None, description="GTPO's penalty on long answers to easy prompts")
+    rescore: bool = Field(default=False, description="old log-prob and entropy from a forward pass, not from the sampler")
+
+
+class Train(Section):
+    steps: int = Field(default=60, ge=1, description="rollout batches, each followed by epochs x minibatches updates")
+    epochs: int = Field(default=1, ge=1, description="passes over one rollout batch")
+    minibatches: int = Field(default=4, ge=1, description="optimiser updates of one epoch")
+    minibatch_by: Literal["groups", "rows"] = "groups"
+    micro_rows: int = Field(default=64, ge=1, description="most rows of one forward and backward pass")
+    micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
+    lr: float = Field(default=2e-4, ge=0)
+    warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
+    weight_decay: float = Field(default=0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
+    autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
+    ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: by precision (step.py)")
+
+
+class Evaluate(Section):
+    every: int = Field(default=0, ge=0, description="steps between evaluations; 0: only before and after")
+    problems: int = Field(default=200, ge=0, description="held-out problems; 0: no evaluation")
+    samples: int = Field(default=8, ge=0, description="k of avg@k, at the rollout temperature; 0: greedy only")
+    rows: int = Field(default=256, ge=1, description="responses sampled at once")
+
+
+class Output(Section):
+    dir: str | None = Field(default=None, description="the run directory; none: runs/NAME-METHOD-seedSEED")
+    checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
+    keep: int = Field(default=2, ge=1, description="checkpoints kept")
+    samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
+    trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
+    trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
+    tensorboard: bool = False
+
+
+class Config(Section):
+    """One run, complete."""
+
+    name: str = "run"
+    seed: int = Field(default=0, ge=0)
+    threads: int | None = Field(default=None, ge=1, description="CPU threads; none: torch decides")
+    model: Model = Model()
+    task: Task = Task()
+    method: Method = Method()
+    rollout: Rollout = Rollout()
+    train: Train = Train()
+    evaluate: Evaluate = Evaluate()
+    output: Output = Output()
+
+    def directory(self) -> Path:
+        return Path(self.output.dir or f"runs/{self.name}-{self.method.name}-seed{self.seed}")
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by path, or by the name of one in the package (tokenpo/recipes/NAME.toml).
+
+    Raises:
+        TokenPOError: no such file, no such name.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = {file.stem: file for file in RECIPES.glob("*.toml")}
+    if name in shipped:
+        return shipped[name]
+    if path.suffix or len(path.parts) > 1:
+        raise TokenPOError(f"recipe {name} is not a file: give the path of a TOML file, or one of {', '.join(shipped)}")
+    raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
+
+
+def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:
+    """The config of a recipe (TOML, or the config.json of a run) after `--method` and `--set section.key=value`.
+
+    Another method than the recipe's starts from its own defaults: options written for one mean nothing to another.
+
+    Raises:
+        TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
+        UnknownName: a section or key that does not exist.
+    """
+    text = recipe.read_text(encoding="utf-8")
+    try:
+        raw: dict[str, Any] = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise TokenPOError(f"{recipe}: {error}") from error
+    raw.setdefault("name", recipe.stem)
+    if method is not None and raw.get("method", {}).get("name") != method:
+        raw["method"] = {"name": method}
+    for override in overrides:
+        _apply(raw, override)
+    return parse_config(raw, str(recipe))
+
+
+def parse_config(raw: Mapping[str, Any], where: str) -> Config:
+    """A checked config; `where` is the file that an error names."""
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        problems = error.errors()
+        text = "; ".join(_explain(problem, where) for problem in problems)
+        unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
+        raise (UnknownName if unknown else TokenPOError)(text) from None
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
+    a, b = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+
+
+def to_toml(config: Config) -> str:
+    """The whole config as a recipe that `tokenpo train` takes."""
+    lines: list[str] = []
+    _write_table(config.model_dump(), (), lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    if path and plain:
+        lines.append(f"\n[{'.'.join(map(_toml_key, path))}]")
+    lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in plain.items()]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            _write_table(value, (*path, key), lines)
+
+
+def _toml_key(key: str) -> str:
+    bare = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
+    return key if bare else json.dumps(key)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    # JSON writes strings, booleans and numbers as TOML does, except for DEL, which TOML wants escaped.
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    *sections, last = key.strip().split(".")
+    if not equals or not last:
+        raise TokenPOError(f"--set {override}: write section.key=value, e.g. train.lr=3e-4")
+    table = raw
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise TokenPOError(f"--set {override}: {section} is a setting, not a section")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    table[last] = value
+
+
+def _explain(problem: ErrorDetails, where: str) -> str:
+    *sections, key = (str(part) for part in problem["loc"])
+    place = f"section [{'.'.join(sections)}]" if sections else "the top level"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: {place} has no key {key!r}: {nearest(key, _keys(sections))}"
+    return f"{where}: {'.'.join([*sections, key])} = {problem['input']!r}: {problem['msg'].lower()}"
+
+
+def _keys(sections: Iterable[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for section in sections:
+        annotation: Any = model.model_fields[section].annotation
+        options = (annotation, *getattr(annotation, "__args__", ()))
+        model = next(x for x in options if isinstance(x, type) and issubclass(x, BaseModel))
+    return list(model.model_fields)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,106 @@
+"""Accuracy on held-out problems: greedy, with a Wilson interval, and averaged over k samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..lm import Sampling
+from .engine import Engine
+from .rollout import Draw, draw
+from .seeds import keyed_seed
+
+Z = 1.959963984540054  # two-sided 95 %
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results on held-out problems.
+
+    Args:
+        problems: how many.
+        accuracy: fraction solved greedily, in the 95 % interval low..high.
+        length: mean tokens of the greedy responses.
+        k: samples per problem; 0: none were drawn.
+        average: mean accuracy over problems and samples (avg@k), in the 95 % interval average_low..average_high, which
+            takes the problems as the sample.
+    """
+
+    problems: int
+    accuracy: float
+    low: float
+    high: float
+    length: float
+    k: int
+    average: float
+    average_low: float
+    average_high: float
+
+    def metrics(self) -> dict[str, float]:
+        """For the step's line of metrics."""
+        greedy = {"accuracy": self.accuracy, "low": self.low, "high": self.high, "length": self.length}
+        sampled = {"avg": self.average, "avg_low": self.average_low, "avg_high": self.average_high, "k": self.k}
+        return {f"eval/{name}": value for name, value in (greedy | (sampled if self.k else {})).items()}
+
+    def __str__(self) -> str:
+        text = f"greedy accuracy {self.accuracy:.3f} (95 % {self.low:.3f} to {self.high:.3f})"
+        if self.k:
+            text += f", avg@{self.k} {self.average:.3f} ({self.average_low:.3f} to {self.average_high:.3f})"
+        return f"{text}, mean length {self.length:.1f}, {self.problems} held-out problems"
+
+
+def evaluate(engine: Engine) -> Evaluation:
+    """The current weights on the first `evaluate.problems` test problems; the same random numbers every time."""
+    options = engine.config.evaluate
+    greedy = list(_draws(engine, 1, 0.0))
+    right = [float(score.correct) for piece in greedy for score in piece.scores]
+    tokens = sum(int(piece.mask.sum()) for piece in greedy)
+    rates: list[float] = []
+    if options.samples:
+        for piece in _draws(engine, options.samples, engine.config.rollout.temperature):
+            rates += piece.correct().view(len(piece.problems), options.samples).mean(1).tolist()
+    low, high = wilson(sum(right), len(right))
+    average, spread = _mean_and_error(rates)
+    return Evaluation(
+        problems=len(right),
+        accuracy=sum(right) / len(right),
+        low=low,
+        high=high,
+        length=tokens / len(right),
+        k=options.samples,
+        average=average,
+        average_low=max(0.0, average - Z * spread),
+        average_high=min(1.0, average + Z * spread),
+    )
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """The 95 % Wilson score interval of a proportion.
+
+    >>> [round(x, 4) for x in wilson(8, 10)]
+    [0.4902, 0.9433]
+    """
+    p, z2 = successes / n, Z * Z
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _draws(engine: Engine, samples: int, temperature: float) -> Iterator[Draw]:
+    config = engine.config
+    seed = keyed_seed(config.seed, "evaluation")
+    sampling = Sampling(config.rollout.max_new_tokens, temperature, seed)
+    at_once = max(1, config.evaluate.rows // samples)
+    for start in range(0, config.evaluate.problems, at_once):
+        count = min(at_once, config.evaluate.problems - start)
+        yield draw(engine.lm, engine.task, "test", start, count, samples, sampling, autocast=config.train.autocast)
+
+
+def _mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Mean, and its standard error; NaN where there are too few values."""
+    n = len(values)
+    if n < 2:
+        return (values[0] if n else math.nan), math.nan
+    mean = sum(values) / n
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in values) / (n - 1) / n)

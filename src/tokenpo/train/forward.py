@@ -1,0 +1,67 @@
+"""Forward passes over the tokens of rollouts, in parts that fit a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..lm import LanguageModel, score
+from ..types import Policy, Rollouts
+from .precision import precision
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What a model says of sampled tokens.
+
+    Args:
+        lm: the model.
+        micro_rows: most rows of one pass.
+        micro_tokens: most tokens of one pass, counted as rows x (longest prompt + longest response).
+        drift: also Policy.entropy_drift.
+        autocast: bf16 on a GPU.
+    """
+
+    lm: LanguageModel
+    micro_rows: int
+    micro_tokens: int
+    drift: bool = False
+    autocast: bool = False
+
+    def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
+        """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
+        length = rollouts.mask.sum(1).tolist()
+        prompt = [len(prompts[group]) for group in rollouts.group.tolist()]
+        order = sorted(rows.tolist(), key=lambda row: -(prompt[row] + length[row]))
+        parts: list[list[int]] = []
+        widest = (0, 0)
+        for row in order:
+            wider = max(widest[0], prompt[row]), max(widest[1], length[row])
+            size = len(parts[-1]) + 1 if parts else 0
+            if parts and size <= self.micro_rows and size * sum(wider) <= self.micro_tokens:
+                parts[-1].append(row)
+                widest = wider
+            else:
+                parts.append([row])
+                widest = prompt[row], length[row]
+        return [torch.tensor(part, device=rows.device) for part in parts]
+
+    def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
+        """Log-prob, with graph unless gradients are off, and entropy [M, T] of any rows; `group` counts the prompts."""
+        used, of_row = torch.unique(rollouts.group, return_inverse=True)
+        assert rollouts.token_ids is not None
+        assert rollouts.temperature is not None
+        with precision(self.lm.device, self.autocast):
+            return score(
+                self.lm,
+                [list(prompts[group]) for group in used.tolist()],
+                of_row,
+                rollouts.token_ids,
+                rollouts.mask,
+                rollouts.temperature.where(rollouts.mask, 1.0),
+                drift=self.drift,
+                max_tokens=self.micro_tokens,
+            )

@@ -1,0 +1,38 @@
+"""Ctrl-C as a request: the run saves where it stands and ends. A second one ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupt:
+    """Within this context SIGINT and SIGTERM set `asked`; outside the main thread it changes nothing."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.asked = False
+        self._say = say
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+        self._say("interrupted: saving where the run stands (once more to end at once, without saving)")
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}

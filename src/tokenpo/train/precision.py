@@ -1,0 +1,11 @@
+"""bf16 autocast where it pays: on a GPU, on request."""
+
+from __future__ import annotations
+
+import torch
+
+
+def precision(device: torch.device | str, autocast: bool) -> torch.autocast:
+    """A context for forward passes; it changes nothing on a CPU."""
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=autocast and kind != "cpu")

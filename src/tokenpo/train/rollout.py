@@ -1,0 +1,208 @@
+"""Problems to rollouts: prompt, sample, verify; refill what dynamic sampling dropped, up to a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..lm import LanguageModel, Sampling, sample
+from ..tasks import Problem, Score, Split, Task
+from ..types import Rollouts
+from .config import Config
+from .precision import precision
+from .seeds import keyed_seed
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Responses to some problems; row = position in `problems` x group_size + g.
+
+    Args:
+        start: position of the first problem in the task's order.
+        prompts: token ids of each prompt.
+        token_ids, mask, logprob, entropy, temperature: [N, T] as the sampler recorded them.
+        finished: [N] bool, EOS was reached.
+    """
+
+    start: int
+    problems: list[Problem]
+    prompts: list[list[int]]
+    token_ids: Tensor
+    mask: Tensor
+    logprob: Tensor
+    entropy: Tensor
+    temperature: Tensor
+    finished: Tensor
+    completions: list[str]
+    scores: list[Score]
+
+    @property
+    def group_size(self) -> int:
+        return len(self.scores) // len(self.problems)
+
+    def reward(self) -> Tensor:
+        """[N] float32."""
+        return torch.tensor([score.reward for score in self.scores], dtype=torch.float32)
+
+    def correct(self) -> Tensor:
+        """[N] float32, 1 where the answer is right."""
+        return torch.tensor([float(score.correct) for score in self.scores])
+
+
+@dataclass(frozen=True)
+class Experience:
+    """One rollout batch, ready for training.
+
+    Args:
+        rollouts: facts for the objective; `group` counts from 0 in the order of `problems`.
+        kept: what is trained on; None where dynamic sampling found nothing to learn from.
+        drawn: every draw, discarded groups included: statistics are taken over all of them.
+        discarded: fraction of the drawn groups that dynamic sampling dropped.
+        cursor: the first problem that was not drawn.
+    """
+
+    rollouts: Rollouts | None
+    kept: Draw | None
+    drawn: list[Draw]
+    discarded: float
+    cursor: int
+
+
+Draws = Callable[[int, int], Draw]
+
+
+def draw(
+    lm: LanguageModel,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    group_size: int,
+    sampling: Sampling,
+    *,
+    autocast: bool = False,
+    rule: Any = None,
+    scale: Any = None,
+) -> Draw:
+    """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
+
+    A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
+    """
+    problems = task.problems(split, start, count)
+    prompts = [lm.encode(problem.prompt) for problem in problems]
+    with precision(lm.device, autocast):
+        streams = range(start, start + count)
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, scale=scale)
+    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
+    completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
+    repeated = [problem for problem in problems for _ in range(group_size)]
+    scores = task.score(repeated, completions, token_ids)
+    return Draw(
+        start=start,
+        problems=problems,
+        prompts=prompts,
+        token_ids=out.token_ids,
+        mask=out.mask,
+        logprob=out.logprob,
+        entropy=out.entropy,
+        temperature=out.temperature,
+        finished=out.finished,
+        completions=completions,
+        scores=scores,
+    )
+
+
+def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: Any, scale: Any) -> Experience:
+    """One rollout batch from position `cursor` of the training problems on."""
+    options = config.rollout
+    sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
+
+    def fresh(start: int, count: int) -> Draw:
+        autocast = config.train.autocast
+        size = options.group_size
+        return draw(lm, task, "train", start, count, size, sampling, autocast=autocast, rule=rule, scale=scale)
+
+    extra = options.max_extra_batches if options.dynamic_sampling else 0
+    drawn, kept = _fill(fresh, cursor, options.prompts, extra, choose=options.dynamic_sampling)
+    groups = sum(len(piece.problems) for piece in drawn)
+    usable = sum(len(groups_of) for groups_of in kept)
+    chosen = _joined(drawn, kept, options.prompts)
+    rollouts = None if chosen is None else _facts(chosen)
+    return Experience(rollouts, chosen, drawn, 1 - usable / groups, cursor + groups)
+
+
+def _fill(draws: Draws, cursor: int, wanted: int, extra: int, *, choose: bool) -> tuple[list[Draw], list[list[int]]]:
+    """Draws until `wanted` groups are worth training on, at most 1 + `extra` times; the draws and their kept groups.
+
+    A refill asks for as many groups as the share kept so far suggests, at most a whole batch.
+    """
+    drawn: list[Draw] = []
+    kept: list[list[int]] = []
+    count = wanted
+    while True:
+        drawn.append(draws(cursor, count))
+        cursor += count
+        kept.append(_mixed_groups(drawn[-1]) if choose else list(range(count)))
+        have, seen = sum(map(len, kept)), sum(len(piece.problems) for piece in drawn)
+        if have >= wanted or len(drawn) > extra:
+            return drawn, kept
+        count = wanted if have == 0 else min(wanted, -(-(wanted - have) * seen // have))
+
+
+def _mixed_groups(piece: Draw) -> list[int]:
+    """The groups whose rewards are not all equal."""
+    reward = piece.reward().view(len(piece.problems), piece.group_size)
+    return (reward != reward[:, :1]).any(1).nonzero()[:, 0].tolist()
+
+
+def _joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]], most: int) -> Draw | None:
+    """The first `most` kept groups as one draw, padded to the longest response."""
+    pairs = [(piece, group) for piece, groups in zip(drawn, kept, strict=True) for group in groups][:most]
+    if not pairs:
+        return None
+    if len(drawn) == 1 and len(pairs) == len(drawn[0].problems):
+        return drawn[0]
+    size = drawn[0].group_size
+    spans = [(piece, group, slice(group * size, (group + 1) * size)) for piece, group in pairs]
+    width = max(piece.mask.shape[1] for piece, _ in pairs)
+
+    def rows(name: str, fill: float = 0) -> Tensor:
+        parts = [getattr(piece, name)[span] for piece, _, span in spans]
+        return torch.cat([x if x.dim() == 1 else pad(x, (0, width - x.shape[1]), value=fill) for x in parts])
+
+    return Draw(
+        start=drawn[0].start,
+        problems=[piece.problems[group] for piece, group, _ in spans],
+        prompts=[piece.prompts[group] for piece, group, _ in spans],
+        token_ids=rows("token_ids"),
+        mask=rows("mask", False),
+        logprob=rows("logprob"),
+        entropy=rows("entropy"),
+        temperature=rows("temperature", 1.0),
+        finished=rows("finished"),
+        completions=[text for piece, _, span in spans for text in piece.completions[span]],
+        scores=[score for piece, _, span in spans for score in piece.scores[span]],
+    )
+
+
+def _facts(kept: Draw) -> Rollouts:
+    device = kept.mask.device
+    return Rollouts(
+        mask=kept.mask,
+        reward=kept.reward().to(device),
+        group=torch.arange(len(kept.problems), device=device).repeat_interleave(kept.group_size),
+        old_logprob=kept.logprob,
+        old_entropy=kept.entropy,
+        rollout_logprob=kept.logprob,
+        temperature=kept.temperature,
+        token_ids=kept.token_ids,
+    )
+
+
+def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
+    return ids[:-1] if ids and ids[-1] in eos else ids

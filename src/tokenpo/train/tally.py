@@ -1,0 +1,135 @@
+"""Statistics of a step, gathered from the very tensors of the loss; read from the device once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ..ops import kl
+from ..types import Batch, Credit, Loss, Rollouts, Totals
+
+
+class Tally:
+    """Sums over the tokens that went through the loss; fractions are of all tokens of the minibatches.
+
+    Rows that were skipped (no advantage on any token) count as neither clipped nor effective and have no part in the
+    ratio and KL statistics.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._extremes: dict[str, Tensor] = {}
+        self._tokens = 0.0
+        self._updates: list[tuple[Tensor, float]] = []
+
+    def add_minibatch(self, totals: Totals) -> None:
+        self._tokens += totals.tokens
+
+    @torch.no_grad()
+    def add(self, batch: Batch, loss: Loss) -> None:
+        mask, terms = batch.mask, loss.terms
+        moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
+        ratio, clipped = terms["ratio"], terms["clipped"].bool() & mask
+        below = clipped & (ratio < 1)
+        pull = (terms["advantage"] * terms["weight"] != 0) & ~clipped | (terms["penalty"] != 0)
+        self._add(
+            count=mask.sum(),
+            ratio=ratio.where(mask, 0.0).sum(),
+            low=below.sum(),
+            high=(clipped & ~below).sum(),
+            kl=kl.k3(moved).sum(),
+            effective=(pull & (terms["coefficient"] != 0) & mask).sum(),
+            loss=loss.value.detach(),
+            distance=moved.abs().sum(),
+        )
+        self._reach("ratio_min", -ratio.where(mask, torch.inf).min())
+        self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
+        self._reach("distance", moved.abs().max())
+
+    def add_update(self, grad_norm: Tensor, lr: float) -> None:
+        self._updates.append((grad_norm, lr))
+
+    @property
+    def updates(self) -> int:
+        return len(self._updates)
+
+    def disagreement(self) -> tuple[float, float]:
+        """(largest, mean) |lp - lp_old| so far, nats; zeros where nothing was evaluated."""
+        if not self._sums:
+            return 0.0, 0.0
+        return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["count"])
+
+    def summary(self) -> dict[str, float]:
+        """The step's line of metrics, as far as the updates go; NaN where no token was evaluated."""
+        sums = {name: float(x) for name, x in self._sums.items()}
+        scored, every = sums.get("count", 0.0), self._tokens
+        low, high = _over(sums.get("low", 0.0), every), _over(sums.get("high", 0.0), every)
+        updates = max(len(self._updates), 1)
+        return {
+            "ratio_mean": _over(sums.get("ratio", 0.0), scored),
+            "ratio_min": -float(self._extremes.get("ratio_min", torch.nan)),
+            "ratio_max": float(self._extremes.get("ratio_max", torch.nan)),
+            "clip_fraction": low + high,
+            "clip_low_fraction": low,
+            "clip_high_fraction": high,
+            "kl": _over(sums.get("kl", 0.0), scored),
+            "effective_tokens": _over(sums.get("effective", 0.0), every),
+            "loss": sums.get("loss", 0.0) / updates,
+            "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
+            "lr": self._updates[-1][1] if self._updates else torch.nan,
+        }
+
+    def _add(self, **values: Tensor) -> None:
+        for name, value in values.items():
+            value = value.double() if value.device.type != "mps" else value.float()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def _reach(self, name: str, value: Tensor) -> None:
+        self._extremes[name] = torch.maximum(self._extremes[name], value) if name in self._extremes else value
+
+
+class Tracer:
+    """Keeps the loss's own tensors of a few responses, for the per-token report.
+
+    Args:
+        most: responses to keep; 0 keeps none.
+    """
+
+    NAMES: Sequence[str] = ("advantage", "weight", "ratio", "clipped", "low", "high", "penalty", "coefficient", "loss")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.found: dict[int, Mapping[str, list[float]]] = {}
+        self._wanted: frozenset[int] = frozenset()
+
+    def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
+        """Wants the best and the worst response of one group after the other, groups with an advantage first."""
+        if not self.most:
+            return
+        live = {row: bool((credit.advantage[row] != 0).any()) for row in rows.tolist()}
+        reward, group = rollouts.reward.tolist(), rollouts.group.tolist()
+        members: dict[int, list[int]] = {}
+        for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
+            members.setdefault(group[row], []).append(row)
+        ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
+        self._wanted = frozenset(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+
+    def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
+        """Takes what it wants from a micro-batch; `rows` are its places in the rollout batch."""
+        policy, facts = batch.policy, batch.rollouts
+        shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
+        shown |= {"logprob": policy.logprob.detach(), "old_logprob": facts.old_logprob}
+        if facts.old_entropy is not None:
+            shown["entropy"] = facts.old_entropy
+        if facts.temperature is not None:
+            shown["temperature"] = facts.temperature
+        for place, row in enumerate(rows.tolist()):
+            if row in self._wanted:
+                kept = batch.mask[place]
+                self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+
+
+def _over(a: float, b: float) -> float:
+    return a / b if b else float("nan")
