@@ -166,6 +166,20 @@ def degenerate_batches_are_finite(objective: Any) -> None:
         assert not seen.gradient[~case.rollouts["mask"]].any(), f"{name}: padding has a gradient"
 
 
+def rows_without_advantage_add_nothing(objective: Any) -> None:
+    """Where the method says that its loss follows the advantage, rows whose advantage is 0 may be skipped."""
+    if not getattr(objective, "follows_advantage", False):
+        return
+    inputs = example(11)
+    dull = inputs.rollouts["group"] == 1
+    inputs = inputs.replace(reward=inputs.rollouts["reward"].masked_fill(dull, 1.0))
+    credit = objective.prepare(Rollouts(**inputs.rollouts))
+    empty = ~credit.advantage.any(1)
+    whole = evaluate(objective, inputs)
+    assert not whole.gradient[empty].any(), "a row without advantage has a gradient"
+    _same(evaluate(objective, inputs, ((~empty).nonzero()[:, 0],)), whole)
+
+
 def needs_are_true(objective: Any) -> None:
     """Removing an input that is not declared changes nothing; removing a declared one raises, naming it."""
     inputs = example(6)
@@ -234,6 +248,7 @@ LAWS: tuple[Callable[[Any], None], ...] = (
     order_is_free,
     gradient_at_ratio_one,
     degenerate_batches_are_finite,
+    rows_without_advantage_add_nothing,
     needs_are_true,
     credit_carries_no_gradient,
     half_precision_gives_float32,

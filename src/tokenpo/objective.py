@@ -67,6 +67,11 @@ class Objective:
         """True where `observe` chooses tokens at random."""
         return any(isinstance(part, BatchSignal) and part.draws for part in walk(self))
 
+    @property
+    def follows_advantage(self) -> bool:
+        """True where a row whose advantage is 0 everywhere adds nothing to loss and gradient: it may be skipped."""
+        return all(stage.follows_advantage for stage in self.penalties)
+
     @torch.no_grad()
     def prepare(self, rollouts: Rollouts) -> Credit:
         """Phase one on whole groups: advantages and signals, without gradient.

@@ -91,6 +91,10 @@ class MaskedKl(Penalty):
     to_reference: bool = False
 
     @property
+    def follows_advantage(self) -> bool:
+        return True
+
+    @property
     def needs(self) -> frozenset[str]:
         return frozenset({"ref_logprob"} if self.to_reference else ())
 

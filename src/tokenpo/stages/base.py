@@ -47,6 +47,11 @@ class Weight(Part):
 class Penalty(Part):
     """Added to the loss of a token; carries its own coefficient."""
 
+    @property
+    def follows_advantage(self) -> bool:
+        """It is 0 wherever the advantage is 0, so that engines may skip rows without advantage."""
+        return False
+
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         """[N, T], 0 on padding."""
         raise NotImplementedError
