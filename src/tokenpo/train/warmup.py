@@ -49,7 +49,9 @@ def make(directory: Path, task: DialSum, settings: WarmUp, *, quiet: bool = Fals
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tokenpo.train.warmup", description=__doc__.split("\n")[0])
     parser.add_argument("out", type=Path, help="directory to write")
-    parser.add_argument("--operands", type=int, nargs="+", default=OPERANDS, help="a number, or the fewest and the most")
+    parser.add_argument(
+        "--operands", type=int, nargs="+", default=OPERANDS, help="a number, or the fewest and the most"
+    )
     parser.add_argument("--modulus", type=int, default=10)
     parser.add_argument("--leap", type=float, default=0.6, help="probability of a leap after an operand")
     parser.add_argument("--steps", type=int, default=WarmUp.steps)
