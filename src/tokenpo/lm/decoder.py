@@ -1,4 +1,7 @@
-"""Running a model forward token by token for a shrinking batch of rows."""
+"""Running a model forward token by token for a shrinking batch of rows.
+
+Axes: P prompts of at most L tokens, N rows at the start, M rows that are left, V vocabulary, D head size.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,139 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from tokenpo.lm.model import LanguageModel
+from tokenpo.lm.packed import attention, can_pack, packed_logits
+
+# Response slots allocated at first; doubled whenever they are full.
+_SLOTS = 64
 
 
 class Decoder(Protocol):
-    """Rows of prompts in progress."""
+    """Rows in progress; `logits` [N, V] are those of the first token of every row."""
 
     logits: Tensor
-    """[N, V] of the first token of every row."""
 
     def step(self, token: Tensor) -> Tensor:
-        """Appends `token` [M] to the M rows that are left; logits [M, V] of the next."""
+        """Appends `token` [M] to the rows that are left; returns the logits [M, V] of the next."""
         ...
 
     def keep(self, going: Tensor, ended: Tensor) -> Tensor:
-        """Drops rows that ended; returns the order [M'] in which the others now stand."""
+        """Drops the rows that ended; returns the old places [M'] of those left, in their new order.
+
+        Args:
+            going: [M'] int64, ascending places of the rows that go on.
+            ended: [M] bool, true for the others.
+        """
         ...
 
 
 def open_decoder(lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int, max_new: int) -> Decoder:
     """Runs every prompt once and repeats it `group_size` times."""
-    return CacheDecoder(lm, prompts, group_size)
+    kind = PackedDecoder if can_pack(lm) else CacheDecoder
+    return kind(lm, prompts, group_size, max_new)
+
+
+class PackedDecoder:
+    """Keys and values live in buffers allocated once, written in place; a step runs M tokens as one packed row.
+
+    Prompts are padded on the left, so that a step writes the same slot in every row. Rows that end are overwritten by
+    the last rows still going: each drop copies as many rows as it removes, not the whole cache.
+    """
+
+    def __init__(self, lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int, max_new: int) -> None:
+        self.model, self.group_size = lm.model, group_size
+        ids, seen = left_padded(prompts, lm.pad_id, lm.device)
+        self.shape, self.filled = ids.shape, 0
+        self.room = ids.shape[1] + max_new
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+        position = (seen.cumsum(1) - 1).clamp(min=0)
+        self.position = position[:, -1].repeat_interleave(group_size)
+        self.bias = self._prompt_bias(seen)
+        last = torch.arange(1, len(ids) + 1, device=ids.device) * ids.shape[1] - 1
+        logits = packed_logits(self.model, ids.flatten(), position.flatten(), self, last)
+        self.filled = ids.shape[1]
+        padding = (seen == 0).repeat_interleave(group_size, 0)
+        # Without padding no mask is needed: a step sees every filled slot.
+        self.padding = padding if bool(padding.any()) else None
+        self.logits = logits.repeat_interleave(group_size, 0)
+
+    def step(self, token: Tensor) -> Tensor:
+        self.position = self.position + 1
+        self.bias = self._step_bias(len(token))
+        logits = packed_logits(self.model, token, self.position, self)
+        self.filled += 1
+        return logits
+
+    def keep(self, going: Tensor, ended: Tensor) -> Tensor:
+        left = len(going)
+        order = torch.arange(left, device=going.device)
+        holes = ended[:left].nonzero().squeeze(-1)
+        if len(holes):
+            movers = going[left - len(holes) :]
+            order[holes] = movers
+            for buffer in (*self.keys.values(), *self.values.values()):
+                buffer.index_copy_(0, holes, buffer.index_select(0, movers))
+            if self.padding is not None:
+                self.padding.index_copy_(0, holes, self.padding.index_select(0, movers))
+        self.position = self.position[order]
+        return order
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
+        """Called by the model's layers: a prompt run while nothing is filled, a step afterwards."""
+        if self.filled == 0:
+            rows, length = self.shape
+            q, k, v = (x.reshape(rows, length, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+            self.keys[layer], self.values[layer] = self._buffer(k), self._buffer(v)
+            return attention(q, k, v, self.bias, scale, dropout).transpose(1, 2).reshape(rows * length, q.shape[1], -1)
+        m, end = q.shape[0], self.filled + 1
+        keys, values = self._roomy(self.keys, layer, m), self._roomy(self.values, layer, m)
+        keys[:m, :, self.filled] = k
+        values[:m, :, self.filled] = v
+        out = attention(q.unsqueeze(2), keys[:m, :, :end], values[:m, :, :end], self.bias, scale, dropout)
+        return out.squeeze(2)
+
+    def _buffer(self, x: Tensor) -> Tensor:
+        """[N, Hkv, slots, D] from the prompts' [P, Hkv, L, D]."""
+        rows, heads, length, d = x.shape
+        slots = min(length + _SLOTS, self.room)
+        buffer = x.new_empty(rows, self.group_size, heads, slots, d)
+        buffer[:, :, :, :length] = x.unsqueeze(1)
+        return buffer.view(rows * self.group_size, heads, slots, d)
+
+    def _roomy(self, buffers: dict[int, Tensor], layer: int, m: int) -> Tensor:
+        """The layer's buffer, grown (and cut to the M rows left) if it is full."""
+        old = buffers[layer]
+        if self.filled == old.shape[2]:
+            slots = min(2 * old.shape[2], self.room)
+            buffers[layer] = old.new_empty(m, old.shape[1], slots, old.shape[3])
+            buffers[layer][:, :, : self.filled] = old[:m]
+        return buffers[layer]
+
+    def _prompt_bias(self, seen: Tensor) -> Tensor:
+        """[P, 1, L, L]: causal, nothing from the padding; a padded query sees itself, to stay finite."""
+        length = seen.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=seen.device).tril()
+        allowed = (seen.bool().unsqueeze(1) & causal) | torch.eye(length, dtype=torch.bool, device=seen.device)
+        return self._bias(~allowed)
+
+    def _step_bias(self, m: int) -> Tensor | None:
+        """[M, 1, 1, slots] that hides the padding of the prompts."""
+        if self.padding is None:
+            return None
+        shown = self.padding.new_zeros(m, self.filled + 1 - self.padding.shape[1])
+        return self._bias(torch.cat([self.padding[:m], shown], 1).unsqueeze(1))
+
+    def _bias(self, hidden: Tensor) -> Tensor:
+        empty = torch.zeros(hidden.shape, dtype=self.model.dtype, device=hidden.device)
+        return empty.masked_fill_(hidden, float("-inf")).unsqueeze(1)
 
 
 class CacheDecoder:
     """Any causal LM through Hugging Face's own cache classes, prompts padded on the left."""
 
-    def __init__(self, lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int) -> None:
-        device, self.model = lm.device, lm.model
-        ids, self.seen = left_padded(prompts, lm.pad_id, device)
+    def __init__(self, lm: LanguageModel, prompts: Sequence[Sequence[int]], group_size: int, max_new: int) -> None:
+        self.model = lm.model
+        ids, self.seen = left_padded(prompts, lm.pad_id, lm.device)
         self.cache = DynamicCache(config=self.model.config)
         self.accepts = set(inspect.signature(self.model.forward).parameters)
         position = (self.seen.cumsum(1) - 1).clamp(min=0)

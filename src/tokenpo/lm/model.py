@@ -176,13 +176,14 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 def _load_weights(where: str, dtype: torch.dtype) -> Any:
     try:
         with _quiet():
-            model, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 where,
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
             )
+            model, info = loaded
     except Exception as error:
         raise TokenPOError(f"cannot load a causal language model from {where}: {_first_line(error)}") from error
     for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):

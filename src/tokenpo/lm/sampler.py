@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from tokenpo.sampling import Draw, draw, greedy, stream_keys, uniforms
 
 # Steps whose uniforms are made at once.
 _BLOCK = 64
+# Finished rows leave once so many have gathered that dropping them costs less than carrying them.
+_WORTHWHILE = 15 / 16
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,21 @@ def sample(
     return _assemble(record, prompt, n, lm.pad_id)
 
 
+class _Step(NamedTuple):
+    """What happened to the M rows in the batch at one step; `alive` are those whose token counts."""
+
+    rows: Tensor
+    alive: Tensor
+    drawn: Draw
+    ended: Tensor
+
+
 def _decode(
     lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, keys: Tensor, rule: Any, scale: Any
-) -> list[tuple[Tensor, Draw, Tensor]]:
-    """Per step: the rows that ran, what was drawn, and which of them ended."""
+) -> list[_Step]:
     logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
-    rows = torch.arange(n, device=lm.device)
-    record: list[tuple[Tensor, Draw, Tensor]] = []
+    rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
+    record: list[_Step] = []
     block = keys.new_empty(0)
     for step in range(sampling.max_new_tokens):
         if sampling.temperature == 0:
@@ -121,42 +131,40 @@ def _decode(
             if step % _BLOCK == 0:
                 block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
             drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule, scale)
-        ended = is_eos[drawn.token]
-        record.append((rows, drawn, ended))
-        if step + 1 == sampling.max_new_tokens:
-            break
-        token = drawn.token
+        token, ended = drawn.token, is_eos[drawn.token] & alive
+        record.append(_Step(rows, alive, drawn, ended))
+        alive = alive & ~ended
         # The only wait for the device in a step: how many rows go on.
-        going = (~ended).nonzero().squeeze(-1)
-        if len(going) == 0:
+        left = int(alive.sum())
+        if left == 0 or step + 1 == sampling.max_new_tokens:
             break
-        if len(going) < len(rows):
-            order = decoder.keep(going, ended)
-            rows, token = rows[order], token[order]
+        if left <= _WORTHWHILE * len(rows):
+            order = decoder.keep(alive.nonzero().squeeze(-1), ~alive)
+            rows, alive, token = rows[order], alive[order], token[order]
         logits = decoder.step(token)
     return record
 
 
-def _assemble(record: list[tuple[Tensor, Draw, Tensor]], prompt: Tensor, n: int, pad_id: int) -> Samples:
-    rows = torch.cat([entry[0] for entry in record])
-    sizes = torch.tensor([len(entry[0]) for entry in record], device=prompt.device)
-    column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)
+def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Samples:
+    alive = torch.cat([step.alive for step in record])
+    sizes = torch.tensor([len(step.rows) for step in record], device=prompt.device)
+    column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)[alive]
+    row = torch.cat([step.rows for step in record])[alive]
 
     def table(values: list[Tensor], fill: float, dtype: torch.dtype) -> Tensor:
         out = torch.full((n, len(record)), fill, dtype=dtype, device=prompt.device)
-        out[rows, column] = torch.cat(values).to(dtype)
+        out[row, column] = torch.cat(values)[alive].to(dtype)
         return out
 
-    draws = [entry[1] for entry in record]
-    ended = table([entry[2] for entry in record], 0, torch.bool)
+    draws = [step.drawn for step in record]
     return Samples(
         token_ids=table([d.token for d in draws], pad_id, torch.int64),
-        mask=table([torch.ones_like(entry[2]) for entry in record], 0, torch.bool),
+        mask=table([step.alive for step in record], 0, torch.bool),
         logprob=table([d.logprob for d in draws], 0, torch.float32),
         entropy=table([d.entropy for d in draws], 0, torch.float32),
         temperature=table([d.temperature for d in draws], 1, torch.float32),
         prompt=prompt,
-        finished=ended.any(1),
+        finished=table([step.ended for step in record], 0, torch.bool).any(1),
     )
 
 

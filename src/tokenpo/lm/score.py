@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from tokenpo.errors import TokenPOError
 from tokenpo.lm.model import LanguageModel, evaluating
+from tokenpo.lm.packed import Rows, can_pack, packed_logits, run_packed
 from tokenpo.ops.token_stats import TokenStats, stats_from_logits, token_stats
 from tokenpo.types import Policy
 
-# Padded tokens that one forward pass may hold, unless a single row is longer.
+# Tokens that one forward pass may hold, unless a single row is longer.
 _TOKENS = 16384
 
 
@@ -41,7 +42,7 @@ def score(
         mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
         temperature: [N, T], the temperature that sampled each token, or one number.
         drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
-        max_tokens: padded tokens per forward pass; longer batches are cut into several.
+        max_tokens: tokens per forward pass (a single row may exceed it); larger batches are cut into several.
 
     Returns:
         Policy with [N, T] tensors: logprob carries the graph (under torch.no_grad, none); 0 where mask is false.
@@ -51,40 +52,76 @@ def score(
     """
     _check(prompts, prompt_of_row, token_ids, mask, temperature)
     device = lm.device
-    token_ids, mask, owners = token_ids.to(device), mask.to(device), prompt_of_row.tolist()
-    columns = torch.arange(1, mask.shape[1] + 1, device=device)
-    lengths = (mask * columns).amax(1).tolist()
-    totals = [len(prompts[p]) + length for p, length in zip(owners, lengths, strict=True)]
+    token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
+    length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
+    run = _packed if can_pack(lm) else _padded
     stats, places = [], []
-    for rows in _batches(totals, lengths, max_tokens):
-        batch = _right_padded([prompts[owners[r]] for r in rows], token_ids, rows, lengths, lm.pad_id)
+    for rows in _batches(prompts, owner.tolist(), length.tolist(), max_tokens, packed=run is _packed):
         at = torch.tensor(rows, device=device)
         local, column = mask[at].nonzero(as_tuple=True)
-        before = torch.tensor([len(prompts[owners[r]]) - 1 for r in rows], device=device)
         row = at[local]
         heat = temperature.to(device)[row, column] if isinstance(temperature, Tensor) else temperature
-        stats.append(_stats(lm, *batch, local, before[local] + column, token_ids[row, column], heat, drift))
+        target = token_ids[row, column]
+        out = run(lm, prompts, owner[at], token_ids[at], length[at], local, column)
+        stats.append(_stats(lm, out, target, heat, drift))
         places.append((row, column))
     return _spread(stats, places, mask.shape, device, drift)
 
 
-def _stats(
+def _packed(
     lm: LanguageModel,
-    ids: Tensor,
-    seen: Tensor,
+    prompts: Sequence[Sequence[int]],
+    owner: Tensor,
+    token_ids: Tensor,
+    length: Tensor,
     row: Tensor,
-    position: Tensor,
-    target: Tensor,
-    heat: Tensor | float,
-    drift: bool,
-) -> TokenStats:
-    """Statistics of `target` [M], predicted at [row, position] of the padded batch `ids`."""
+    column: Tensor,
+) -> Tensor:
+    """Hidden states (logits, if the head is not plain) [M, ·] that predict the tokens at [row, column].
+
+    Every prompt is run once, whatever the number of its responses; nothing is padded outside of attention.
+    """
+    used, owner = owner.unique(return_inverse=True)
+    mine = [prompts[i] for i in used.tolist()]
+    # The last token of a response predicts nothing that is scored.
+    rows = Rows(mine, owner, length - 1)
+    ids = rows.ids(mine, token_ids, length - 1)
+    where = rows.predictor(row, column, owner)
     if has_plain_head(lm):
-        head = lm.model.get_output_embeddings()
-        hidden = lm.model.base_model(**_inputs(lm.model, ids, seen)).last_hidden_state
-        return token_stats(hidden[row, position], head.weight, target, heat, bias=head.bias, drift=drift)
-    logits = lm.model(**_inputs(lm.model, ids, seen)).logits
-    return stats_from_logits(logits[row, position], target, heat, drift=drift)
+        return run_packed(lm.model, ids, rows.position, rows).index_select(0, where)
+    return packed_logits(lm.model, ids, rows.position, rows, where)
+
+
+def _padded(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    owner: Tensor,
+    token_ids: Tensor,
+    length: Tensor,
+    row: Tensor,
+    column: Tensor,
+) -> Tensor:
+    """The same for any causal LM: prompt and response in one row, padded on the right."""
+    mine = [prompts[i] for i in owner.tolist()]
+    texts = [
+        [*prompt, *response[: size - 1]]
+        for prompt, response, size in zip(mine, token_ids.tolist(), length.tolist(), strict=True)
+    ]
+    longest = max(len(text) for text in texts)
+    ids = torch.tensor([text + [lm.pad_id] * (longest - len(text)) for text in texts], device=lm.device)
+    sizes = torch.tensor([len(text) for text in texts], device=lm.device).unsqueeze(1)
+    inputs = _inputs(lm.model, ids, (torch.arange(longest, device=lm.device) < sizes).long())
+    before = torch.tensor([len(prompt) - 1 for prompt in mine], device=lm.device)
+    if has_plain_head(lm):
+        return lm.model.base_model(**inputs).last_hidden_state[row, before[row] + column]
+    return lm.model(**inputs).logits[row, before[row] + column]
+
+
+def _stats(lm: LanguageModel, out: Tensor, target: Tensor, heat: Tensor | float, drift: bool) -> TokenStats:
+    if not has_plain_head(lm):
+        return stats_from_logits(out, target, heat, drift=drift)
+    head = lm.model.get_output_embeddings()
+    return token_stats(out, head.weight, target, heat, bias=head.bias, drift=drift)
 
 
 def has_plain_head(lm: LanguageModel) -> bool:
@@ -116,30 +153,25 @@ def _inputs(model: Any, ids: Tensor, seen: Tensor) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name in accepted}
 
 
-def _batches(totals: list[int], lengths: list[int], max_tokens: int) -> Iterator[list[int]]:
-    """Rows with a response, by length, in batches of at most `max_tokens` tokens with padding."""
+def _batches(
+    prompts: Sequence[Sequence[int]], owners: list[int], lengths: list[int], max_tokens: int, *, packed: bool
+) -> Iterator[list[int]]:
+    """Rows with a response in batches of at most `max_tokens`: in order when packed, else by length."""
+    totals = [len(prompts[owner]) + length for owner, length in zip(owners, lengths, strict=True)]
+    rows = [row for row, length in enumerate(lengths) if length]
+    if not packed:
+        rows.sort(key=lambda row: totals[row])
     batch: list[int] = []
-    for row in sorted((r for r, length in enumerate(lengths) if length), key=lambda r: totals[r]):
-        if batch and (len(batch) + 1) * totals[row] > max_tokens:
+    tokens = 0
+    for row in rows:
+        more = tokens + totals[row] if packed else (len(batch) + 1) * totals[row]
+        if batch and more > max_tokens:
             yield batch
-            batch = []
+            batch, tokens = [], 0
         batch.append(row)
+        tokens += totals[row]
     if batch:
         yield batch
-
-
-def _right_padded(
-    prompts: list[Sequence[int]], token_ids: Tensor, rows: list[int], lengths: list[int], pad_id: int
-) -> tuple[Tensor, Tensor]:
-    """Prompt and response without its last token (it predicts nothing), padded on the right; and the mask."""
-    responses = token_ids[rows].tolist()
-    texts = [
-        [*prompt, *response[: lengths[row] - 1]] for prompt, response, row in zip(prompts, responses, rows, strict=True)
-    ]
-    longest = max(len(text) for text in texts)
-    ids = torch.tensor([text + [pad_id] * (longest - len(text)) for text in texts], device=token_ids.device)
-    sizes = torch.tensor([len(text) for text in texts], device=token_ids.device).unsqueeze(1)
-    return ids, (torch.arange(longest, device=token_ids.device) < sizes).long()
 
 
 def _spread(

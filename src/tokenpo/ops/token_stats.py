@@ -160,7 +160,7 @@ class _LogitStats(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         p, target, entropy = ctx.saved_tensors
         dz = _logit_gradient(p, target, ctx.scale, grads[0], entropy, grads[1] if ctx.entropy_grad else None)
         return dz.to(ctx.dtype), None, None, None, None
@@ -193,7 +193,7 @@ class _HeadStats(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         hidden, head, bias, target, entropy = ctx.saved_tensors
         g, g_entropy = grads[0], grads[1] if ctx.entropy_grad else None
         live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
