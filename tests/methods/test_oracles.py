@@ -54,3 +54,28 @@ def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> No
         ends = [score(name, sample.but(logprob=lp), extra, **options).value for lp in (up, down)]
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=5e-8), (i, t)
     assert np.count_nonzero(gradient) > 20
+
+
+def test_batches_reach_every_branch() -> None:
+    """Clipped and unclipped tokens of both signs, beyond the dual clip; sequence ratios inside and outside 3e-4."""
+    seen = set()
+    for seed in range(4):
+        sample = ragged(seed)
+        x = np.where(sample.mask, sample.logprob - sample.old_logprob, 0)
+        s = x.sum(1) / np.maximum(sample.mask.sum(1), 1)
+        mixed = sample.mask & ~np.isin(sample.group, [4, 11])[:, None]
+        right = (sample.reward > 0)[:, None]
+        for outcome, rows in (("right", mixed & right), ("wrong", mixed & ~right)):
+            branches = {
+                "above": x > 0.3,
+                "below": x < -0.3,
+                "inside": np.abs(x) < 0.1,
+                "still": x == 0,
+                "dual": x > 2.4,
+            }
+            branches |= {f"row {k}": v[:, None] & sample.mask for k, v in {
+                "above": s > 0.3, "below": s < -0.3, "just above": (s > 0) & (s < 3e-4), "just below": (s < 0) & (s > -3e-4),
+            }.items()}  # fmt: skip
+            branches |= {"falling": sample.entropy < sample.old_entropy, "certain": sample.old_entropy < 1e-8}
+            seen |= {(outcome, name) for name, where in branches.items() if (rows & where).any()}
+    assert len(seen) == 22, sorted(seen)

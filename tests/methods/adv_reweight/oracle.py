@@ -6,8 +6,7 @@ import numpy as np
 def adv_reweight(
     mask, reward, group, old_logprob, logprob, ref_logprob=None, *, a=0.2, low=0.2, high=0.24, dual=10.0, beta=1e-3
 ):
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
+    alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
     A = np.zeros((len(reward), 1))
@@ -40,6 +39,6 @@ def adv_reweight(
         J = J - beta * (u - np.log(u) - 1)
         dJ = dJ - beta * (1 - u)
 
-    # mean over the tokens of a response, then over the responses
-    share = mask / (alive.sum() * np.maximum(length, 1))
+    # mean over all tokens of the batch
+    share = mask / mask.sum()
     return -(share * J).sum(), -share * dJ

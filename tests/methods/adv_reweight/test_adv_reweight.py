@@ -33,6 +33,8 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-def test_without_reweighting_it_is_grpo(beta: float) -> None:
-    ours = tokenpo.method("adv_reweight", a=0.0, high=0.2, dual=1e9, beta=beta)
-    close(run(ours, ragged(0)), run(tokenpo.method("grpo", beta=beta), ragged(0)), rtol=1e-12)
+def test_without_reweighting_it_is_grpo_over_tokens(beta: float) -> None:
+    """a = 0 without the dual clip, on equal lengths, where token mean and response mean are one."""
+    sample = ragged(0, equal_lengths=True)
+    ours = tokenpo.method("adv_reweight", a=0.0, high=0.2, dual=None, beta=beta)
+    close(run(ours, sample), run(tokenpo.method("grpo", beta=beta), sample), rtol=1e-12)

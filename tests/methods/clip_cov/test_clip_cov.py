@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, module, ragged, run, score
+from oracle_support import Sample, assemble, by_hand, close, module, ragged, run, score, tensors
 
 LOOSE = {"cov_low": 0.1, "cov_high": 5.0}
 
@@ -22,8 +24,9 @@ def _advantage(sample: Sample) -> np.ndarray:
     return A[:, None] + np.zeros(sample.mask.shape)
 
 
-def _drawn(objective: object, sample: Sample, seed: int = 0) -> np.ndarray:
-    return (run(objective, sample, seed=seed).terms["weight"] == 0) & sample.mask
+def _drawn(objective: Any, sample: Sample, seed: int = 0) -> np.ndarray:
+    step = assemble(objective, tensors(sample), seed=seed)
+    return (objective.loss(step.batch, step.totals).terms["weight"].numpy() == 0) & sample.mask
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -50,8 +53,8 @@ def test_everything_eligible_is_drawn_at_fraction_one(seed: int, clip: dict) -> 
 
 
 def test_the_draw_is_uniform_over_the_eligible() -> None:
-    """max(int(0.04 · n), 1) tokens a draw; over 1500 draws every eligible token comes up equally often (5 sigma)."""
-    sample, draws = ragged(1), 1500
+    """max(int(0.04 · n), 1) tokens a draw; over 400 draws every eligible token comes up equally often (4 sigma)."""
+    sample, draws = ragged(1), 400
     eligible = module("clip_cov").eligible(sample.mask, _advantage(sample), sample.old_logprob, sample.logprob, **LOOSE)
     k = max(int(0.04 * sample.mask.sum()), 1)
     assert 1 < k < eligible.sum()
@@ -63,7 +66,7 @@ def test_the_draw_is_uniform_over_the_eligible() -> None:
         counts += drawn
     assert not counts[~eligible].any()
     p = k / eligible.sum()
-    assert np.abs(counts[eligible] - draws * p).max() < 5 * np.sqrt(draws * p * (1 - p))
+    assert np.abs(counts[eligible] - draws * p).max() < 4 * np.sqrt(draws * p * (1 - p))
 
 
 def test_the_default_fraction_draws_one_token_of_a_small_batch() -> None:

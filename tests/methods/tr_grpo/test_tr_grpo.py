@@ -71,6 +71,13 @@ def test_unit_weights_make_it_grpo(beta: float, kl: str) -> None:
     close(run(ours, ragged(0)), run(tokenpo.method("grpo", beta=beta), ragged(0)), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kl", ["none", "scale", "inside"])
+def test_constant_weights_normalised_make_it_grpo(kl: str) -> None:
+    """Normalised means w itself: a weight of 1.2 everywhere is 1 everywhere, in the surrogate and in the KL."""
+    ours = tokenpo.method("tr_grpo", lower=1.2, upper=1.2, normalise_weights=True, beta=0.3, kl_weighting=kl)
+    close(run(ours, ragged(0)), run(tokenpo.method("grpo", beta=0.3), ragged(0)), rtol=1e-12)
+
+
 def test_normalised_weights_have_mean_one() -> None:
     """Equal advantages at ratio 1: the gradient is -w / n, and the weights' mean is 1."""
     sample = ragged(2, equal_lengths=True).on_policy()

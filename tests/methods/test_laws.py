@@ -1,0 +1,255 @@
+"""The laws that every method of the table obeys, whatever it computes."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from oracle_support import OPTIONAL, Sample, assemble, close, ragged, run, tensors
+
+# Every method with its defaults, and the options that change what is read or when.
+CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
+    ("grpo", {"beta": 0.1}),
+    ("tepo", {"decreasing": "analytic", "kl_target": "reference"}),
+    ("gtpo", {"scope": "batch", "normalise": "pooled"}),
+    ("grpo_s", {"mean": "geometric"}),
+    ("tr_grpo", {"normalise_weights": True, "beta": 0.1, "kl_weighting": "inside"}),
+    ("tr_grpo", {"normalise_weights": True, "weight_prob": "old", "weight_placement": "ratio"}),
+    ("hapo", {"entropy": "current"}),
+    ("hapo", {"token_mean_advantage": False, "alpha": 0.0, "beta": 0.0}),
+    ("clip_cov", {"fraction": 0.05, "cov_low": 0.1}),
+    ("kl_cov", {"fraction": 0.1}),
+]
+every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
+every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
+
+# Penalties act without any advantage; these settings switch them off.
+UNPENALISED = {"kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}}
+# A random draw follows the order of the rows: with fraction 1 nothing is left to chance.
+CERTAIN = {"clip_cov": {"fraction": 1.0}}
+
+
+@every_case
+@pytest.mark.parametrize("seed", range(2))
+def test_pieces_add_up(name: str, options: dict, seed: int) -> None:
+    objective, sample = tokenpo.method(name, **options), ragged(seed)
+    n, rng = len(sample.reward), np.random.default_rng(seed)
+    whole = run(objective, sample)
+    order = rng.permutation(n)
+    for pieces in (
+        [slice(i, i + 1) for i in range(n)],
+        [slice(0, 2), slice(2, 13), slice(13, n)],
+        [torch.tensor(order[:5]), torch.tensor(order[5:])],
+    ):
+        close(run(objective, sample, pieces=pieces), whole, rtol=1e-12)
+
+
+@every_case
+def test_padding_is_inert(name: str, options: dict) -> None:
+    objective, sample = tokenpo.method(name, **options), ragged(1)
+    whole = run(objective, sample)
+    assert not whole.gradient[~sample.mask].any()
+    for padding in (0.0, -7.5, float("inf")):
+        other = run(objective, sample, padding=padding)
+        assert other.value == whole.value
+        np.testing.assert_array_equal(other.gradient, whole.gradient)
+    wide = run(objective, sample.widened(4))
+    assert wide.value == pytest.approx(whole.value, rel=1e-12)
+    np.testing.assert_allclose(wide.gradient[:, : sample.mask.shape[1]], whole.gradient, rtol=1e-12, atol=1e-17)
+
+
+@every_case
+def test_order_and_names_are_free(name: str, options: dict) -> None:
+    objective, sample = (
+        tokenpo.method(name, **options, **({} if "fraction" in options else CERTAIN.get(name, {}))),
+        ragged(2),
+    )
+    whole = run(objective, sample)
+    renamed = sample.but(group=np.array([1000 - 31 * g for g in sample.group]))
+    close(run(objective, renamed), whole, rtol=1e-11)
+    if name == "clip_cov" and options:
+        return  # its draw depends on the order, by design
+    order = np.random.default_rng(0).permutation(len(sample.reward))
+    shuffled = run(objective, sample.rows(order))
+    assert shuffled.value == pytest.approx(whole.value, rel=1e-11)
+    np.testing.assert_allclose(shuffled.gradient, whole.gradient[order], rtol=1e-11, atol=1e-15)
+
+
+def _denominator(name: str, sample: Sample) -> np.ndarray:
+    """[N, 1], counted here: of a response mean, of Dr. GRPO's constant, of a token mean."""
+    length = sample.mask.sum(1, keepdims=True)
+    sequences = (length > 0).sum()
+    if name in ("grpo", "gspo", "gspo_token", "grpo_s", "tr_grpo"):
+        return sequences * np.maximum(length, 1)
+    return np.full_like(length, sequences * length.max() if name == "dr_grpo" else length.sum())
+
+
+@every_method
+def test_gradient_at_ratio_one(name: str) -> None:
+    """-w A / denominator, with the old policy as reference and the entropies unmoved: no penalty pulls."""
+    sample = ragged(3).on_policy()
+    got = run(tokenpo.method(name), sample)
+    expected = -got.terms["weight"] * got.terms["advantage"] / _denominator(name, sample)
+    np.testing.assert_allclose(got.gradient, np.where(sample.mask, expected, 0), rtol=1e-12, atol=1e-17)
+    assert np.count_nonzero(got.gradient) > 30
+
+
+@every_case
+def test_terms_are_what_made_the_loss(name: str, options: dict) -> None:
+    """Σ loss · coefficient is the value; a token is still exactly where it is clipped, or A or its weight is 0."""
+    sample = ragged(4)
+    got = run(tokenpo.method(name, **options), sample)
+    assert (got.terms["loss"] * got.terms["coefficient"])[sample.mask].sum() == pytest.approx(got.value, rel=1e-12)
+    bare = run(
+        tokenpo.method(
+            name, **{**options, **UNPENALISED.get(name, {}), **({"beta": 0.0} if name in ("grpo", "tr_grpo") else {})}
+        ),
+        sample,
+    )
+    still = bare.terms["clipped"].astype(bool) | (bare.terms["advantage"] == 0) | (bare.terms["weight"] == 0)
+    np.testing.assert_array_equal((bare.gradient == 0)[sample.mask], still[sample.mask])
+
+
+DEGENERATE = {
+    "groups of one": lambda s: s.but(group=np.arange(len(s.reward))),
+    "equal rewards": lambda s: s.but(reward=np.full(len(s.reward), 0.1)),  # three times 0.1 is not 0.3
+    "no right answer": lambda s: s.but(reward=np.zeros(len(s.reward))),
+}
+
+
+@every_method
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_nothing_to_compare_teaches_nothing(name: str, case: str) -> None:
+    sample = DEGENERATE[case](ragged(5))
+    assert not run(tokenpo.method(name, **UNPENALISED.get(name, {})), sample).gradient.any()
+    assert np.isfinite(run(tokenpo.method(name), sample).gradient).all()
+
+
+@every_method
+def test_zero_entropy_is_finite(name: str) -> None:
+    sample = ragged(5)
+    nothing = np.zeros(sample.mask.shape)
+    got = run(tokenpo.method(name), sample.but(old_entropy=nothing, entropy=nothing))
+    assert np.isfinite(got.value)
+    assert np.isfinite(got.gradient).all()
+
+
+@every_case
+def test_a_rollout_without_tokens_does_not_count(name: str, options: dict) -> None:
+    """Its row has no gradient, and leaving it out changes nothing else, not even its group's statistics."""
+    objective, sample = tokenpo.method(name, **options), ragged(0)
+    alive = sample.mask.any(1)
+    assert (~alive).sum() == 1
+    whole, without = run(objective, sample), run(objective, sample.rows(np.flatnonzero(alive)))
+    assert without.value == pytest.approx(whole.value, rel=1e-12)
+    np.testing.assert_allclose(whole.gradient[alive], without.gradient, rtol=1e-11, atol=1e-17)
+
+
+@every_method
+def test_nothing_at_all_is_an_error_or_nothing(name: str) -> None:
+    sample = ragged(0)
+    silent = sample.but(mask=np.zeros_like(sample.mask))
+    try:
+        got = run(tokenpo.method(name), silent)
+    except tokenpo.TokenPOError:
+        return
+    assert got.value == 0
+    assert not got.gradient.any()
+
+
+@every_case
+def test_needs_are_true(name: str, options: dict) -> None:
+    objective, sample = tokenpo.method(name, **options), ragged(6)
+    everything = run(objective, sample, inputs=OPTIONAL)
+    for missing in OPTIONAL:
+        inputs = [i for i in OPTIONAL if i != missing]
+        if missing in objective.needs:
+            with pytest.raises(tokenpo.MissingInput, match=rf"{name}\b.*{missing}"):
+                run(objective, sample, inputs=inputs)
+        else:
+            got = run(objective, sample, inputs=inputs)
+            assert got.value == everything.value
+            np.testing.assert_array_equal(got.gradient, everything.gradient)
+
+
+@every_case
+def test_a_declared_input_matters(name: str, options: dict) -> None:
+    """Every need changes the result when its numbers change: none is asked for in vain."""
+    objective, sample = tokenpo.method(name, **options), ragged(7)
+    before = run(objective, sample)
+    for need in objective.needs:
+        moved = sample.but(**{need: np.where(sample.mask, getattr(sample, need)[::-1] * 1.3, 0.0)})
+        moved = moved.but(**{need: np.abs(getattr(moved, need)) * (-1 if need == "ref_logprob" else 1)})
+        assert run(objective, moved).value != before.value, need
+
+
+@every_case
+def test_only_the_current_logprob_has_a_gradient(name: str, options: dict) -> None:
+    """Facts and entropies may arrive with a graph (lp_old = lp, not detached, is easily written): none flows there."""
+    objective = tokenpo.method(name, **options)
+    field = tensors(ragged(8))
+    leaves = {k: v.requires_grad_() for k, v in field.items() if v.is_floating_point() and k != "logprob"}
+    step = assemble(objective, field, inputs=OPTIONAL)
+    loss = objective.loss(step.batch, step.totals)
+    loss.value.backward()
+    assert step.logprob.grad is not None
+    assert step.logprob.grad.any()
+    for key, leaf in leaves.items():
+        assert leaf.grad is None or not leaf.grad.any(), f"a gradient flows to {key}"
+    for key, term in loss.terms.items():
+        assert not term.requires_grad, key
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_half_precision_enters_and_float32_comes_out(name: str, options: dict, dtype: torch.dtype) -> None:
+    """The same rounded numbers in float64 give the same loss to float32's precision."""
+    objective = tokenpo.method(name, **options)
+    rounded = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors(ragged(9)).items()}
+    exact = {k: v.double() if v.is_floating_point() else v for k, v in rounded.items()}
+    losses = []
+    for field in (rounded, exact):
+        step = assemble(objective, field)
+        losses.append(objective.loss(step.batch, step.totals).value)
+    assert losses[0].dtype == torch.float32
+    assert losses[1].dtype == torch.float64
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-4, abs=1e-5)
+
+
+@every_method
+def test_unknown_keyword_names_the_nearest(name: str) -> None:
+    for keyword in inspect.signature(tokenpo.methods.METHODS[name]).parameters:
+        if len(keyword) > 2:  # "a" is near to nothing
+            for build in (lambda **o: tokenpo.method(name, **o), tokenpo.methods.METHODS[name]):
+                with pytest.raises(tokenpo.UnknownName, match=rf"{name}.*'{keyword}'"):
+                    build(**{keyword + "x": 1})
+
+
+def test_unknown_method_names_the_nearest() -> None:
+    with pytest.raises(tokenpo.UnknownName, match="'hapo'"):
+        tokenpo.method("hapoo")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "wrong", "right"),
+    [
+        ("tepo", "decreasing", "deltas", "delta"),
+        ("tepo", "kl_target", "referenc", "reference"),
+        ("tepo", "estimator", "k33", "k3"),
+        ("gtpo", "normalise", "with_zero", "with_zeros"),
+        ("gtpo", "scope", "groups", "group"),
+        ("grpo_s", "mean", "geometrical", "geometric"),
+        ("tr_grpo", "weight_placement", "ratios", "ratio"),
+        ("tr_grpo", "kl_weighting", "scaled", "scale"),
+        ("tr_grpo", "weight_prob", "curent", "current"),
+        ("hapo", "sign", "papers", "paper"),
+        ("hapo", "entropy", "curent", "current"),
+    ],
+)
+def test_unknown_choice_names_the_nearest(name: str, option: str, wrong: str, right: str) -> None:
+    with pytest.raises(tokenpo.UnknownName, match=rf"{option}.*'{right}'"):
+        tokenpo.method(name, **{option: wrong})
