@@ -103,6 +103,10 @@ class PolarTokens(CreditStage):
 
     def normalised(self, groups: Groups, r: Tensor, members: Tensor) -> Tensor:
         """(r − mean) / (std + eps) with mean and deviation of r over `members` of each group."""
+        # Measured from the group's smallest value, so that a collection of equal values has a deviation of exactly 0.
+        lowest = torch.where(members, r, torch.inf).amin(1)
+        lowest = Groups(groups.index, groups.count, members.any(1)).extremes(lowest)[0]
+        r = torch.where(members, r - lowest[:, None], 0)
         size = groups.sum(members.sum(1))[:, None]
         mean = groups.sum(torch.where(members, r, 0).sum(1))[:, None] / size.clamp(min=1)
         square = torch.where(members, (r - mean).square(), 0).sum(1)
@@ -161,10 +165,10 @@ def polarity(rollouts: Rollouts, threshold: float) -> tuple[Tensor, Tensor]:
 
 
 def floored(rollouts: Rollouts, clamp: tuple[float, float] | None) -> Tensor:
-    """Old entropies [N, T] in nats, kept above 1e-8 so that shares of 1/H exist."""
+    """Old entropies [N, T] in nats, kept above 1e-8 so that shares of 1/H exist; float64, as all of this credit is."""
     assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-    entropy = rollouts.old_entropy if clamp is None else rollouts.old_entropy.clamp(*clamp)
-    return entropy.clamp(min=FLOOR)
+    entropy = rollouts.old_entropy.double()
+    return (entropy if clamp is None else entropy.clamp(*clamp)).clamp(min=FLOOR)
 
 
 @published(PAPER)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..errors import choose
@@ -83,7 +84,7 @@ class StepSign(Part):
 
 @dataclass(frozen=True)
 class MaskedKl(Penalty):
-    """beta · estimator(lp − lp_target) on tokens with A > 0 and decreasing entropy; the mask carries no gradient."""
+    """beta · estimator of the log-ratio on tokens with A > 0 and decreasing entropy; the mask carries no gradient."""
 
     beta: float
     decreasing: BelowOld | StepSign
@@ -99,10 +100,15 @@ class MaskedKl(Penalty):
         return frozenset({"ref_logprob"} if self.to_reference else ())
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        target = batch.rollouts.ref_logprob if self.to_reference else batch.rollouts.old_logprob
-        assert target is not None
         chosen = batch.mask & (batch.credit.advantage > 0) & self.decreasing(batch)
-        return self.beta * chosen * self.estimator(log_ratio(batch.policy.logprob, target))
+        return torch.where(chosen, self.beta * self.estimator(self.log_ratio(batch)), 0.0)
+
+    def log_ratio(self, batch: Batch) -> Tensor:
+        """Over the policy that samples: π/π_old, of which tokens are samples; π_ref/π, as in GRPO."""
+        if not self.to_reference:
+            return log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
+        assert batch.rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
+        return log_ratio(batch.rollouts.ref_logprob, batch.policy.logprob)
 
 
 @published(PAPER)
@@ -139,7 +145,7 @@ def tepo(
         beta: coefficient of the masked KL.
         decreasing: "delta" (H < H_old) or "analytic" (exact sign of one logit-space step).
         kl_target: "old" or "reference".
-        estimator: "k3", "abs", "k1" or "k2" of exp(lp − lp_target).
+        estimator: "k3", "abs", "k1" or "k2", of lp − lp_old or of lp_ref − lp.
     """
     rule = choose("tepo: decreasing", decreasing, {"delta": BelowOld(), "analytic": StepSign()})
     divergence = choose("tepo: estimator", estimator, {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()})

@@ -74,9 +74,9 @@ def tr_grpo(
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)
     weight = ProbabilityWeight(curve, old=choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True}))
     inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
-    slots = {"none": (None, None), "scale": (weight, None), "inside": (None, weight)}
-    scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
     factor = NormalisedWeight.of(weight) if normalise_weights else weight
+    slots = {"none": (None, None), "scale": (factor, None), "inside": (None, factor)}
+    scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
     return Objective(
         name="tr_grpo",
         credit=GroupAdvantage(),

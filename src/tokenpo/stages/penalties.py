@@ -9,7 +9,7 @@ from ..ops import kl
 from ..ops.ratio import log_ratio
 from ..signals import Part
 from .base import Penalty
-from .weights import ProbabilityWeight
+from .weights import NormalisedWeight, ProbabilityWeight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,8 +69,8 @@ class ReferenceKl(Penalty):
 
     beta: float
     estimator: Estimator = K3()
-    scale: ProbabilityWeight | None = None
-    inside: ProbabilityWeight | None = None
+    scale: ProbabilityWeight | NormalisedWeight | None = None
+    inside: ProbabilityWeight | NormalisedWeight | None = None
 
     @property
     def needs(self) -> frozenset[str]:

@@ -57,8 +57,10 @@ class Clip(SurrogateStage):
     def __call__(self, batch: Batch) -> Trust:
         ratio = self.ratio(batch)
         lower, upper = self.bounds(batch)
-        used = clip.pessimistic(ratio, batch.credit.advantage, lower, upper, self.dual)
-        return Trust(used * batch.credit.advantage, ratio, lower, upper, used.detach() != ratio.detach())
+        advantage = batch.credit.advantage
+        used = clip.pessimistic(ratio, advantage, lower, upper, self.dual)
+        clipped = (used.detach() != ratio.detach()) & (advantage != 0)
+        return Trust(used * advantage, ratio, lower, upper, clipped)
 
 
 @dataclass(frozen=True)
