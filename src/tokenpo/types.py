@@ -26,7 +26,7 @@ class Rollouts:
     """Facts about N sampled responses; no later step changes them.
 
     Padded positions may hold anything, NaN included: they are zeroed here and never read again. Half-precision
-    tensors become float32.
+    tensors become float32. Facts carry no gradient: what comes with one is detached.
 
     Args:
         mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
@@ -56,11 +56,11 @@ class Rollouts:
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
         n, t = check.mask(self.mask)
-        object.__setattr__(self, "reward", check.numbers(self.reward, "reward", (n,)))
+        object.__setattr__(self, "reward", check.numbers(self.reward, "reward", (n,)).detach())
         check.ids(self.group, "group", (n,))
         for name in _TOKEN_FIELDS:
             if name == "old_logprob" or getattr(self, name) is not None:
-                object.__setattr__(self, name, check.tokens(getattr(self, name), name, self.mask))
+                object.__setattr__(self, name, check.tokens(getattr(self, name), name, self.mask).detach())
         if self.temperature is not None:
             check.positive(self.temperature, "temperature", self.mask)
         if self.token_ids is not None:
