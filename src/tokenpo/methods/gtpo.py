@@ -108,7 +108,7 @@ class PolarTokens(CreditStage):
         lowest = Groups(groups.index, groups.count, members.any(1)).extremes(lowest)[0]
         r = torch.where(members, r - lowest[:, None], 0)
         size = groups.sum(members.sum(1))[:, None]
-        mean = groups.sum(torch.where(members, r, 0).sum(1))[:, None] / size.clamp(min=1)
+        mean = groups.sum(r.sum(1))[:, None] / size.clamp(min=1)
         square = torch.where(members, (r - mean).square(), 0).sum(1)
         std = (groups.sum(square)[:, None] / (size - 1).clamp(min=1)).sqrt()
         return torch.where(members, (r - mean) / (std + self.eps), 0)
