@@ -95,8 +95,8 @@ def by_hand(
 def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bool = True) -> Sample:
     """Six groups of 5, 4, 6, 3 (equal rewards), 1 and 2 interleaved rollouts, one of them without any token.
 
-    Rows move away from the old policy at scales from 0 to 2 nats, so that sequence ratios fall inside 3e-4 and token
-    ratios pass a dual clip of 10; some entropies are zero, tiny or unchanged.
+    Rows stand still, move inside 3e-4 or further, and of the latter some tokens leap past a dual clip of 10; some
+    entropies are zero, tiny or unchanged. `test_batches_reach_every_branch` holds this to it.
     """
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat([7, 2, 30, 4, 11, 0], [5, 4, 6, 3, 1, 2]))
@@ -112,9 +112,12 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
         reward[first], reward[second] = (1.0, 0.0) if binary else (0.8, -0.4)
     reward[group == 4] = 1.0
 
-    old = -rng.exponential(1.5, shape) - 1e-3
-    scale = rng.choice([0.0, 2e-4, 0.05, 0.3, 2.0], size=(n, 1), p=[0.1, 0.25, 0.2, 0.25, 0.2])
-    logprob = np.minimum(old + scale * rng.normal(size=shape), -1e-3)
+    old = -rng.exponential(2.5, shape) - 1e-3
+    scale = rng.choice([0.0, 2e-4, 0.05, 0.4], size=(n, 1), p=[0.1, 0.3, 0.3, 0.3])
+    leap = (scale >= 0.05) & (rng.random(shape) < 0.25)
+    shift = scale * rng.normal(size=shape) + leap * rng.uniform(-3.0, 4.5, shape)
+    logprob = np.minimum(old + shift, -1e-3)
+    old[second, 0], logprob[second, 0] = -4.5, -1.0  # a wrong token beyond the dual clip
     old_entropy = rng.gamma(0.7, 1.0, shape)
     old_entropy[rng.random(shape) < 0.05] = 0.0
     old_entropy[rng.random(shape) < 0.05] = 1e-11

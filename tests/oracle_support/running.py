@@ -111,8 +111,8 @@ def run(
 
 def close(one: Outcome, other: Outcome, rtol: float = 1e-10) -> None:
     """Values and gradients agree; the floor only covers exact zeros."""
-    np.testing.assert_allclose(one.value, other.value, rtol=rtol, atol=1e-15)
-    np.testing.assert_allclose(one.gradient, other.gradient, rtol=rtol, atol=1e-15)
+    np.testing.assert_allclose(one.value, other.value, rtol=rtol, atol=1e-14)
+    np.testing.assert_allclose(one.gradient, other.gradient, rtol=rtol, atol=1e-14)
 
 
 def agrees(name: str, sample: Sample, *, oracle: dict[str, Any] | None = None, **options: Any) -> Outcome:

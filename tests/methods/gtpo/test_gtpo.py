@@ -14,7 +14,7 @@ NORMALISE = ["with_zeros", "own_set", "pooled"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("normalise", "scope"), product(NORMALISE, ["group", "batch"]))
+@pytest.mark.parametrize(("normalise", "scope"), list(product(NORMALISE, ["group", "batch"])))
 @pytest.mark.parametrize("clamp", [None, (0.2, 0.28)])
 def test_is_its_oracle(seed: int, normalise: str, scope: str, clamp: tuple | None) -> None:
     sample = ragged(seed, binary=seed % 2 == 0)
