@@ -181,13 +181,15 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=False,
+                # Reported below by name; the loader's own error names nothing.
+                ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
             model, info = loaded
     except Exception as error:
         raise TokenPOError(f"cannot load a causal language model from {where}: {_first_line(error)}") from error
     for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
-        names = sorted(str(key) for key in info.get(kind) or ())
+        names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise TokenPOError(

@@ -1,0 +1,201 @@
+"""Loading and saving: what comes back is what was saved, and every bad directory gets its own sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tokenpo.errors import TokenPOError, UnknownName
+from tokenpo.lm import LoraOptions, Sampling, load, sample, save, score
+
+peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
+
+
+@pytest.fixture
+def broken(make_model, tmp_path) -> Path:
+    """A private copy of a good directory, to be spoilt."""
+    return Path(shutil.copytree(make_model(), tmp_path / "model"))
+
+
+def edit(path: Path, **changes) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def pickle_only(path: Path) -> None:
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+
+
+def lost_shard(path: Path) -> None:
+    (path / "model.safetensors").rename(path / "model-00001-of-00002.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def adapter_only(path: Path) -> None:
+    (path / "config.json").rename(path / "adapter_config.json")
+
+
+def no_tokenizer(path: Path) -> None:
+    for file in path.glob("*token*"):
+        file.unlink()
+
+
+def drop_weight(path: Path) -> None:
+    weights = load_file(path / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, path / "model.safetensors", {"format": "pt"})
+
+
+SPOILS = {
+    r"does not exist": lambda path: shutil.rmtree(path),
+    r"has no config\.json": lambda path: (path / "config.json").unlink(),
+    r"LoRA adapter, not a model": adapter_only,
+    r"is not valid JSON": lambda path: (path / "config.json").write_text("{"),
+    r"must hold a JSON object": lambda path: (path / "config.json").write_text("[]"),
+    r"brings its own Python code": lambda path: edit(path / "config.json", auto_map={"AutoModel": "evil.Model"}),
+    r"pickled \(pytorch_model\.bin\)": pickle_only,
+    r"has no weights: expected model\.safetensors": lambda path: (path / "model.safetensors").unlink(),
+    r"lacks the weight file model-00002-of-00002": lost_shard,
+    r"not a valid index": lambda path: (path / "model.safetensors.index.json").write_text("{}"),
+    r"has no tokenizer": no_tokenizer,
+    r"cannot load a tokenizer": lambda path: (path / "tokenizer.json").write_text("{}"),
+    r"cannot load a causal language model": lambda path: (path / "model.safetensors").write_bytes(b"nonsense" * 9),
+    r"cannot load .* `nosuchtype`": lambda path: edit(path / "config.json", model_type="nosuchtype"),
+    r"do not fit config\.json: .*up_proj.* another shape": lambda path: edit(
+        path / "config.json", intermediate_size=64
+    ),
+    r"do not fit config\.json: .*layers\.1.*up_proj\.weight are missing": drop_weight,
+}
+
+
+@pytest.mark.parametrize("message", SPOILS)
+def test_a_bad_directory_is_named_with_its_fault(broken, message):
+    SPOILS[message](broken)
+    with pytest.raises(TokenPOError, match=message) as caught:
+        load(broken)
+    assert str(broken) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_and_a_missing_path_given_as_text(tmp_path):
+    (tmp_path / "weights").write_text("")
+    with pytest.raises(TokenPOError, match="is a file"):
+        load(tmp_path / "weights")
+    with pytest.raises(TokenPOError, match="does not exist"):
+        load("./no/such/model")
+
+
+def test_a_hub_id_that_cannot_be_had(monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(TokenPOError, match="cannot load a causal language model from tokenpo/no-such-model"):
+        load("tokenpo/no-such-model")
+
+
+def test_unknown_dtype_and_device(make_model):
+    with pytest.raises(UnknownName, match="did you mean 'bfloat16'"):
+        load(make_model(), dtype="bfloat")
+    with pytest.raises(TokenPOError, match="device 'nosuch' cannot be used"):
+        load(make_model(), device="nosuch")
+
+
+def test_no_end_of_sequence_token(broken):
+    edit(broken / "config.json", eos_token_id=None)
+    edit(broken / "generation_config.json", eos_token_id=None)
+    edit(broken / "tokenizer_config.json", eos_token=None)
+    with pytest.raises(TokenPOError, match="names no end-of-sequence token"):
+        load(broken)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_saved_comes_back(make_model, tmp_path, prompts, dtype):
+    lm = load(make_model(eos=(1, 2)), dtype=dtype)
+    assert lm.model.dtype == getattr(torch, dtype) and not lm.model.training and lm.eos_ids == (1, 2)
+    save(lm, tmp_path / "out")
+    again = load(tmp_path / "out", dtype=dtype)
+    assert again.eos_ids == lm.eos_ids and again.pad_id == lm.pad_id
+    for (name, a), (_, b) in zip(lm.model.state_dict().items(), again.model.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+    assert torch.equal(sample(lm, prompts, 2, Sampling(9)).token_ids, sample(again, prompts, 2, Sampling(9)).token_ids)
+
+
+def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path, monkeypatch):
+    target = tmp_path / "model"
+    save(lm, target)
+    (target / "stale").write_text("")
+    save(lm, target)
+    assert not (target / "stale").exists() and [p.name for p in tmp_path.iterdir()] == ["model"]
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    before = (target / "model.safetensors").read_bytes()
+    monkeypatch.setattr(lm.tokenizer, "save_pretrained", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save(lm, target)
+    assert (target / "model.safetensors").read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["model"]
+
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter1").write_text("years of work")
+    with pytest.raises(TokenPOError, match="is not a model directory"):
+        save(lm, mine)
+    assert (mine / "chapter1").read_text() == "years of work"
+
+
+def test_text_to_tokens_and_back(lm):
+    ids = lm.encode("3-9+6=")
+    assert lm.decode(ids) == "3-9+6=" and lm.pieces(ids) == list("3-9+6=")
+    assert lm.decode([*ids, 1, 0]) == "3-9+6=" and lm.pieces([1]) == ["<eos>"]
+    assert lm.encode("3<eos>") == lm.encode("3"), "a prompt is to be continued"
+    with pytest.raises(TokenPOError, match="no tokens"):
+        lm.encode("")
+
+
+def test_chat_messages_need_a_template(lm):
+    messages = [{"role": "user", "content": "1+1="}]
+    with pytest.raises(TokenPOError, match="no chat template"):
+        lm.encode(messages)
+    lm.tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }};{% endfor %}{% if add_generation_prompt %}#{% endif %}"
+    )
+    assert lm.decode(lm.encode(messages)) == "1+1=;#"
+
+
+@peft
+def test_lora_trains_only_adapters_and_saves_merged(make_model, tmp_path, prompts):
+    plain = load(make_model())
+    lm = load(make_model(), lora=LoraOptions(rank=4, targets=("q_proj", "up_proj")))
+    trained = [name for name, p in lm.model.named_parameters() if p.requires_grad]
+    assert trained and all("lora_" in name for name in trained)
+    torch.manual_seed(0)
+    for name, parameter in lm.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    samples = sample(lm, prompts, 2, Sampling(12))
+    policy = score(lm, prompts, samples.prompt, samples.token_ids, samples.mask)
+    torch.testing.assert_close(policy.logprob, samples.logprob, rtol=1e-5, atol=1e-5)
+    policy.logprob.sum().backward()
+    assert all(p.grad is not None for p in lm.model.parameters() if p.requires_grad)
+
+    save(lm, tmp_path / "merged")
+    merged = load(tmp_path / "merged")
+    assert set(merged.model.state_dict()) == set(plain.model.state_dict())
+    with torch.no_grad():
+        of_merged = score(merged, prompts, samples.prompt, samples.token_ids, samples.mask).logprob
+        of_plain = score(plain, prompts, samples.prompt, samples.token_ids, samples.mask).logprob
+    torch.testing.assert_close(of_merged, samples.logprob, rtol=1e-4, atol=1e-4)
+    assert (of_plain - samples.logprob).abs().max() > 0.1
+    assert lm.adapter is not None and any("lora_A" in name for name, _ in lm.model.named_parameters())
+
+
+@peft
+def test_lora_on_layers_that_do_not_exist(make_model):
+    with pytest.raises(TokenPOError, match="LoRA targets"):
+        load(make_model(), lora=LoraOptions(targets=("nowhere",)))
