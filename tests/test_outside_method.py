@@ -1,0 +1,134 @@
+"""A method from outside the package, in three places: its file, one line of the table, its test.
+
+Chosen for being no method of the table: REINFORCE on rewards that are centred over the whole batch, whose tokens weigh
+(t + 1) / T by position. One new credit, one new weight; ratio, clip and aggregate are picked from the shelf.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import tokenpo
+from tokenpo.methods import METHODS, Paper, paper
+
+# Place one: its file.
+FILE = '''
+"""Late: a baseline over the batch, and late tokens weigh more.
+
+Paper: none, an example. J = 1/sum|o_i| sum_i sum_t (t + 1)/T min(r A_i, clip(r, 1 - low, 1 + high) A_i), A = R - mean R
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokenpo import Batch, Objective, Rollouts
+from tokenpo.methods import Paper, published
+from tokenpo.stages import Clip, CreditStage, FixedBounds, TokenMean, Weight
+from tokenpo.types import Trust
+
+
+@dataclass(frozen=True)
+class BatchAdvantage(CreditStage):
+    """R - mean R over the rollouts that have tokens."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        counts = rollouts.mask.any(1)
+        reward = rollouts.reward + bonus
+        return (reward - reward[counts].mean())[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class Position(Weight):
+    """(t + 1) / length of the response."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        place = batch.mask.cumsum(1).to(trust.ratio.dtype)
+        return place / batch.mask.sum(1, keepdim=True).clamp(min=1)
+
+
+@published(Paper("An example", "0000.00000", "", "reconstructed"))
+def late(*, low: float = 0.2, high: float = 0.2) -> Objective:
+    """Late tokens weigh more.
+
+    Args:
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="late",
+        credit=BatchAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(Position(),),
+        aggregate=TokenMean(),
+    )
+'''
+
+
+@pytest.fixture
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    path = tmp_path / "late.py"
+    path.write_text(FILE)
+    spec = importlib.util.spec_from_file_location("late", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "late", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(METHODS, "late", module.late)  # place two: one line of the table
+    return module
+
+
+# Place three: its test.
+def test_it_obeys_the_laws(late: ModuleType) -> None:
+    tokenpo.check_method(tokenpo.method("late", high=0.3))
+
+
+def test_by_hand(late: ModuleType) -> None:
+    """Rewards 1 and 0: A = ±1/2. Ratios 1, 2 | 1/2: the 2 is clipped at 1.2, the 1/2 at 0.8.
+
+    Weights 1/2, 1 | 1: 1/2 · 1 · 1/2 + 1 · 1.2 · 1/2 - 1 · 0.8 · 1/2 = 0.45 over three tokens: loss -0.15.
+    Only the first token has a gradient: -(1/2 · 1 · 1/2) / 3 = -1/12.
+    """
+    mask = torch.tensor([[True, True], [True, False]])
+    old = torch.full((2, 2), 0.25, dtype=torch.float64).log()
+    logprob = (old + torch.tensor([[1.0, 2.0], [0.5, 1.0]], dtype=torch.float64).log()).requires_grad_()
+    rollouts = tokenpo.Rollouts(mask, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0, 1]), old)
+    objective = tokenpo.method("late")
+    batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(logprob))
+    loss = objective.loss(batch, tokenpo.Totals.of(rollouts))
+    loss.value.backward()
+    assert loss.value.item() == pytest.approx(-0.15, rel=1e-14)
+    assert logprob.grad.flatten().tolist() == pytest.approx([-1 / 12, 0, 0, 0], rel=1e-14)
+
+
+# What follows by itself from the line in the table.
+def test_it_is_a_method_like_any_other(late: ModuleType) -> None:
+    assert tokenpo.method("late", low=0.1).surrogate.bounds.low == 0.1
+    assert paper("late") == Paper("An example", "0000.00000", "", "reconstructed")
+    assert paper("late").reference == "arXiv:0000.00000"
+    assert "weights     Position()" in str(tokenpo.method("late"))
+    with pytest.raises(tokenpo.UnknownName, match=r"^method late has no option 'hihg'; did you mean 'high'\?$"):
+        tokenpo.method("late", hihg=0.3)
+    with pytest.raises(tokenpo.UnknownName, match=r"^method='lat' is no choice; did you mean 'late'\?$"):
+        tokenpo.method("lat")
+
+
+def test_a_builder_without_a_paper_still_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(*, low: float = 0.2) -> tokenpo.Objective:
+        return tokenpo.method("grpo", low=low)
+
+    monkeypatch.setitem(METHODS, "bare", bare)
+    assert tokenpo.method("bare", low=0.1) == tokenpo.method("grpo", low=0.1)
+    with pytest.raises(tokenpo.UnknownName, match="method bare has no option 'lwo'"):
+        tokenpo.method("bare", lwo=0.1)
+    with pytest.raises(tokenpo.TokenPOError, match=r"method bare names no paper: mark its builder with @published"):
+        paper("bare")
