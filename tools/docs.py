@@ -10,7 +10,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenpo.methods import METHODS, paper
@@ -278,10 +278,10 @@ def stale() -> list[Path]:
     return old + [path for path in sorted(PAGES.glob("*.md")) if path not in wanted]
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
-    check = parser.parse_args().check
+    check = parser.parse_args(arguments).check
     old = stale()
     wanted = generated()
     for path in old:

@@ -1,0 +1,233 @@
+"""The documents say what is: generated pages are fresh, examples run, links resolve, public names are documented."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import oracle_support
+import tokenpo
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [code for kind, code in FENCE.findall(path.read_text(encoding="utf-8")) if kind == language]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.delitem(sys.modules, "docs_tool", raising=False)
+    return load("docs_tool", ROOT / "tools" / "docs.py")
+
+
+def test_generated_pages_are_what_the_code_says(tool: ModuleType, capsys: pytest.CaptureFixture) -> None:
+    assert tool.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_check_names_what_is_stale(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    pages, readme = tmp_path / "docs" / "methods", tmp_path / "README.md"
+    for name, value in (("ROOT", tmp_path), ("PAGES", pages), ("README", readme)):
+        monkeypatch.setattr(tool, name, value)
+    readme.write_text(f"above\n{tool.BEGIN}\noutdated\n{tool.END}\nbelow\n", encoding="utf-8")
+
+    assert tool.main(["--check"]) == 1 and not pages.exists()
+    assert tool.main([]) == 0 and tool.main(["--check"]) == 0
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("above\n") and text.endswith("\nbelow\n") and "outdated" not in text
+    assert [line for line in text.splitlines() if line.startswith("| [`hapo`](docs/methods/hapo.md) |")]
+
+    page = pages / "hapo.md"
+    page.write_text(
+        page.read_text(encoding="utf-8").replace("| `tau` | `float` | `0.05` |", "| `tau` | `float` | `0.5` |")
+    )
+    (pages / "gone.md").write_text("a method that is no more")
+    capsys.readouterr()
+    assert tool.main(["--check"]) == 1
+    assert re.findall(r"stale: (.*)", capsys.readouterr().out) == ["docs/methods/hapo.md", "docs/methods/gone.md"]
+    assert tool.main([]) == 0 and not (pages / "gone.md").exists() and tool.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("name", tokenpo.methods.METHODS)
+def test_a_page_holds_formula_options_table_and_score(tool: ModuleType, name: str) -> None:
+    page, build = tool.page(name), tokenpo.methods.METHODS[name]
+    docstring = inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or ""
+    formula = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
+    excerpts = "\n".join(code for _, code in FENCE.findall(page))
+    assert formula and all(line in excerpts for line in formula)
+    for option, parameter in inspect.signature(build).parameters.items():
+        assert re.search(rf"^\| `{option}` \| `.+` \| `{re.escape(repr(parameter.default))}` \| \S", page, re.MULTILINE)
+    assert str(tokenpo.method(name)) in excerpts
+    assert f"def {name}(\n" in excerpts or f"def {name}(*," in excerpts
+    assert (ROOT / "tests" / "methods" / name / "oracle.py").read_text(encoding="utf-8").strip() in excerpts
+
+
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=relative)
+def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks marked python, in order and in one namespace; those with prompts must print what they show."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "__example__"}
+    for number, code in enumerate(blocks(path, "python"), 1):
+        where = f"{relative(path)}, python block {number}"
+        if ">>> " not in code:
+            exec(compile(code, where, "exec"), names)
+            continue
+        test = doctest.DocTestParser().get_doctest(code, names, where, str(path), 0)
+        seen: list[str] = []
+        doctest.DocTestRunner().run(test, out=seen.append, clear_globs=False)
+        assert not seen, "".join(seen)
+        names = test.globs
+
+
+def test_the_example_of_contributing_is_a_method(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method from outside: its file, its line of the table and its test folder are taken from the page and run."""
+    pieces = {code.partition("\n")[0].lstrip("# "): code for code in blocks(ROOT / "CONTRIBUTING.md", "py")}
+    name = next(Path(place).stem for place in pieces if place.startswith("src/tokenpo/methods/") and "__" not in place)
+    assert name not in tokenpo.methods.METHODS, "the example has become a method: choose another"
+    for place, code in pieces.items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(code.partition("\n")[2], encoding="utf-8")
+
+    # As a sibling of the methods: its relative imports are those it would have there.
+    module_name = f"tokenpo.methods.{name}"
+    module = load(module_name, tmp_path / f"src/tokenpo/methods/{name}.py")
+    monkeypatch.setitem(sys.modules, module_name, module)
+    line = eval(f"{{{pieces['src/tokenpo/methods/__init__.py']}}}", vars(module))
+    assert list(line) == [name]
+    monkeypatch.setitem(tokenpo.methods.METHODS, name, line[name])
+    monkeypatch.setattr(oracle_support.running, "METHODS", tmp_path / "tests" / "methods")
+    oracle_support.running.module.cache_clear()
+
+    tests = load(f"example_{name}", tmp_path / f"tests/methods/{name}/test_{name}.py")
+    run = [run_test(value) for key, value in vars(tests).items() if key.startswith("test_")]
+    oracle_support.running.module.cache_clear()
+    assert len(run) >= 3 and sum(run) > len(run)
+
+    # What follows from the table: the page, the README's row, the errors.
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    assert f"# {name}" in tool.page(name) and f"docs/methods/{name}.md" in tool.methods_table("docs/methods/")
+    assert tokenpo.methods.paper(name).arxiv in tool.page(name)
+    with pytest.raises(tokenpo.UnknownName, match=name):
+        tokenpo.method(name + "s")
+
+
+def run_test(function) -> int:
+    """Runs a test function for every combination of its parametrize marks; how many there were."""
+    cases: list[dict] = [{}]
+    for mark in getattr(function, "pytestmark", ()):
+        argument, values = mark.args
+        cases = [{**case, argument: value} for case in cases for value in values]
+    for case in cases:
+        function(**case)
+    return len(cases)
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    spaces = [tokenpo, tokenpo.methods, tokenpo.stages, tokenpo.signals]
+    public = {f"{space.__name__}.{name}": getattr(space, name) for space in spaces for name in space.__all__}
+    missing = [name for name, value in public.items() if callable(value) and not own_docstring(value)]
+    assert not missing
+
+
+def own_docstring(value) -> bool:
+    """A docstring somebody wrote: dataclasses make one of their signature, and classes inherit one."""
+    doc = value.__dict__.get("__doc__") if isinstance(value, type) else value.__doc__
+    return bool(doc and doc.strip()) and not doc.startswith(f"{getattr(value, '__name__', '')}(")
+
+
+def test_every_module_has_a_docstring_and_in_the_core_every_public_name() -> None:
+    core = ("boundary", "check", "errors", "methods", "objective", "ops", "signals", "stages", "types")
+    missing = []
+    for path in sorted((ROOT / "src" / "tokenpo").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not ast.get_docstring(tree):
+            missing.append(relative(path))
+        if path.relative_to(ROOT / "src" / "tokenpo").parts[0].removesuffix(".py") in core:
+            named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+            public = [node for node in named if not node.name.startswith("_")]
+            missing += [f"{relative(path)}: {node.name}" for node in public if not ast.get_docstring(node)]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_links_resolve(path: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        if not found.exists() or (anchor and anchor not in anchors(found)):
+            broken.append(target)
+    assert not broken
+
+
+def prose(path: Path) -> str:
+    """The text of a document without its code."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", path.read_text(encoding="utf-8")))
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a document."""
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
+    sections = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split("\n### ")
+    for name in tokenpo.methods.METHODS:
+        source = tokenpo.methods.paper(name)
+        section = next((s for s in sections if f"(methods/{name}.md)" in s), "")
+        assert f"https://arxiv.org/abs/{source.arxiv}" in section, name
+        assert f"Provenance: {source.provenance}." in section, name
+
+
+def test_every_metric_is_explained(tmp_path: Path) -> None:
+    """One step of a real run writes exactly the names of the page."""
+    from tokenpo.train.config import parse_config
+    from tokenpo.train.loop import train
+    from tokenpo.train.view import SilentView
+
+    run = {
+        "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
+        "train": {"steps": 1, "minibatches": 1},
+        "evaluate": {"problems": 2, "samples": 1},
+        "output": {"dir": str(tmp_path / "run"), "trace_every": 0},
+        "model": {"device": "cpu"},
+    }
+    train(parse_config(run, "test"), SilentView())
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    written = {name for line in lines for name in json.loads(line)}
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+    explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | {"note/NAME"} == explained
