@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.errors import TokenPOError
+from tokenpo.tasks import pool as pool_module
 from tokenpo.tasks.pool import Outcome, Pool
 
 VERIFIER = """
@@ -109,6 +112,19 @@ def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> 
     assert pool.map([("child", str(note))]) == [Outcome(None, "timeout")]
     state = subprocess.run(["ps", "-o", "stat=", "-p", note.read_text()], capture_output=True, text=True).stdout
     assert not state or state.startswith("Z")
+
+
+def test_a_worker_whose_pool_is_gone_ends_itself(source: Path) -> None:
+    script = Path(pool_module.__file__).with_name("worker.py")
+    command = [sys.executable, "-P", str(script), str(source), "verify", "0", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        worker.stdin.write(b'["hang"]\n')
+        worker.stdin.flush()
+        try:
+            assert worker.wait(timeout=20) == -signal.SIGALRM
+        finally:
+            worker.kill()
 
 
 def test_it_works_outside_the_main_thread(pool: Pool) -> None:

@@ -64,6 +64,7 @@ def test_knights_knaves_refuses_words_that_the_library_overlooks() -> None:
     terms = problem.columns["metadata"]["knight_knave_terms"]
     assert scored(task, problem, f"{first} {terms['knave']}, {second}") == (0.0, "malformed")
     assert scored(task, problem, f"{first}, {first}, {second}") == (0.0, "malformed")
+    assert scored(task, problem, f"{first}, and {second.split()[0]}") == (0.0, "")
     assert scored(task, problem, first) == (0.0, "malformed")
 
 
@@ -77,6 +78,15 @@ def test_splits_are_disjoint_by_content_whatever_the_seeds() -> None:
     train = {p.prompt for s in (1, 2) for p in make_task("chain_sum", small, s).problems("train", 0, 400)}
     test = {p.prompt for s in (1, 2) for p in make_task("chain_sum", small, s).problems("test", 0, 200)}
     assert not train & test and len(train) + len(test) > 180 and 0.15 < len(test) / 200 < 0.35
+
+
+def test_the_order_of_the_numbers_is_wording_and_does_not_move_a_problem_between_splits() -> None:
+    task = countdown(0)
+
+    def sides(numbers: list[int]) -> list[bool]:
+        return [task._held_out({"metadata": {"numbers": numbers, "target": target}}) for target in range(60)]
+
+    assert sides([1, 2, 3]) == sides([3, 1, 2]) != sides([1, 2, 4])
 
 
 def test_options_that_leave_no_test_problem_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

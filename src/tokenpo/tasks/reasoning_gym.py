@@ -92,13 +92,9 @@ def countdown_guard(answer: str, entry: Mapping[str, Any]) -> str | None:
 
 
 def knights_knaves_guard(answer: str, entry: Mapping[str, Any]) -> str | None:
-    """Every name once, each with one role: the library overlooks other words ("not Ann is a knight" would pass)."""
-    terms = entry["metadata"]["knight_knave_terms"]
+    """Every name once, one word after each: the library overlooks others ("not Ann is a knight" would pass)."""
     words = [w for w in answer.lower().replace(".", " ").replace(",", " ").split() if w not in ("is", "a", "an", "and")]
-    names, roles = words[::2], words[1::2]
-    said_of_all = sorted(names) == sorted(str(name).lower() for name in entry["metadata"]["names"])
-    said_roles = len(roles) == len(names) and set(roles) <= {terms["knight"].lower(), terms["knave"].lower()}
-    return answer if said_of_all and said_roles else None
+    return answer if sorted(words[::2]) == sorted(str(name).lower() for name in entry["metadata"]["names"]) else None
 
 
 @dataclass(frozen=True, eq=False)
