@@ -54,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
     )
-    train.add_argument("--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN")
+    train.add_argument(
+        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
+    )
     train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)

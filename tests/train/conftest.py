@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,7 @@ class Coin:
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the family that the package ships."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from tokenpo.lm.tiny import tokenizer
@@ -62,6 +65,24 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def double_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An architecture without a single float32 cast inside, for gradients that are exact in float64."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from tokenpo.lm.tiny import tokenizer
+
+    directory = tmp_path_factory.mktemp("double")
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=259, n_embd=16, n_layer=2, n_head=2, n_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        initializer_range=0.5, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    GPT2LMHeadModel(config).save_pretrained(directory)
+    tokenizer().save_pretrained(directory)
+    return directory
+
+
 @pytest.fixture
 def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
     """Every run of the test gets this task, whatever its recipe says."""
@@ -78,7 +99,12 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def small(model_dir: Path, out: Path, **sections: dict) -> Config:
+@pytest.fixture
+def small(model_dir: Path) -> Callable[..., Config]:
+    return functools.partial(_small, model_dir)
+
+
+def _small(model_dir: Path, out: Path, **sections: dict) -> Config:
     """Four steps on four prompts x four responses of at most six tokens; `sections` are merged in."""
     raw: dict = {
         "seed": 5,

@@ -38,7 +38,9 @@ class Lora(Section):
 
 
 class Model(Section):
-    path: str = Field(default="tiny", description="a Hugging Face directory or hub id, or tiny: the model in the package")
+    path: str = Field(
+        default="tiny", description="a Hugging Face directory or hub id, or tiny: the model in the package"
+    )
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
@@ -63,7 +65,9 @@ class Method(BaseModel):
 
 
 class SoftOverlong(Section):
-    length: int | None = Field(default=None, ge=1, description="tokens at which the penalty is full; none: max_new_tokens")
+    length: int | None = Field(
+        default=None, ge=1, description="tokens at which the penalty is full; none: max_new_tokens"
+    )
     cache: int = Field(ge=1, description="tokens over which it grows")
 
 
@@ -81,8 +85,12 @@ class Rollout(Section):
     dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
     max_extra_batches: int = Field(default=3, ge=0, description="how often one batch may be refilled")
     soft_overlong: SoftOverlong | None = Field(default=None, description="DAPO's penalty on long responses")
-    group_overlong: GroupOverlong | None = Field(default=None, description="GTPO's penalty on long answers to easy prompts")
-    rescore: bool = Field(default=False, description="old log-prob and entropy from a forward pass, not from the sampler")
+    group_overlong: GroupOverlong | None = Field(
+        default=None, description="GTPO's penalty on long answers to easy prompts"
+    )
+    rescore: bool = Field(
+        default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
+    )
 
 
 class Train(Section):
@@ -90,7 +98,7 @@ class Train(Section):
     epochs: int = Field(default=1, ge=1, description="passes over one rollout batch")
     minibatches: int = Field(default=4, ge=1, description="optimiser updates of one epoch")
     minibatch_by: Literal["groups", "rows"] = "groups"
-    micro_rows: int = Field(default=64, ge=1, description="most rows of one forward and backward pass")
+    micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
     micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
     lr: float = Field(default=2e-4, ge=0)
     warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")

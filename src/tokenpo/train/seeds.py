@@ -1,4 +1,4 @@
-"""Randomness without state: draws are keyed by what they are for, so a resumed run needs no generator to be restored."""
+"""Randomness without state: draws are keyed by what they are for, so resuming restores no generator."""
 
 from __future__ import annotations
 

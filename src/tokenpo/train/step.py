@@ -59,7 +59,7 @@ class Learner:
 
     @property
     def skips(self) -> bool:
-        """Whether a row without advantage is known to have no gradient."""
+        """Whether a row without advantage is known to add nothing; a method that does not say so skips no row."""
         return getattr(self.objective, "follows_advantage", False)
 
 

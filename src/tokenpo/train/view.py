@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,17 +76,14 @@ class PlainView:
     def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
         for line in introduction(engine, directory, step, notes):
             self.say(line)
-        self._pace = Pace()
 
     def say(self, text: str) -> None:
         self._stream.write(text + "\n")
         self._stream.flush()
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        self._pace.tick()
-        step = int(metrics["step"])
         shown = "  ".join(f"{name} {number(metrics.get(key))}" for key, name, _ in ROWS[:6])
-        left = duration(self._pace.left(total - step))
+        left, step = self._pace.left(metrics, total), int(metrics["step"])
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {left} left")
 
     def stop(self) -> None:
@@ -106,7 +102,6 @@ class LiveView:
     def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
         for line in introduction(engine, directory, step, notes):
             self.say(line)
-        self._pace = Pace()
         self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
 
@@ -114,7 +109,6 @@ class LiveView:
         self._console.print(Text(text))
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        self._pace.tick()
         self._history.append(metrics)
         if evaluation := _evaluation(metrics):
             self.say(f"step {int(metrics['step'])}: {evaluation.strip()}")
@@ -137,23 +131,21 @@ class LiveView:
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
             table.add_row(name, number(metrics.get(key)), number(mean), sparkline(course), meaning)
-        left = duration(self._pace.left(total - step))
-        return Group(table, Text(f"{split(metrics)}, {left} left", style="dim"))
+        return Group(table, Text(f"{split(metrics)}, {self._pace.left(metrics, total)} left", style="dim"))
 
 
 class Pace:
-    """How long the steps to come will take, from those since the start."""
+    """How long the steps to come will take, from the last ones; evaluations are left out."""
 
     def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._steps = 0
+        self._seconds: deque[float] = deque(maxlen=RECENT)
 
-    def tick(self) -> None:
-        self._steps += 1
-
-    def left(self, steps: int) -> float:
-        """Seconds."""
-        return (time.perf_counter() - self._start) / max(self._steps, 1) * steps
+    def left(self, metrics: Mapping[str, float], total: int) -> str:
+        """In words, after the step of these metrics."""
+        seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
+        self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
+        mean = sum(self._seconds) / len(self._seconds)
+        return duration(mean * (total - int(metrics["step"])))
 
 
 def introduction(engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> list[str]:

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tokenpo.cli import main
+from tokenpo.methods import METHODS
+
+
+def run(*arguments: str) -> int:
+    return main(list(arguments))
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, runpy; sys.argv = ['tokenpo', '--help']\n"
+        "try: runpy.run_module('tokenpo', run_name='__main__')\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'transformers', 'pydantic', 'rich', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'--help imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    for word in ("train", "methods", "show", "recipes", "report", "--resume"):
+        assert word in done.stdout
+
+
+def test_methods_are_a_table_with_provenance_and_needs(capsys):
+    assert run("methods") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(METHODS)
+    hapo = next(line for line in lines if line.startswith("hapo "))
+    assert "arXiv:2509.16591" in hapo
+    assert " code " in hapo
+    assert "old_entropy" in hapo
+
+
+def test_show_prints_formula_options_and_choices(capsys):
+    assert run("show", "tr_grpo") == 0
+    shown = capsys.readouterr().out
+    assert "sigmoid(tau" in shown
+    assert "weight_placement='advantage'" in shown
+    assert "objective tr_grpo" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "hapoo"], "did you mean 'hapo'"),
+        (["train"], "needs a recipe"),
+        (["train", "quikstart"], "did you mean 'quickstart'"),
+        (["train", "quickstart", "--set", "train.lrr=1"], "has no key 'lrr'"),
+        (["train", "quickstart", "--method", "tepoo"], "did you mean 'tepo'"),
+        (["train", "quickstart", "--set", "method.betaa=1"], "did you mean 'beta'"),
+        (["train", "quickstart", "--set", "task.options.operand=1"], "operands"),
+        (["train", "quickstart", "--set", "model.path=/no/such/model"], "/no/such/model"),
+        (["train", "--resume", "/no/such/run"], "/no/such/run"),
+        (["report", "/no/such/run"], "/no/such/run"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("tokenpo: ")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_recipes_are_listed_and_printed_with_every_setting(capsys):
+    assert run("recipes") == 0
+    assert any(line.startswith("quickstart ") for line in capsys.readouterr().out.splitlines())
+    assert run("recipes", "quickstart") == 0
+    assert "weight_decay = 0.0" in capsys.readouterr().out
+
+
+def test_train_writes_a_run_with_a_report(tmp_path, capsys):
+    small = ["rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.steps=2"]
+    small += ["evaluate.problems=4", "evaluate.samples=2", "train.minibatches=2", "method.alpha=0.5"]
+    sets = [part for setting in small for part in ("--set", setting)]
+    out = tmp_path / "run"
+    assert run("train", "quickstart", "--method", "hapo", "--out", str(out), *sets) == 0
+    shown = capsys.readouterr().out
+    assert "objective hapo" in shown
+    assert "held-out greedy accuracy" in shown
+    assert (out / "report.html").stat().st_size > 1000
+    config = json.loads((out / "config.json").read_text())
+    assert config["method"] == {"name": "hapo", "alpha": 0.5}
+    assert config["name"] == "quickstart"
+    (out / "report.html").unlink()
+    assert run("report", str(out)) == 0
+    assert (out / "report.html").exists()
+    assert run("train", "quickstart", "--method", "hapo", "--out", str(out), *sets) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert run("train", "--resume", str(out), "--set", "train.lr=1") == 2
+    assert "train.lr: 0.0002 -> 1.0" in capsys.readouterr().err
+    assert run("train", "--resume", str(out), "--set", "train.steps=3") == 0
+    assert "step 3/3" in capsys.readouterr().out

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tokenpo.errors import TokenPOError, UnknownName
+from tokenpo.train.config import Config, differences, find_recipe, load_config, parse_config, to_toml
+
+
+def recipe(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
+    config = load_config(recipe(tmp_path, '[train]\nlr = 0.5\n[method]\nname = "dapo"\nhigh = 0.3\n'))
+    assert (config.train.lr, config.train.steps) == (0.5, Config().train.steps)
+    assert (config.method.name, config.method.options) == ("dapo", {"high": 0.3})
+    assert config.directory() == Path("runs/mine-dapo-seed0")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[train]\nlearning_rat = 1", ["section [train]", "'learning_rat'"]),
+        ("[train]\nwarmpu = 1", ["section [train]", "'warmpu'", "did you mean 'warmup'"]),
+        ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
+        ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
+        ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
+    ],
+)
+def test_an_unknown_key_names_its_section_and_the_nearest(tmp_path, text, names):
+    with pytest.raises(UnknownName) as error:
+        load_config(recipe(tmp_path, text))
+    for name in ["mine.toml", *names]:
+        assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
+        ("[train]\nsteps = 0", ["train.steps", "0"]),
+        ("[train]\nminibatch_by = 'tokens'", ["train.minibatch_by", "'tokens'", "groups"]),
+        ("train = ", ["mine.toml"]),
+    ],
+)
+def test_a_wrong_value_names_its_key(tmp_path, text, names):
+    with pytest.raises(TokenPOError) as error:
+        load_config(recipe(tmp_path, text))
+    for name in names:
+        assert name in str(error.value)
+
+
+def test_overrides_are_toml_values_or_else_strings(tmp_path):
+    overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
+    config = load_config(recipe(tmp_path, ""), overrides=overrides)
+    assert config.train.lr == 3e-4
+    assert config.method.options == {"low": 0.1}
+    assert config.task.options == {"operands": [4, 8]}
+    assert config.model.path == "my/model"
+    assert config.seed == 7
+
+
+@pytest.mark.parametrize("override", ["train.lr", "=3", "seed.x.y=1"])
+def test_a_malformed_override_is_refused(tmp_path, override):
+    with pytest.raises(TokenPOError, match="--set"):
+        load_config(recipe(tmp_path, "seed = 1"), overrides=[override])
+
+
+def test_another_method_starts_from_its_own_defaults(tmp_path):
+    path = recipe(tmp_path, '[method]\nname = "tepo"\nbeta = 0.5\n')
+    assert load_config(path, method="hapo").method.options == {}
+    assert load_config(path, method="tepo").method.options == {"beta": 0.5}
+    assert load_config(path, method="hapo", overrides=["method.low=0.1"]).method.options == {"low": 0.1}
+
+
+def test_lists_become_tuples_for_builders():
+    config = parse_config({"method": {"name": "gtpo", "entropy_clamp": [0.2, 0.28]}}, "test")
+    assert config.method.options == {"entropy_clamp": (0.2, 0.28)}
+
+
+@pytest.mark.parametrize("config", [
+    Config(),
+    parse_config({
+        "name": 'quote " and \\ and \x7f ü', "threads": 2, "model": {"lora": {"targets": ["q", "v"]}},
+        "task": {"options": {"path": "a b.jsonl", "nested": {"odd key!": [1, 2]}}},
+        "method": {"name": "gtpo", "entropy_clamp": [0.2, float("inf")]},
+        "train": {"grad_clip": "none", "lr": 1e-7}, "rollout": {"soft_overlong": {"cache": 3}},
+    }, "test"),
+])  # fmt: skip
+def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
+    text = to_toml(config)
+    assert parse_config(tomllib.loads(text), "text") == config
+    saved = tmp_path / "config.json"
+    saved.write_text(json.dumps(config.model_dump()))
+    assert load_config(saved) == config
+
+
+def test_differences_name_the_setting_and_both_values():
+    new = parse_config({"train": {"lr": 0.5}, "method": {"name": "grpo", "low": 0.1}}, "test")
+    assert differences(Config(), new) == ["method.low: None -> 0.1", "train.lr: 0.0002 -> 0.5"]
+    assert differences(new, new) == []
+
+
+def test_a_recipe_is_found_by_path_and_by_name(tmp_path):
+    path = recipe(tmp_path, "")
+    assert find_recipe(str(path)) == path
+    assert find_recipe("quickstart").name == "quickstart.toml"
+    with pytest.raises(UnknownName, match="did you mean 'quickstart'"):
+        find_recipe("quikstart")
+    with pytest.raises(TokenPOError, match="is not a file"):
+        find_recipe(str(tmp_path / "absent.toml"))

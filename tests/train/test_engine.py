@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from tokenpo.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.methods import METHODS, method
+from tokenpo.stages import GroupOverlong, SoftOverlong
+from tokenpo.train.config import Config, parse_config
+from tokenpo.train.engine import PROVIDES, build_engine, build_objective, negotiate, warnings
+from tokenpo.train.loop import train
+from tokenpo.train.view import SilentView
+
+
+def recipe(**sections) -> Config:
+    return parse_config(sections, "test")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_of_the_table_trains(name, small, coin, tmp_path):
+    config = small(tmp_path / "run", method={"name": name}, train={"steps": 2}, evaluate={"problems": 0})
+    assert train(config, SilentView()).finished
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["grad_norm"] > 0 and line["effective_tokens"] > 0 for line in lines)
+    assert (tmp_path / "run" / "objective.txt").read_text() == f"{method(name)}\n"
+
+
+def test_a_need_that_the_engine_cannot_meet_is_refused():
+    @dataclasses.dataclass
+    class Foreign:
+        name: str = "foreign"
+        needs: frozenset[str] = frozenset({"old_entropy", "hidden_states"})
+
+    with pytest.raises(Unsupported, match=r"foreign needs hidden_states.*embedded engine.*choose another method"):
+        negotiate(Foreign())
+    for name in METHODS:
+        assert method(name).needs <= PROVIDES
+
+
+def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
+    config = small(tmp_path / "run", method={"name": "grpo", "beta": 0.5}, evaluate={"problems": 0})
+    engine = build_engine(config)
+    assert engine.reference is not None
+    assert engine.reference.model is not engine.lm.model
+    train(config, SilentView())
+    free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
+    assert build_engine(free).reference is None
+    train(free, SilentView())
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
+    assert a != b
+
+
+def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
+    pytest.importorskip("peft")
+    from tokenpo.lm import load
+
+    lora = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}}
+    config = small(tmp_path / "run", model=lora, method={"name": "grpo", "beta": 0.1}, evaluate={"problems": 0})
+    assert build_engine(config).reference is None
+    assert train(config, SilentView()).finished
+    before, after = load(config.model.path).model, load(tmp_path / "run" / "model").model
+    changed = [
+        name
+        for (name, x), y in zip(before.named_parameters(), after.parameters(), strict=True)
+        if not torch.equal(x, y)
+    ]
+    assert changed
+    assert all("q_proj" in name or "v_proj" in name for name in changed)
+
+
+def test_overlong_penalties_of_the_recipe_join_the_method():
+    objective = build_objective(recipe(
+        method={"name": "dapo"},
+        rollout={"max_new_tokens": 40, "soft_overlong": {"cache": 8}, "group_overlong": {"easy": 0.25}},
+    ))  # fmt: skip
+    assert objective.shaping == (*method("dapo").shaping, SoftOverlong(40, 8), GroupOverlong(easy=0.25))
+
+
+def test_none_is_spelled_none_where_a_builder_takes_it():
+    assert build_objective(recipe(method={"name": "dapo", "dual": "none"})) == method("dapo", dual=None)
+    assert build_objective(recipe(method={"name": "tr_grpo", "kl_weighting": "none"})) == method("tr_grpo")
+
+
+def test_wrong_methods_and_options_name_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'hapo'"):
+        build_objective(recipe(method={"name": "hapoo"}))
+    with pytest.raises(UnknownName, match="did you mean 'low'"):
+        build_objective(recipe(method={"name": "grpo", "lowe": 0.1}))
+    with pytest.raises(TokenPOError, match=r"method grpo: an option has a value of the wrong kind"):
+        build_objective(recipe(method={"name": "grpo", "low": "wide"}))
+
+
+@pytest.mark.parametrize(("name", "idle"), [("tepo", True), ("kl_cov", True), ("grpo", False)])
+def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
+    config = recipe(method={"name": name}, train={"minibatches": 1})
+    notes = warnings(build_objective(config), config)
+    assert any("one update per rollout batch" in note for note in notes) == idle
+    twice = recipe(method={"name": name}, train={"minibatches": 1, "epochs": 2})
+    assert not warnings(build_objective(twice), twice)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from scipy.stats import binomtest
+
+from tokenpo.train.engine import build_engine
+from tokenpo.train.evaluation import evaluate, wilson
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 7), (60, 200)])
+def test_the_interval_is_wilsons(right, n):
+    expected = binomtest(right, n).proportion_ci(0.95, method="wilson")
+    assert wilson(right, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_path):
+    engine = build_engine(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 8}))
+    first, second = evaluate(engine), evaluate(engine)
+    assert first == second
+    assert {split for split, _, _ in coin.seen} == {"test"}
+    assert coin.seen[:5] == [("test", 0, 7), ("test", 0, 2), ("test", 2, 2), ("test", 4, 2), ("test", 6, 1)]
+    assert first.low <= first.accuracy <= first.high
+    assert (first.problems, first.k) == (7, 4)
+    assert first.average * 28 == pytest.approx(round(first.average * 28))
+    assert first.metrics()["eval/avg"] == first.average
+    whole = build_engine(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000}))
+    assert evaluate(whole) == first
+
+
+def test_greedy_alone_is_possible(small, coin, tmp_path):
+    result = evaluate(build_engine(small(tmp_path, evaluate={"problems": 3, "samples": 0})))
+    assert set(result.metrics()) == {"eval/accuracy", "eval/low", "eval/high", "eval/length"}
+    assert "avg@" not in str(result)

@@ -1,0 +1,82 @@
+"""Ctrl-C saves, says how to go on, and what goes on is the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenpo.cli import main
+from tokenpo.train.interrupt import Interrupt
+from tokenpo.train.loop import train
+from tokenpo.train.run import describe
+from tokenpo.train.view import SilentView
+
+SCRIPT = """
+import importlib.util, os, signal, sys
+import torch
+import tokenpo.train.engine as engine
+from tokenpo.cli import main
+
+spec = importlib.util.spec_from_file_location("fixtures", sys.argv[1])
+fixtures = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fixtures)
+
+class Impatient(fixtures.Coin):
+    batches = 0
+
+    def score(self, *arguments):
+        self.batches += 1
+        if self.batches == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().score(*arguments)
+
+torch.set_num_threads(1)
+engine.make_task = lambda name, options, seed: Impatient()
+sys.exit(main(["train", sys.argv[2]]))
+"""
+
+
+def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
+    straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
+    train(straight, SilentView())
+    config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
+    recipe = tmp_path / "described"
+    recipe.mkdir()
+    describe(recipe, config, "")
+    fixtures = Path(__file__).with_name("conftest.py")
+    command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 130, done.stderr
+    assert f"stopped after step 2; go on with: tokenpo train --resume {tmp_path / 'twice'}" in done.stdout
+    assert len((tmp_path / "twice" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert main(["train", "--resume", str(tmp_path / "twice"), "--no-report"]) == 0
+    assert "resuming" in capsys.readouterr().out
+    for name in (
+        "samples.jsonl",
+        "trace.jsonl",
+        "model/model.safetensors",
+        "checkpoints/step-000004/optimizer.safetensors",
+    ):
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
+    lines = [
+        [{k: v for k, v in json.loads(line).items() if "seconds" not in k} for line in text.splitlines()]
+        for text in ((tmp_path / name / "metrics.jsonl").read_text() for name in ("once", "twice"))
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_the_first_signal_asks_and_the_second_one_ends():
+    before = signal.getsignal(signal.SIGINT)
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt), Interrupt(said.append) as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        assert len(said) == 1
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

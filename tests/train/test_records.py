@@ -1,0 +1,78 @@
+"""The files of a run hold what they promise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tokenpo.train.loop import train
+from tokenpo.train.metrics import Lines, cut
+from tokenpo.train.view import SilentView
+
+STEP = {
+    "step", "reward", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length", "length_max",
+    "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction", "clip_high_fraction", "kl",
+    "zero_advantage_groups", "effective_tokens", "truncated", "discarded_groups", "grad_norm", "loss", "lr",
+    "temperature_mean", "seconds_rollout", "seconds_update", "seconds_other",
+}  # fmt: skip
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_directory_is_complete(small, coin, tmp_path):
+    train(small(tmp_path / "run", evaluate={"every": 2}), SilentView())
+    run = tmp_path / "run"
+    metrics = read(run / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [0, 1, 2, 3, 4]
+    assert [line["step"] for line in metrics if "eval/accuracy" in line] == [0, 2, 4]
+    assert all(line.keys() >= STEP for line in metrics[1:])
+    assert metrics[1]["note/odd"] == pytest.approx(1 - metrics[1]["accuracy"])
+    samples = read(run / "samples.jsonl")
+    assert [(line["step"], line["position"]) for line in samples][:5] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
+    assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
+    assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
+    assert json.loads((run / "versions.json").read_text())["torch"] == torch.__version__
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-000004"]
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert AutoModelForCausalLM.from_pretrained(run / "model").config.hidden_size == 16
+    assert AutoTokenizer.from_pretrained(run / "model").decode([70]) == AutoTokenizer.from_pretrained(
+        json.loads((run / "config.json").read_text())["model"]["path"]
+    ).decode([70])
+
+
+def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
+    train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), SilentView())
+    traces = read(tmp_path / "run" / "trace.jsonl")
+    assert [line["step"] for line in traces] == [1, 1, 2, 2, 4, 4]
+    for line in traces:
+        assert {len(values) for values in line["terms"].values()} == {len(line["tokens"])}
+        needed = {"advantage", "weight", "ratio", "clipped", "low", "high", "loss", "logprob", "entropy", "temperature"}
+        assert needed <= line["terms"].keys()
+        assert line["prompt"] == f"{line['answer']}="
+
+
+def test_lines_are_cut_back_and_what_is_not_finite_is_null(tmp_path):
+    path = tmp_path / "log.jsonl"
+    lines = Lines(path)
+    lines.write({"a": float("nan"), "b": [1.0, float("inf")], "c": "ü"})
+    size = lines.sync()
+    lines.write({"d": 1})
+    lines.close()
+    cut(path, size)
+    assert read(path) == [{"a": None, "b": [1.0, None], "c": "ü"}]
+    cut(tmp_path / "absent", 0)
+
+
+def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(small(tmp_path / "run", output={"tensorboard": True}, evaluate={"problems": 0}), SilentView())
+    board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    seen = [(event.step, event.value) for event in board.Scalars("entropy")]
+    metrics = read(tmp_path / "run" / "metrics.jsonl")
+    assert seen == [(line["step"], pytest.approx(line["entropy"])) for line in metrics]

@@ -1,0 +1,133 @@
+"""2N steps == N + resume + N, bit for bit; and the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tokenpo.errors import TokenPOError
+from tokenpo.train.config import differences
+from tokenpo.train.loop import resume, train
+from tokenpo.train.view import SilentView
+
+
+class Crash(SilentView):
+    """Ends the run, unasked, while it shows a step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, metrics, total) -> None:
+        if metrics["step"] == self.at:
+            raise RuntimeError("power cut")
+
+
+def logged(directory: Path) -> dict[str, object]:
+    """Everything a run left that must not depend on the clock."""
+    metrics = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    last = max((directory / "checkpoints").iterdir())
+    state = json.loads((last / "state.json").read_text())
+    return {
+        "metrics": [{k: v for k, v in line.items() if not k.startswith("seconds_")} for line in metrics],
+        "samples": (directory / "samples.jsonl").read_bytes(),
+        "trace": (directory / "trace.jsonl").read_bytes(),
+        "state": {k: v for k, v in state.items() if k != "sizes"},
+        "weights": (last / "model.safetensors").read_bytes(),
+        "moments": (last / "optimizer.safetensors").read_bytes(),
+        "model": (directory / "model" / "model.safetensors").read_bytes(),
+    }
+
+
+@pytest.mark.parametrize("method", ["grpo", "hapo", "clip_cov", "tepo"])
+def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
+    sections = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
+    if method == "clip_cov":
+        # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
+        sections["method"] |= {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}
+    once = train(small(tmp_path / "once", **sections), SilentView())
+    output = {"checkpoint_every": 2, "keep": 1}
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(tmp_path / "twice", output=output, **sections), Crash(step=3))
+    written = (tmp_path / "twice" / "metrics.jsonl").read_text()
+    assert len(written.splitlines()) == 4  # steps 0 to 3: one more than the checkpoint knows
+    twice = resume(tmp_path / "twice", SilentView())
+    assert once.finished
+    assert twice.finished
+    assert logged(once.directory) == logged(twice.directory)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(small, coin, tmp_path):
+    runs = [train(small(tmp_path / name), SilentView()).directory for name in "ab"]
+    assert logged(runs[0]) == logged(runs[1])
+    config = small(tmp_path / "c").model_copy(update={"seed": 6})
+    other = train(config, SilentView()).directory
+    assert logged(other)["weights"] != logged(runs[0])["weights"]
+
+
+def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
+    straight = train(small(tmp_path / "once", evaluate={"problems": 0}), SilentView())
+    short = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 2})
+    train(short, SilentView())
+    with pytest.raises(TokenPOError, match=r"--set train.steps=4"):
+        resume(short.directory(), SilentView())
+    longer = small(tmp_path / "twice", evaluate={"problems": 0})
+    assert differences(short, longer) == ["train.steps: 2 -> 4"]
+    assert resume(short.directory(), SilentView(), longer).steps == 4
+    assert logged(straight.directory) == logged(longer.directory())
+
+
+def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):
+    config = small(tmp_path / "run")
+    train(config, SilentView())
+    with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.02"):
+        resume(tmp_path / "run", SilentView(), small(tmp_path / "run", train={"lr": 0.02}))
+
+
+def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
+    config = small(tmp_path / "run", output={"checkpoint_every": 1, "keep": 4})
+    whole = logged(train(config, SilentView()).directory)
+    checkpoints = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == [f"step-00000{i}" for i in (1, 2, 3, 4)]
+    (checkpoints[3] / "state.json").unlink()
+    file = checkpoints[2] / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    said: list[str] = []
+
+    class Notes(SilentView):
+        def start(self, engine, directory, step, notes) -> None:
+            said.extend([str(step), *notes])
+
+    resume(tmp_path / "run", Notes())
+    assert said[0] == "2"
+    assert "step-000004 is damaged" in said[1]
+    assert "step-000003 is damaged" in said[2]
+    assert logged(tmp_path / "run") == whole
+
+
+def test_without_a_good_checkpoint_there_is_an_error(small, coin, tmp_path):
+    train(small(tmp_path / "run"), SilentView())
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
+        resume(tmp_path / "run", SilentView())
+    with pytest.raises(TokenPOError, match=r"config\.json"):
+        resume(tmp_path / "nowhere", SilentView())
+
+
+def test_lost_lines_are_noticed(small, coin, tmp_path):
+    train(small(tmp_path / "run", evaluate={"problems": 0}), SilentView())
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    longer = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 5})
+    with pytest.raises(TokenPOError, match="changed since"):
+        resume(tmp_path / "run", SilentView(), longer)
+
+
+def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    with pytest.raises(TokenPOError, match="not empty"):
+        train(small(tmp_path / "run"), SilentView())
