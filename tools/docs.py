@@ -271,31 +271,25 @@ def generated() -> dict[Path, str]:
     return files
 
 
-def stale() -> list[Path]:
-    """Generated files that differ from the code, and pages of methods that no longer exist."""
-    wanted = generated()
-    old = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    return old + [path for path in sorted(PAGES.glob("*.md")) if path not in wanted]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
     check = parser.parse_args(arguments).check
-    old = stale()
     wanted = generated()
-    for path in old:
-        print(f"{'stale' if check else 'written' if path in wanted else 'removed'}: {path.relative_to(ROOT)}")
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    gone = [path for path in sorted(PAGES.glob("*.md")) if path not in wanted]
+    for path in [*stale, *gone]:
+        print(f"{'stale' if check else 'removed' if path in gone else 'written'}: {path.relative_to(ROOT)}")
         if check:
             continue
-        if path in wanted:
+        if path in gone:
+            path.unlink()
+        else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path], encoding="utf-8")
-        else:
-            path.unlink()
-    if check and old:
+    if check and (stale or gone):
         print("run `make docs` and commit the result")
-    return int(check and bool(old))
+    return int(check and bool(stale or gone))
 
 
 if __name__ == "__main__":
