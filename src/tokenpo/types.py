@@ -90,6 +90,7 @@ class Policy:
     entropy_drift: Tensor | None = None
 
     def rows(self, index: Any) -> Policy:
+        """The rows at `index`."""
         return _sliced(self, index)
 
 
@@ -101,6 +102,7 @@ class Credit:
     signals: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)
 
     def rows(self, index: Any) -> Credit:
+        """The rows at `index`, signals included."""
         signals = {key: value[index] for key, value in self.signals.items()}
         return Credit(advantage=self.advantage[index], signals=signals)
 
