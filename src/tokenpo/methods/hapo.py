@@ -33,7 +33,9 @@ from ..stages import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds
 from ..types import Batch, Rollouts, Trust
 from .paper import Paper, published
 
-PAPER = Paper("HAPO: Heterogeneous Adaptive Policy Optimization", "2509.16591", "", "code")
+PAPER = Paper(
+    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature", "2509.16591", "", "code"
+)
 
 
 @dataclass(frozen=True)
