@@ -1,0 +1,180 @@
+"""Overhead of an objective: phase one, loss and backward, given the log-probabilities of 512 x 1024 tokens.
+
+    python benchmarks/objective.py [--rounds 15] [--rows 512] [--length 1024] [--profile METHOD]
+
+One thread, float32, ragged responses in groups of eight. Runs of all candidates alternate; the figure is the median CPU
+time of the process, so that a busy machine disturbs less. Where verl is importable, the same work by its functions
+(GRPO's outcome advantage, the registered policy loss, its aggregation) stands beside ours. Its numbers include what it
+always does (metrics, dual clip), ours what we always do (checks at the boundary, the terms that reports draw).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import tokenpo
+
+
+@dataclass(frozen=True)
+class Data:
+    """One optimiser step: mask [N, T] bool, reward [N], group [N], and [N, T] fields by name."""
+
+    mask: Tensor
+    reward: Tensor
+    group: Tensor
+    fields: dict[str, Tensor]
+
+    @staticmethod
+    def of(rows: int, length: int, size: int = 8) -> Data:
+        g = torch.Generator().manual_seed(0)
+        mask = torch.arange(length) < torch.randint(length // 4, length + 1, (rows, 1), generator=g)
+        old = -torch.rand(rows, length, generator=g).exp() + 1 - 1e-3
+        step = 0.2 * torch.randn(rows, length, generator=g)
+        fields = {
+            "old_logprob": old,
+            "logprob": (old + step).clamp(max=-1e-4),
+            "ref_logprob": (old - step).clamp(max=-1e-4),
+            "old_entropy": torch.rand(rows, length, generator=g),
+            "entropy": torch.rand(rows, length, generator=g),
+            "entropy_drift": 0.1 * torch.randn(rows, length, generator=g),
+        }
+        reward = (torch.rand(rows, generator=g) < 0.5).float()
+        return Data(mask, reward, torch.arange(rows) // size, fields)
+
+
+def ours(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
+    """Everything from plain tensors to the gradient, with exactly the inputs that the objective needs."""
+    chosen = {name: data.fields[name] for name in objective.needs}
+    policy = {name: chosen.pop(name) for name in ("entropy", "entropy_drift") if name in chosen}
+    generator = torch.Generator().manual_seed(0)
+
+    def run() -> None:
+        logprob = data.fields["logprob"].detach().requires_grad_()
+        rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
+        credit = objective.prepare(rollouts)
+        batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy))
+        batch = objective.observe(batch, generator)
+        objective.loss(batch, tokenpo.Totals.of(rollouts)).value.backward()
+
+    return run
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """How verl is asked for a method: its registered loss, its aggregation, its config and whether to divide by std."""
+
+    loss: str
+    aggregate: str
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    std: bool = True
+
+
+VERL = {
+    "grpo": Foreign("vanilla", "seq-mean-token-mean"),
+    "dr_grpo": Foreign("vanilla", "seq-mean-token-sum-norm", std=False),
+    "dapo": Foreign("vanilla", "token-mean", {"clip_ratio_high": 0.28, "clip_ratio_c": 10.0}),
+    "gspo": Foreign("gspo", "seq-mean-token-mean", {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}),
+    "gspo_token": Foreign("gspo", "seq-mean-token-mean", {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}),
+    "clip_cov": Foreign("clip_cov", "token-mean", {"clip_ratio_low": 1.0, "clip_ratio_high": 1.0}),
+    "kl_cov": Foreign("kl_cov", "token-mean"),
+    "tepo_v1": Foreign("gspo", "token-mean"),
+}
+
+
+def verls(name: str, data: Data) -> Callable[[], None] | None:
+    """The same work by verl, or None where it has no such method or is not installed."""
+    try:
+        from verl.trainer.ppo import core_algos
+        from verl.workers.config import ActorConfig, PolicyLossConfig
+    except ImportError:
+        return None
+    if name not in VERL:
+        return None
+    foreign = VERL[name]
+    loss = core_algos.get_policy_loss_fn(foreign.loss)
+    policy_loss = PolicyLossConfig(loss_mode=foreign.loss, kl_cov_ratio=2e-3, ppo_kl_coef=1.0)
+    config = ActorConfig(
+        strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=8, policy_loss=policy_loss, **foreign.config
+    )
+    mask = data.mask.long()  # as its data protocol carries it
+    last = data.mask.sum(1, keepdim=True) - 1
+    rewards = torch.zeros(data.mask.shape).scatter_(1, last, data.reward[:, None])
+    index = data.group.numpy()
+    old = data.fields["old_logprob"]
+
+    def run() -> None:
+        logprob = data.fields["logprob"].detach().requires_grad_()
+        advantage, _ = core_algos.compute_grpo_outcome_advantage(
+            rewards, mask, index, norm_adv_by_std_in_grpo=foreign.std
+        )
+        value, _ = loss(old, logprob, advantage, mask, loss_agg_mode=foreign.aggregate, config=config)
+        value.backward()
+
+    return run
+
+
+def milliseconds(runs: dict[Any, Callable[[], None]], rounds: int) -> dict[Any, float]:
+    """Median CPU time of each, over rounds in which they take turns."""
+    for run in runs.values():
+        run()
+    seen: dict[Any, list[float]] = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, run in runs.items():
+            start = time.process_time()
+            run()
+            seen[key].append(1e3 * (time.process_time() - start))
+    return {key: statistics.median(times) for key, times in seen.items()}
+
+
+def table(times: dict[tuple[str, str], float]) -> str:
+    """Milliseconds and ratios: to verl's corresponding function, and to our own GRPO."""
+    lines = [f"{'method':<14}{'ours ms':>9}{'verl ms':>9}{'ours/verl':>11}{'ours/our grpo':>15}"]
+    for (name, who), ms in times.items():
+        if who == "ours":
+            other = times.get((name, "verl"))
+            beside = f"{'-':>9}{'-':>11}" if other is None else f"{other:>9.1f}{ms / other:>11.2f}"
+            lines.append(f"{name:<14}{ms:>9.1f}{beside}{ms / times['grpo', 'ours']:>15.2f}")
+    return "\n".join(lines)
+
+
+def profile(run: Callable[[], None]) -> str:
+    run()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        for _ in range(5):
+            run()
+    return seen.key_averages().table(sort_by="self_cpu_time_total", row_limit=25, max_name_column_width=40)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--profile", metavar="METHOD", help="show where one method spends its time instead")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    data = Data.of(options.rows, options.length)
+    if options.profile:
+        print(profile(ours(tokenpo.method(options.profile), data)))
+        return
+    runs: dict[tuple[str, str], Callable[[], None]] = {("grpo", "ours"): ours(tokenpo.method("grpo"), data)}
+    for name in tokenpo.methods.METHODS:
+        runs[name, "ours"] = ours(tokenpo.method(name), data)
+        if (theirs := verls(name, data)) is not None:
+            runs[name, "verl"] = theirs
+    print(f"{options.rows} x {options.length} tokens, float32, one thread, median CPU time of {options.rounds} rounds")
+    print(table(milliseconds(runs, options.rounds)))
+
+
+if __name__ == "__main__":
+    main()
