@@ -36,11 +36,13 @@ def test_is_its_oracle(seed: int, source: str, sign: str, options: dict) -> None
     _agrees(ragged(seed, binary=seed % 2 == 0), source, sign=sign, **options)
 
 
-@pytest.mark.parametrize(("tokens", "falls_back"), [(20, False), (24, False), (26, True), (60, True)])
-def test_lopsided_group_falls_back_to_grpo(tokens: int, falls_back: bool) -> None:
-    """One right token against n wrong ones: (1 - μ) / σ = sqrt(n), so the group falls back from n = 25 on."""
-    rng, shape = np.random.default_rng(0), (2, tokens)
-    mask = np.arange(tokens) < np.array([[1], [tokens]])
+@pytest.mark.parametrize(
+    ("right", "wrong", "falls_back"), [(1, 20, False), (4, 99, False), (4, 101, True), (1, 60, True)]
+)
+def test_lopsided_group_falls_back_to_grpo(right: int, wrong: int, falls_back: bool) -> None:
+    """Right against wrong tokens: the right ones' (1 - μ) / σ is sqrt(wrong / right), and the limit is 5."""
+    rng, shape = np.random.default_rng(0), (2, wrong)
+    mask = np.arange(wrong) < np.array([[right], [wrong]])
     sample = of(mask, np.array([1.0, 0.0]), np.array([0, 0]), old_entropy=rng.gamma(1.0, size=shape))
     _agrees(sample, "old")
     token_mean = run(tokenpo.method("hapo", beta=0.0), sample).gradient
