@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,22 +98,18 @@ def _train(options: argparse.Namespace) -> int:
     _need_engine()
     from .train.config import find_recipe, load_config
 
-    config = None
-    overrides = [*options.set, *([f"output.dir={options.out}"] if options.out else [])]
-    if options.resume is None or options.recipe or options.method or overrides:
-        # Without a recipe the settings are those of the run itself, with what was changed on the command line.
-        file = find_recipe(options.recipe) if options.recipe else Path(options.resume) / "config.json"
-        config = load_config(file, method=options.method, overrides=overrides)
+    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
+    # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
+    file = find_recipe(options.recipe) if options.recipe else Path(options.resume or "", "config.json")
+    if options.recipe is None and not file.is_file():
+        raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
+    config = load_config(file, method=options.method, overrides=overrides)
     # Mistakes in the recipe are found above, before torch and transformers are loaded.
     from .train.loop import resume, train
     from .train.view import make_view
 
     view = make_view(sys.stdout)
-    if options.resume is not None:
-        outcome = resume(Path(options.resume), view, config)
-    else:
-        assert config is not None
-        outcome = train(config, view)
+    outcome = resume(Path(options.resume), view, config) if options.resume else train(config, view)
     if not outcome.finished:
         print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
         return 130

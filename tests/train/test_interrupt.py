@@ -13,7 +13,7 @@ import pytest
 
 from tokenpo.cli import main
 from tokenpo.train.interrupt import Interrupt
-from tokenpo.train.loop import train
+from tokenpo.train.loop import resume, train
 from tokenpo.train.run import describe
 from tokenpo.train.view import SilentView
 
@@ -71,12 +71,32 @@ def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
     assert lines[0] == lines[1]
 
 
-def test_the_first_signal_asks_and_the_second_one_ends():
+def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation(small, coin, tmp_path, monkeypatch):
+    kind = type(coin)
+
+    class Impatient(kind):
+        def problems(self, split, start, count):
+            if split == "train" and not self.seen_train:
+                self.seen_train = True
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().problems(split, start, count)
+
+        seen_train = False
+
+    monkeypatch.setattr("tokenpo.train.engine.make_task", lambda *_: Impatient())
+    outcome = train(small(tmp_path / "run"), SilentView())
+    assert (outcome.steps, outcome.finished) == (0, False)
+    monkeypatch.setattr("tokenpo.train.engine.make_task", lambda *_: coin)
+    assert resume(tmp_path / "run", SilentView()).finished
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [0, 1, 2, 3, 4]
+
+
+def test_the_first_signal_asks_and_the_second_one_ends(capfd):
     before = signal.getsignal(signal.SIGINT)
-    said: list[str] = []
-    with pytest.raises(KeyboardInterrupt), Interrupt(said.append) as interrupt:
+    with pytest.raises(KeyboardInterrupt), Interrupt() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupt.asked
-        assert len(said) == 1
+        assert "will save" in capfd.readouterr().err
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before

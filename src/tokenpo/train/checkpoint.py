@@ -61,15 +61,18 @@ def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimiz
     for file in work.iterdir():
         _sync(file)
     _sync(work)
-    shutil.rmtree(target, ignore_errors=True)
+    old = target.with_name(f".writing-old-{target.name}")
+    if target.exists():
+        target.rename(old)
     work.rename(target)
     _sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
     return target
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Keeps the newest `keep` checkpoints."""
-    for path in _found(directory)[keep:]:
+    """Keeps the newest `keep` checkpoints, and nothing half-written."""
+    for path in (*_found(directory)[keep:], *(directory / "checkpoints").glob(".writing-*")):
         shutil.rmtree(path)
 
 

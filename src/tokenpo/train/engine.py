@@ -56,10 +56,14 @@ def build_engine(config: Config) -> Engine:
         torch.set_num_threads(config.threads)
     seed = config.seed if config.task.seed is None else config.task.seed
     task = make_task(config.task.name, config.task.options, seed)
-    lm = load_model(config)
-    wants_reference = "ref_logprob" in objective.needs and lm.adapter is None
-    reference = load_model(config) if wants_reference else None
-    return Engine(config, objective, lm, task, reference)
+    try:
+        lm = load_model(config)
+        # Under LoRA the reference is the same model with its adapters switched off.
+        apart = "ref_logprob" in objective.needs and lm.adapter is None
+        return Engine(config, objective, lm, task, load_model(config) if apart else None)
+    except BaseException:
+        task.close()
+        raise
 
 
 def build_objective(config: Config) -> Objective:

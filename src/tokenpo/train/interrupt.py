@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -14,9 +14,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupt:
     """Within this context SIGINT and SIGTERM set `asked`; outside the main thread it changes nothing."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.asked = False
-        self._say = say
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -30,7 +29,8 @@ class Interrupt:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         self._restore()
-        self._say("interrupted: saving where the run stands (once more to end at once, without saving)")
+        # Straight to the descriptor: a signal may come in the middle of a buffered write, which can't be entered twice.
+        os.write(2, b"\ninterrupted: will save where the run stands (once more ends it at once, without saving)\n")
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +51,11 @@ def train(config: Config, view: View) -> Outcome:
         TokenPOError: what the recipe asks for cannot be had; nothing was trained.
     """
     engine = build_engine(config)
-    learner = Learner.of(config, engine.lm, engine.objective)
-    directory = new_directory(config)
-    describe(directory, config, str(engine.objective))
-    return _run(engine, learner, directory, Progress(), view, warnings(engine.objective, config))
+    with closing(engine.task):
+        learner = Learner.of(config, engine.lm, engine.objective)
+        directory = new_directory(config)
+        describe(directory, config, str(engine.objective))
+        return _run(engine, learner, directory, Progress(), view, warnings(engine.objective, config))
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
@@ -67,15 +69,16 @@ def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome
     """
     config = resumed_config(directory, wanted)
     engine = build_engine(config)
-    learner = Learner.of(config, engine.lm, engine.objective)
-    progress, notes = open_checkpoint(directory, engine.lm.model, learner.optimizer)
-    if progress.step >= config.train.steps:
-        raise TokenPOError(
-            f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
-            f"--set train.steps={2 * config.train.steps}"
-        )
-    describe(directory, config, str(engine.objective))
-    return _run(engine, learner, directory, progress, view, [*notes, *warnings(engine.objective, config)])
+    with closing(engine.task):
+        learner = Learner.of(config, engine.lm, engine.objective)
+        progress, notes = open_checkpoint(directory, engine.lm.model, learner.optimizer)
+        if progress.step >= config.train.steps:
+            raise TokenPOError(
+                f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
+                f"--set train.steps={2 * config.train.steps}"
+            )
+        describe(directory, config, str(engine.objective))
+        return _run(engine, learner, directory, progress, view, [*notes, *warnings(engine.objective, config)])
 
 
 def _run(
@@ -85,8 +88,10 @@ def _run(
     view.start(engine, directory, progress.step, notes)
     first = progress.step + 1
     try:
-        with Interrupt(view.say) as interrupt:
-            if progress.step == 0 and config.evaluate.problems:
+        with Interrupt() as interrupt:
+            # A checkpoint knows the sizes of the logs, so without sizes nothing was written yet.
+            if not progress.sizes and config.evaluate.problems:
+                view.say(f"evaluating on {config.evaluate.problems} held-out problems")
                 before = evaluate(engine)
                 run.log({"step": 0, **before.metrics()})
                 view.say(f"before: {before}")
@@ -100,7 +105,6 @@ def _run(
     finally:
         view.stop()
         run.close()
-        engine.task.close()
 
 
 def _step(

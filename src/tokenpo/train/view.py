@@ -102,7 +102,7 @@ class LiveView:
     def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
         for line in introduction(engine, directory, step, notes):
             self.say(line)
-        self._live = Live(console=self._console, auto_refresh=False)
+        self._live = Live(Text("sampling the first batch", style="dim"), console=self._console, auto_refresh=False)
         self._live.start()
 
     def say(self, text: str) -> None:
