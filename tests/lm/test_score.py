@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tokenpo.errors import TokenPOError
-from tokenpo.lm import Sampling, sample, score
+from tokenpo.lm import Sampling, load, sample, score
 from tokenpo.lm.score import has_plain_head
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
@@ -125,6 +125,23 @@ def test_no_grad_and_gradient_checkpointing(lm, prompts, rollouts):
     torch.testing.assert_close(checked.detach(), silent, rtol=1e-5, atol=1e-5)
     (again,) = torch.autograd.grad(checked.sum(), parameter)
     torch.testing.assert_close(again, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_autocast_and_bf16_weights(make_model, prompts):
+    half = load(make_model(), dtype="bfloat16")
+    samples = sample(half, prompts, 2, Sampling(12))
+    policy = run(half, prompts, samples)
+    assert policy.logprob.dtype == samples.logprob.dtype == torch.float32
+    assert (policy.logprob - samples.logprob).abs().max() < 0.2
+
+    lm = load(make_model())
+    with torch.autocast("cpu", torch.bfloat16):
+        samples = sample(lm, prompts, 2, Sampling(12))
+        policy = run(lm, prompts, samples)
+    assert lm.abilities == {"packed": True, "plain_head": True}, "autocast must not spoil the probes"
+    assert (policy.logprob - samples.logprob).abs().max() < 0.2
+    policy.logprob.sum().backward()
+    assert lm.model.get_input_embeddings().weight.grad.dtype == torch.float32
 
 
 @pytest.mark.parametrize(

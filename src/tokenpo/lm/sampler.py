@@ -131,7 +131,7 @@ def _decode(
             if step % _BLOCK == 0:
                 block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
             drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule, scale)
-        token, ended = drawn.token, is_eos[drawn.token] & alive
+        token, ended = drawn.token, is_eos[drawn.token]
         record.append(_Step(rows, alive, drawn, ended))
         alive = alive & ~ended
         # The only wait for the device in a step: how many rows go on.

@@ -140,7 +140,7 @@ def _probe_head(lm: LanguageModel) -> bool:
         return False
     ids = torch.arange(8, device=lm.device).unsqueeze(0) % head.weight.shape[0]
     inputs = _inputs(model, ids, torch.ones_like(ids))
-    with evaluating(model):
+    with evaluating(model), torch.autocast(lm.device.type, enabled=False):
         body = model.base_model(**inputs)
         hidden = getattr(body, "last_hidden_state", None)
         # Bit-equality, as a soft cap hardly moves small logits; a false alarm only costs speed.
