@@ -48,46 +48,6 @@ PAPER = Paper(
     "v1; v2 is 2604.12736", "second-hand + reconstructed",
     "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
 )  # fmt: skip
-GSPO_CLIP` is the alternative),
-beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
-The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
-after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. "analytic" takes the exact sign
-of the entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but a k3, k2 or |·|
-towards the old policy has no gradient at lp = lp_old either.
-Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
-"""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-
-from ..errors import choose
-from ..objective import Objective
-from ..ops.ratio import log_ratio
-from ..signals import Part
-from ..stages import (
-    K1,
-    K2,
-    K3,
-    AbsoluteLogRatio,
-    Clip,
-    Estimator,
-    FixedBounds,
-    GeometricToken,
-    GroupAdvantage,
-    Penalty,
-    TokenMean,
-)  # fmt: skip
-from ..types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "TEPO: token-level policy optimisation with sequence likelihood", "2510.09369", "v1; v2 is 2604.12736",
-    "second-hand + reconstructed", "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
-)  # fmt: skip
 GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
 
 

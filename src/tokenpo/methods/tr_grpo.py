@@ -32,7 +32,8 @@ from ..stages.weights import Sigmoid
 from .paper import Paper, published
 
 PAPER = Paper(
-    "Token-Regulated Group Relative Policy Optimization for Stable RL in Large Language Models", "2511.00066", "v1..v4", "second-hand + reconstructed",
+    "Token-Regulated Group Relative Policy Optimization for Stable RL in Large Language Models", "2511.00066",
+    "v1..v4", "second-hand + reconstructed",
     "the form of the weight is our reading of its constants",
 )  # fmt: skip
 
