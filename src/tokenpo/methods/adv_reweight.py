@@ -1,6 +1,6 @@
 """Advantage Reweighting: damp the large gradients of improbable tokens.
 
-Paper: Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs (2505.12929), eq. 8; provenance: code.
+Paper: Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs (2505.12929); provenance: code.
 
     w_it = a · p_old,it + 1 − a
     J = 1/Σ|o_i| Σ_i Σ_t [ w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]

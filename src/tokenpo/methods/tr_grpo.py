@@ -15,6 +15,8 @@ Reductions: lower = upper = 1 is GRPO.
 
 from __future__ import annotations
 
+import warnings
+
 from ..errors import choose
 from ..objective import Objective
 from ..stages import (
@@ -75,6 +77,12 @@ def tr_grpo(
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)
     weight = ProbabilityWeight(curve, old=choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True}))
     inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
+    if inside_ratio and upper > 1 + high:
+        warnings.warn(
+            f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and upper is "
+            f"{upper:g}: they get no gradient; lower upper, or raise high",
+            stacklevel=3,
+        )
     factor = NormalisedWeight.of(weight) if normalise_weights else weight
     slots = {"none": (None, None), "scale": (factor, None), "inside": (None, factor)}
     scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
