@@ -8,6 +8,7 @@ import pytest
 
 from tokenpo.cli import main
 from tokenpo.methods import METHODS
+from tokenpo.train.config import find_recipe, load_config
 
 
 def run(*arguments: str) -> int:
@@ -71,11 +72,16 @@ def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path,
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
-def test_recipes_are_listed_and_printed_with_every_setting(capsys):
+def test_recipes_are_listed_and_printed_with_every_setting(capsys, tmp_path):
     assert run("recipes") == 0
     assert any(line.startswith("quickstart ") for line in capsys.readouterr().out.splitlines())
     assert run("recipes", "quickstart") == 0
-    assert "weight_decay = 0.0" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "weight_decay = 0.0" in shown
+    assert "# responses to each problem" in shown
+    saved = tmp_path / "quickstart.toml"
+    saved.write_text(shown)
+    assert load_config(saved) == load_config(find_recipe("quickstart"))
 
 
 def test_train_writes_a_run_with_a_report(tmp_path, capsys):

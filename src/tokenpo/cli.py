@@ -12,6 +12,7 @@ from typing import Any
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
   tokenpo train quickstart --method hapo --set seed=1      another method, another seed
+  tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-grpo-seed0        go on after Ctrl-C
 """
@@ -177,7 +178,7 @@ def _recipes(options: argparse.Namespace) -> int:
     from .train.config import RECIPES, find_recipe, load_config, to_toml
 
     if options.recipe:
-        print(to_toml(load_config(find_recipe(options.recipe))), end="")
+        print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
         return 0
     for file in sorted(RECIPES.glob("*.toml")):
         first = file.read_text(encoding="utf-8").partition("\n")[0]

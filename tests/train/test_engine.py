@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -101,3 +102,19 @@ def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
     assert any("one update per rollout batch" in note for note in notes) == idle
     twice = recipe(method={"name": name}, train={"minibatches": 1, "epochs": 2})
     assert not warnings(build_objective(twice), twice)
+
+
+@pytest.mark.parametrize("how", ["autocast", "weights"])
+def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
+    """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
+    bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
+    for module in ("forward", "rollout"):
+        monkeypatch.setattr(f"tokenpo.train.{module}.precision", lambda device, autocast: bf16(autocast))
+    sections = (
+        {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
+    )
+    config = small(tmp_path / "run", method={"name": "tepo"}, evaluate={"problems": 0}, **sections)
+    assert train(config, SilentView()).finished
+    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["grad_norm"] > 0
+    assert first["kl"] < 0.2

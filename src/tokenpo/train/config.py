@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ..errors import TokenPOError, UnknownName, nearest
@@ -80,7 +81,7 @@ class GroupOverlong(Section):
 class Rollout(Section):
     prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
     group_size: int = Field(default=8, ge=1, description="responses to each problem")
-    max_new_tokens: int = Field(default=64, ge=1)
+    max_new_tokens: int = Field(default=64, ge=1, description="longest response, end of sequence included")
     temperature: float = Field(default=1.0, gt=0)
     dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
     max_extra_batches: int = Field(default=3, ge=0, description="how often one batch may be refilled")
@@ -100,7 +101,7 @@ class Train(Section):
     minibatch_by: Literal["groups", "rows"] = "groups"
     micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
     micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
-    lr: float = Field(default=2e-4, ge=0)
+    lr: float = Field(default=2e-4, ge=0, description="of AdamW, after the warm-up")
     warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
     weight_decay: float = Field(default=0.0, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
@@ -201,21 +202,25 @@ def differences(old: Config, new: Config) -> list[str]:
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def to_toml(config: Config) -> str:
-    """The whole config as a recipe that `tokenpo train` takes."""
+def to_toml(config: Config, *, explain: bool = False) -> str:
+    """The whole config as a recipe that `tokenpo train` takes; `explain` adds what each setting means."""
     lines: list[str] = []
-    _write_table(config.model_dump(), (), lines)
+    _write_table(config.model_dump(), (), lines, explain)
     return "\n".join(lines).strip() + "\n"
 
 
-def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str], explain: bool) -> None:
     plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
     if path and plain:
         lines.append(f"\n[{'.'.join(map(_toml_key, path))}]")
-    lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in plain.items()]
+    fields = _fields(path) if explain else {}
+    for key, value in plain.items():
+        meaning = fields[key].description if key in fields else None
+        line = f"{_toml_key(key)} = {_toml(value)}"
+        lines.append(f"{line:<32}# {meaning}" if meaning else line)
     for key, value in table.items():
         if isinstance(value, dict):
-            _write_table(value, (*path, key), lines)
+            _write_table(value, (*path, key), lines, explain)
 
 
 def _toml_key(key: str) -> str:
@@ -257,17 +262,21 @@ def _explain(problem: ErrorDetails, where: str) -> str:
     *sections, key = (str(part) for part in problem["loc"])
     place = f"section [{'.'.join(sections)}]" if sections else "the top level"
     if problem["type"] == "extra_forbidden":
-        return f"{where}: {place} has no key {key!r}: {nearest(key, _keys(sections))}"
+        return f"{where}: {place} has no key {key!r}: {nearest(key, _fields(sections))}"
     return f"{where}: {'.'.join([*sections, key])} = {problem['input']!r}: {problem['msg'].lower()}"
 
 
-def _keys(sections: Iterable[str]) -> list[str]:
+def _fields(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
+    """The settings of a section; none below a free table such as task.options."""
     model: type[BaseModel] = Config
     for section in sections:
         annotation: Any = model.model_fields[section].annotation
         options = (annotation, *getattr(annotation, "__args__", ()))
-        model = next(x for x in options if isinstance(x, type) and issubclass(x, BaseModel))
-    return list(model.model_fields)
+        models = [x for x in options if isinstance(x, type) and issubclass(x, BaseModel)]
+        if not models:
+            return {}
+        model = models[0]
+    return model.model_fields
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
