@@ -39,7 +39,7 @@ TESTS = (
 )  # fmt: skip
 PYTEST = ("-x", "-q", "-o", "addopts=", "--import-mode=importlib", "-m", "not slow", "-p", "no:cacheprovider")
 PARALLEL = 2
-SECONDS = 120.0
+SECONDS = 240.0
 NO_TESTS = 5
 
 
@@ -161,25 +161,34 @@ def verdicts(queue: list[Mutant], root: Path) -> Iterator[tuple[Mutant, str, flo
     """(mutant, "killed" | "timeout" | "survived", seconds), as they come."""
     waiting = collections.deque(queue)
     running: dict[int, tuple[Mutant, float]] = {}
-    while waiting or running:
-        while waiting and len(running) < PARALLEL:
-            mutant = waiting.popleft()
-            log = root / f"mutant-{len(waiting)}.log"
-            running[child(mutant, root, log)] = (mutant, time.monotonic())
-        for pid, (mutant, start) in list(running.items()):
-            done, status = os.waitpid(pid, os.WNOHANG)
-            seconds = time.monotonic() - start
-            if done:
-                verdict = "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
-            elif seconds > SECONDS:
-                os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                verdict = "timeout"
-            else:
-                continue
-            del running[pid]
-            yield mutant, verdict, seconds
-        time.sleep(0.01)
+    try:
+        while waiting or running:
+            while waiting and len(running) < PARALLEL:
+                mutant = waiting.popleft()
+                log = root / f"mutant-{len(waiting)}.log"
+                running[child(mutant, root, log)] = (mutant, time.monotonic())
+            for pid, (mutant, start) in list(running.items()):
+                seconds = time.monotonic() - start
+                verdict = judged(pid, seconds)
+                if verdict is not None:
+                    del running[pid]
+                    yield mutant, verdict, seconds
+            time.sleep(0.01)
+    finally:
+        for pid in running:
+            os.killpg(pid, signal.SIGKILL)
+
+
+def judged(pid: int, seconds: float) -> str | None:
+    """What became of a child, None while it runs; one that runs too long is ended."""
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if done:
+        return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
+    if seconds <= SECONDS:
+        return None
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return "timeout"
 
 
 def baseline(root: Path) -> None:
@@ -226,6 +235,7 @@ def main() -> int:
         return 0
 
     os.environ.update(OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    sys.dont_write_bytecode = False  # in the copy: what does not change need not be compiled again
     import numpy  # noqa: F401  the children inherit what is loaded here
     import pytest  # noqa: F401
     import torch  # noqa: F401

@@ -44,6 +44,16 @@ def test_score_by_hand() -> None:
     assert seen.tolist() == pytest.approx([1, -1 / 3, 0, -1], rel=1e-14, abs=1e-15)
 
 
+def test_scores_do_not_depend_on_the_spread() -> None:
+    """Logarithms a tenth as wide: spread sqrt(3.5) / 10 < 1, the same scores."""
+    entropy = torch.where(MASK, LOG / 10, 9.0).exp()
+    scale = entropy_score.measure(entropy, MASK, 0.6)
+    assert _numbers(scale)[1:] == pytest.approx([3.5**0.5 / 10, 2 / 3.5**0.5, -3 / 3.5**0.5], rel=1e-13)
+    assert entropy_score.score(entropy, *scale)[MASK].tolist() == pytest.approx(
+        [1, -1 / 3, 0, -1], rel=1e-13, abs=1e-15
+    )
+
+
 def test_score_with_the_released_sign() -> None:
     """Divided by bottom itself, below the pivot turns positive: 1, 1/3, 0, 1."""
     scale = entropy_score.measure(LOG.exp(), MASK, 0.6)

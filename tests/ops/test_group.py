@@ -101,6 +101,13 @@ def test_mean_std_are_float64_and_survive_large_offsets() -> None:
     assert std.tolist() == pytest.approx([2**-11 / 2**0.5] * 2, rel=1e-14)
 
 
+def test_weights_add_up_in_float64() -> None:
+    """2^24 + 1 is no float32: mean (2^24 · 1 + 1 · 0) / (2^24 + 1)."""
+    groups = Groups.of(torch.tensor([0, 0]), torch.tensor([True, True]))
+    mean, _ = groups.mean_std(torch.tensor([1.0, 0.0]), weight=torch.tensor([2.0**24, 1.0]), correction=0)
+    assert mean.tolist() == pytest.approx([2**24 / (2**24 + 1)] * 2, rel=1e-14)
+
+
 def test_order_of_rows_and_names_of_groups_are_free(groups: Groups) -> None:
     order = torch.tensor([6, 3, 0, 5, 1, 4, 2])
     other = Groups.of((IDS * 31 + 7)[order], VALID[order])

@@ -34,6 +34,11 @@ def test_mean_of_nothing_is_zero() -> None:
     assert float(masked.mean(X, torch.zeros_like(MASK))) == 0.0
 
 
+def test_mean_of_a_single_token() -> None:
+    only = torch.tensor([[False, True, False], [False] * 3, [False] * 3])
+    assert float(masked.mean(X, only)) == 3.0
+
+
 def test_mean_gives_padding_no_gradient() -> None:
     """d mean / dx = 1/3 on each of the three tokens, exactly 0 elsewhere, also under NaN."""
     x = X.clone().requires_grad_()

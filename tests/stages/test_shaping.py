@@ -20,6 +20,11 @@ def test_soft_overlong_may_begin_at_once(rollouts) -> None:
     assert SoftOverlong(4, 4)(rollouts([1, 4], [0.0, 0.0], [0, 0])).tolist() == [-0.25, -1]
 
 
+def test_soft_overlong_may_be_a_cliff(rollouts) -> None:
+    """A cache of one token: 0 at 9, -1 at 10."""
+    assert SoftOverlong(10, 1)(rollouts([9, 10], [0.0, 0.0], [0, 0])).tolist() == [0, -1]
+
+
 @pytest.mark.parametrize(("length", "cache"), [(10, 0), (10, 11), (10, -1), (0, 0)])
 def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int) -> None:
     with pytest.raises(TokenPOError, match=rf"cache {cache} must lie in 1\.\.length {length}"):
