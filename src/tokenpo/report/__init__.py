@@ -1,0 +1,7 @@
+"""A run directory in, one self-contained HTML page out; `figure` draws the same run as a picture."""
+
+from __future__ import annotations
+
+from .page import write_report
+
+__all__ = ["write_report"]

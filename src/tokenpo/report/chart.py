@@ -1,0 +1,196 @@
+"""Line charts as inline SVG: colours come from the page's style sheet, so they follow light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from .text import number, percent
+
+Point = tuple[float, float | None]
+Band = tuple[float, float | None, float | None]
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
+MOST_POINTS, MOST_STRIPS = 300, 60
+
+
+@dataclass(frozen=True)
+class Line:
+    """`points` (x, y), y None where nothing was measured; `colour` is the class c0..c5 of the style sheet."""
+
+    label: str
+    points: Sequence[Point]
+    colour: int = 0
+    dashed: bool = False
+    dots: bool = False
+    span: Sequence[Band] = ()
+    shaded: bool = False  # the span as a shaded band, else as whiskers
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`unit` labels the y axis; `low`/`high` are limits that the axis includes; `fraction` shows percentages."""
+
+    title: str
+    unit: str
+    help: str
+    lines: Sequence[Line]
+    fraction: bool = False
+    low: float | None = 0.0
+    high: float | None = None
+    log: bool = False
+    stacked: bool = False
+
+    @property
+    def format(self) -> Callable[[float | None], str]:
+        return percent if self.fraction else number
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten) from at or below `low` to at or above `high`.
+
+    >>> ticks(0.0, 0.93)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    span = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / count))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m * count >= span * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{i * step:.12g}") for i in range(first, max(last, first + 1) + 1)]
+
+
+def draw(chart: Chart) -> Markup:
+    """The chart as one <svg>; its accessible name says where every line starts and ends."""
+    xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
+    x_low, x_high = min(xs), max(xs)
+    y_ticks = _y_ticks(chart)
+    low, high = _place(chart, y_ticks[0]), _place(chart, y_ticks[-1])
+
+    def px(x: float) -> float:
+        return LEFT + (x - x_low) / ((x_high - x_low) or 1.0) * (WIDTH - LEFT - RIGHT)
+
+    def py(y: float) -> float:
+        share = (_place(chart, y) - low) / ((high - low) or 1.0)
+        return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
+    for y in y_ticks:
+        parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(chart.format(y))}</text>')
+    for x in [t for t in ticks(x_low, x_high, 6) if x_low <= t <= x_high]:
+        parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{HEIGHT - BOTTOM + 14}">{number(x)}</text>')
+    parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>')
+    layers = _layers(chart.lines) if chart.stacked else chart.lines
+    for line in [*layers][::-1]:  # the first line ends on top
+        parts += _line(line, px, py, chart.stacked)
+    parts += _strips(chart, px)
+    return Markup("".join(parts) + "</svg>")
+
+
+def _place(chart: Chart, y: float) -> float:
+    return math.log10(max(y, 1e-12)) if chart.log else y
+
+
+def _y_ticks(chart: Chart) -> list[float]:
+    lines = _layers(chart.lines) if chart.stacked else chart.lines
+    values = [y for line in lines for _, y in line.points if y is not None]
+    values += [y for line in lines for _, *ends in line.span for y in ends if y is not None]
+    if chart.log:
+        positive = [y for y in values if y > 0] or [1.0]
+        bottom, top = math.floor(math.log10(min(positive)) + 1e-9), math.ceil(math.log10(max(positive)) - 1e-9)
+        if top - bottom < 2:
+            steps = [m * 10.0**e for e in range(bottom, top + 1) for m in (1, 2, 5)]
+            inside = [i for i, s in enumerate(steps) if min(positive) <= s <= max(positive)] or [0]
+            return steps[max(inside[0] - 1, 0) : inside[-1] + 2]
+        every = -(-(top - bottom) // 6)
+        return [10.0**e for e in range(bottom, top + every, every)]
+    values += [y for y in (chart.low, chart.high) if y is not None]
+    return ticks(min(values, default=0.0), max(values, default=1.0), 4)
+
+
+def _layers(lines: Sequence[Line]) -> list[Line]:
+    """Each line raised by those before it, its span reaching down to them."""
+    base: dict[float, float] = {}
+    raised = []
+    for line in lines:
+        floor = dict(base)
+        for x, y in line.points:
+            base[x] = base.get(x, 0.0) + (y or 0.0)
+        span = [(x, floor.get(x, 0.0), base[x]) for x, _ in line.points]
+        raised.append(Line(line.label, [(x, base[x]) for x, _ in line.points], line.colour, span=span, shaded=True))
+    return raised
+
+
+def _line(line: Line, px: Callable, py: Callable, solid: bool) -> list[str]:
+    parts = []
+    span = [(x, a, b) for x, a, b in line.span if a is not None and b is not None]
+    if span and line.shaded:
+        kept = span[:: -(-len(span) // MOST_POINTS)]
+        edge = [f"{px(x):.1f} {py(b):.1f}" for x, _, b in kept] + [f"{px(x):.1f} {py(a):.1f}" for x, a, _ in kept[::-1]]
+        parts.append(f'<path class="band c{line.colour}{" solid" if solid else ""}" d="M{"L".join(edge)}Z"/>')
+    elif span:
+        whiskers = "".join(f"M{px(x):.1f} {py(a):.1f}V{py(b):.1f}" for x, a, b in span)
+        parts.append(f'<path class="whisker c{line.colour}" d="{whiskers}"/>')
+    for run in _unbroken(line.points):
+        path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in _thinned(run))
+        style = " dashed" if line.dashed else ""
+        parts.append(f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>')
+    if line.dots and len(line.points) <= MOST_STRIPS:
+        spots = [(px(x), py(y)) for x, y in line.points if y is not None]
+        parts += [f'<circle class="dot c{line.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in spots]
+    return parts
+
+
+def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
+    """The stretches between missing values; a gap wider than twice the usual distance counts as missing."""
+    gaps = sorted(b - a for (a, _), (b, _) in zip(points, points[1:], strict=False))
+    widest = 2 * gaps[len(gaps) // 2] if gaps else math.inf
+    runs: list[list[tuple[float, float]]] = [[]]
+    last = None
+    for x, y in points:
+        if y is None or (last is not None and x - last > widest):
+            runs.append([])
+        if y is not None:
+            runs[-1].append((x, y))
+        last = x
+    return [run for run in runs if run]
+
+
+def _thinned(run: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Lowest and highest of each bin, in order: a spike survives any thinning."""
+    size = -(-2 * len(run) // MOST_POINTS)
+    if size < 3:
+        return run
+    kept: list[tuple[float, float]] = []
+    for i in range(0, len(run), size):
+        piece = run[i : i + size]
+        kept += sorted({min(piece, key=lambda p: p[1]), max(piece, key=lambda p: p[1])})
+    return kept
+
+
+def _strips(chart: Chart, px: Callable) -> list[str]:
+    """Invisible columns whose titles give the numbers of a step to a hovering reader."""
+    rows: dict[float, list[str]] = {}
+    for line in chart.lines:
+        for x, y in line.points:
+            rows.setdefault(x, [f"step {number(x)}"]).append(f"{line.label} {chart.format(y)}")
+    steps = sorted(rows)[:: max(1, -(-len(rows) // MOST_STRIPS))]
+    width = (WIDTH - LEFT - RIGHT) / max(len(steps) - 1, 1)
+    return [
+        f'<rect class="hit" x="{px(x) - width / 2:.1f}" y="{TOP}" width="{width:.1f}" '
+        f'height="{HEIGHT - TOP - BOTTOM}"><title>{escape(" · ".join(rows[x]))}</title></rect>'
+        for x in steps
+    ]
+
+
+def _summary(chart: Chart) -> str:
+    parts = []
+    for line in chart.lines:
+        ends = [(x, y) for x, y in line.points if y is not None]
+        if ends:
+            (a, first), (b, last) = ends[0], ends[-1]
+            start, end = f"{chart.format(first)} at step {number(a)}", f"{chart.format(last)} at step {number(b)}"
+            parts.append(f"{line.label} from {start} to {end}")
+    return f"{chart.title} ({chart.unit}): " + ("; ".join(parts) or "no numbers")

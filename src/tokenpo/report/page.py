@@ -1,0 +1,103 @@
+"""The report: one HTML file that loads nothing, runs nothing and can be mailed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from ..errors import TokenPOError
+from .chart import draw
+from .curves import charts
+from .head import head
+from .record import Run, Trace, read_run, read_trace
+from .text import number, percent
+from .tokens import Browser, browse
+
+_HERE = Path(__file__).parent
+MOST_ROWS = 120
+
+
+def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
+    """Draws a run directory as one self-contained HTML file, `run_dir`/report.html unless `out` names another.
+
+    The page holds no script and forbids any by its Content-Security-Policy. What could not be read (a line that was
+    cut off, a missing trace) is named on the page. The same run gives the same bytes.
+
+    Raises:
+        TokenPOError: no run directory, no metrics, or a place that cannot be written.
+    """
+    run = read_run(run_dir)
+    target = Path(out) if out is not None else run.path / "report.html"
+    if target.is_dir():
+        target = target / "report.html"
+    html = render(run, read_trace(run.path))
+    part = target.with_name(target.name + ".part")
+    try:
+        part.write_text(html, encoding="utf-8", newline="\n")
+        os.replace(part, target)
+    except OSError as error:
+        raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; name another place with out") from error
+    return target
+
+
+def render(run: Run, trace: Trace) -> str:
+    """The page as text."""
+    browser = browse(trace)
+    drawn, undrawn = charts(run)
+    notes = [*run.notes, *trace.notes, *(browser.notes if browser else ())]
+    if undrawn:
+        notes.append("Metrics that no chart shows: " + ", ".join(name[:60] for name in undrawn[:40]) + ".")
+    style = _style(browser)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = percent
+    environment.filters["number"] = number
+    return environment.get_template("page.html").render(
+        policy=_policy(style),
+        style=Markup(style),
+        head=head(run),
+        charts=[(chart, draw(chart)) for chart in drawn],
+        browser=browser,
+        table=_table(run),
+        notes=notes,
+    )
+
+
+def _policy(style: str) -> str:
+    """Nothing may be loaded or run; the one style sheet is admitted by its hash."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _style(browser: Browser | None) -> str:
+    """The style sheet and the rules that depend on this run: colours per quantity, steps, columns of the readout."""
+    rules = [(_HERE / "style.css").read_text(encoding="utf-8")]
+    if browser is not None:
+        for i, scale in enumerate(browser.scales):
+            rules += scale.rules(f"q{i}")
+            rules.append(f":root:has(#q{i}:checked) .legend-{i}{{display:block}}")
+        rules += [f":root:not(:has(#s{i}:checked)) .step-{i}{{display:none}}" for i in range(len(browser.steps))]
+        columns = len(browser.scales) + 1
+        rules += [
+            f".tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1}){{left:{100 * i / columns:.2f}%}}"
+            for i in range(columns)
+        ]
+    return "\n".join(rules)
+
+
+def _table(run: Run) -> tuple[list[str], list[list[str]], int]:
+    """(metric names, rows of formatted numbers, how many steps were logged) for the table under the curves."""
+    names = ["step", *run.names]
+    every = -(-len(run.metrics) // MOST_ROWS)
+    kept = [row for i, row in enumerate(run.metrics) if i % every == 0 or i == len(run.metrics) - 1]
+    return [name[:60] for name in names], [[number(row.get(name)) for name in names] for row in kept], len(run.metrics)

@@ -1,0 +1,82 @@
+"""How untrusted text and numbers are shown: nothing invisible, nothing endless, nothing that reorders the page."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+_PICTURES = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
+
+
+def visible(text: str, *, limit: int, spaces: bool = False) -> str:
+    """`text` with control, bidirectional, unassigned and surrogate characters made visible, cut after `limit` characters.
+
+    `spaces` shows a blank as an open box, which tells apart tokens that differ only in it.
+
+    >>> visible("a\\u202eb\\x00", limit=10)
+    'a⟨202E⟩b␀'
+    >>> visible("aaaa", limit=2)
+    'aa… (4 characters)'
+    """
+    shown = "".join(_show(c, spaces) for c in text[:limit])
+    return shown if len(text) <= limit else f"{shown}… ({len(text):,} characters)"
+
+
+def paragraph(text: str, *, limit: int) -> str:
+    """The same for text that keeps its line breaks."""
+    return "\n".join(visible(line, limit=limit) for line in text[:limit].replace("\r\n", "\n").split("\n")) + (
+        f"… ({len(text):,} characters)" if len(text) > limit else ""
+    )
+
+
+def _show(c: str, spaces: bool) -> str:
+    if c == " ":
+        return "␣" if spaces else c
+    if c.isascii() and c.isprintable():
+        return c
+    if c in _PICTURES:
+        return _PICTURES[c]
+    if ord(c) < 32:
+        return chr(0x2400 + ord(c))
+    # Cf holds the marks that reorder or hide text; Zl and Zp break lines; Cs cannot be encoded at all.
+    if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"):
+        return f"⟨{ord(c):04X}⟩"
+    return c
+
+
+def number(x: float | None, digits: int = 3) -> str:
+    """Three significant digits without an exponent where that stays short.
+
+    >>> [number(x) for x in (0.0, -0.123456, 1234.5, 2.5e-7, None)]
+    ['0', '-0.123', '1,234', '2.5e-07', '–']
+    """
+    if x is None or not math.isfinite(x):
+        return "–"
+    if x == 0:
+        return "0"
+    if 1000 <= abs(x) < 1e7:
+        return f"{x:,.0f}"
+    return f"{x:.{digits}g}" if 1e-4 <= abs(x) < 1e7 else f"{x:.2g}"
+
+
+def percent(x: float | None) -> str:
+    """A fraction as a percentage.
+
+    >>> percent(0.98765), percent(1.0), percent(None)
+    ('98.8 %', '100 %', '–')
+    """
+    return "–" if x is None or not math.isfinite(x) else f"{100 * x:.3g} %"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit a person would use.
+
+    >>> duration(42.4), duration(190), duration(7260)
+    ('42 s', '3 min 10 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
