@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,8 +46,6 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family that the package ships."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from tokenpo.lm.tiny import tokenizer
-
     directory = tmp_path_factory.mktemp("model")
     config = Qwen3Config(
         vocab_size=259, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -60,8 +59,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if parameter.dim() > 1:
                 # Large enough that the entropy differs from token to token and a response ends now and then.
                 parameter.normal_(0.0, 0.5, generator=generator)
-    model.save_pretrained(directory)
-    tokenizer().save_pretrained(directory)
+    _write(model, directory)
     return directory
 
 
@@ -70,17 +68,23 @@ def double_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An architecture without a single float32 cast inside, for gradients that are exact in float64."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from tokenpo.lm.tiny import tokenizer
-
     directory = tmp_path_factory.mktemp("double")
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=259, n_embd=16, n_layer=2, n_head=2, n_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         initializer_range=0.5, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
-    GPT2LMHeadModel(config).save_pretrained(directory)
-    tokenizer().save_pretrained(directory)
+    _write(GPT2LMHeadModel(config), directory)
     return directory
+
+
+def _write(model: Any, directory: Path) -> None:
+    """A sixth of all tokens ends a response, so that lengths differ even in random text."""
+    from tokenpo.lm.tiny import tokenizer
+
+    model.generation_config.eos_token_id = list(range(2, 259, 6))
+    model.save_pretrained(directory)
+    tokenizer().save_pretrained(directory)
 
 
 @pytest.fixture

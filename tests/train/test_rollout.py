@@ -21,6 +21,8 @@ def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
     assert rollouts.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     assert [problem.prompt for problem in kept.problems] == ["8=", "9=", "10=", "11="]
     assert (experience.cursor, experience.discarded) == (12, 0.0)
+    assert rollouts.mask.sum(1).unique().numel() > 2
+    assert 0 < kept.finished.sum() < 16
     for row in range(16):
         ids = rollouts.token_ids[row][rollouts.mask[row]].tolist()
         assert rollouts.reward[row] == float(sum(ids) % 2 == 0)
