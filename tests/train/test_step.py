@@ -164,3 +164,17 @@ def test_traces_are_the_terms_of_the_last_minibatch(make):
         assert terms["advantage"][0] == pytest.approx(float(credit.advantage[row, 0]))
         assert terms["advantage"][0] != 0
     assert any(abs(x - 1) > 1e-4 for terms in tracer.found.values() for x in terms["ratio"])
+
+
+def test_every_rollout_batch_is_shuffled_anew(make, monkeypatch):
+    learner, *data = make("grpo", "float32", move=0.0)
+    seeds: list[int] = []
+
+    def spy(group, options, generator):
+        seeds.append(generator.initial_seed())
+        return minibatches(group, options, generator)
+
+    monkeypatch.setattr("tokenpo.train.step.minibatches", spy)
+    for updates in (0, 2, 0):
+        improve(learner, *data, updates, Tracer(0))
+    assert seeds[0] == seeds[2] != seeds[1]
