@@ -22,3 +22,9 @@ def test_training_raises_the_reward(method, small, coin, tmp_path, monkeypatch):
     rewards = [json.loads(line)["reward"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rewards[0] < 0.65
     assert rewards[-1] > 0.85
+
+
+def test_the_learning_rate_follows_the_updates_of_all_steps(small, coin, tmp_path):
+    train(small(tmp_path / "run", train={"warmup": 5, "lr": 0.6}, evaluate={"problems": 0}), SilentView())
+    rates = [json.loads(line)["lr"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.6])
