@@ -77,7 +77,7 @@ class Boundary:
             if bad.any():
                 row, column = (int(i) for i in bad.nonzero()[0])
                 raise TokenPOError(
-                    f"{self.owner}.{name}[{row}, {column}] is {float(x[row, column])} on a response token: "
+                    f"{self.owner}.{name}[{row}, {column}] is {x[row, column].item()} on a response token: "
                     "find what produced it (an overflow in the forward pass, or a wrong mask)"
                 )
         return x
