@@ -27,14 +27,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutation import EQUIVALENT, Change, changes
+from equivalent import EQUIVALENT
+from mutation import Change, changes
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("src/tokenpo")
 FOLDERS = ("ops", "signals", "stages", "methods")
 # In this order: small and sharp ones first.
 TESTS = (
-    "tests/test_objective.py", "tests/ops", "tests/stages", "tests/signals", "tests/test_types.py", "tests/methods",
+    "tests/test_objective.py", "tests/ops", "tests/stages", "tests/signals", "tests/test_types.py",
+    "tests/test_table.py", "tests/test_selection.py", "tests/test_polar.py", "tests/methods",
     "tests/test_check.py", "tests/test_outside_method.py",
 )  # fmt: skip
 PYTEST = ("-x", "-q", "-o", "addopts=", "--import-mode=importlib", "-m", "not slow", "-p", "no:cacheprovider")
@@ -114,7 +116,7 @@ def nearest_tests(path: Path) -> list[str]:
     near = [Path("tests") / here.parent / f"test_{here.stem}.py"]
     if here.parts[0] == "methods":
         names = [n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)]
-        near = [Path("tests/methods") / name for name in names]
+        near = [Path("tests/test_table.py"), *(Path("tests/methods") / name for name in names)]
     if here.parts[0] == "signals":
         near = [Path("tests/signals")]
     return [str(p) for p in near if (ROOT / p).exists()]
@@ -138,6 +140,7 @@ def child(mutant: Mutant | None, root: Path, log: Path) -> int:
     code = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
@@ -234,6 +237,7 @@ def main() -> int:
         print(*everything, sep="\n")
         return 0
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children and the copy go too
     os.environ.update(OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     sys.dont_write_bytecode = False  # in the copy: what does not change need not be compiled again
     import numpy  # noqa: F401  the children inherit what is loaded here

@@ -62,6 +62,11 @@ def test_defaults_are_the_papers() -> None:
     assert AdaptiveTemperature() == AdaptiveTemperature(tau=0.05, quantile=0.8, released_sign=False)
 
 
+def test_tau_zero_never_adapts() -> None:
+    scale = EntropyScale(0.0, 1.0, 1.0, -1.0)
+    assert AdaptiveTemperature(tau=0.0)(torch.tensor([0.1, 9.0]), 0.5, scale).tolist() == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("tau", [-0.01, 1.0, float("nan")])
 def test_tau_must_keep_temperatures_positive(tau: float) -> None:
     with pytest.raises(TokenPOError, match=rf"tau = {tau} must lie in \[0, 1\)"):

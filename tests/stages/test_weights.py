@@ -24,6 +24,14 @@ def test_sigmoid_by_hand() -> None:
     assert curve(p).tolist() == pytest.approx([1, 1.4, 2 * _sigmoid(0.45), 0.5], rel=1e-14)
 
 
+def test_sigmoid_may_reach_zero_and_may_be_flat() -> None:
+    """sigmoid(100 (0 - 1)) is about e^-100; equal bounds leave one number."""
+    assert Sigmoid(1.0, 100.0, 1.0, 0.0, 1.0)(torch.zeros(1, dtype=torch.float64)).item() == pytest.approx(
+        math.exp(-100), rel=1e-12, abs=0
+    )
+    assert Sigmoid(2.0, 9.0, 0.25, 1.0, 1.0)(torch.tensor([0.0, 1.0])).tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 1.0), (1.5, 1.0), (1.0, math.inf), (math.nan, 1.0)])
 def test_sigmoid_refuses_impossible_bounds(low: float, high: float) -> None:
     with pytest.raises(TokenPOError, match=rf"0 <= low <= high, got {low} and {high}"):

@@ -1,0 +1,86 @@
+"""GTPO's and GRPO-S's rewards with a bonus from shaping, by hand: entropies are equal, so shares are even."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import torch
+
+import tokenpo
+from tokenpo.methods.gtpo import PolarSequences, PolarTokens
+
+EPS = 1e-6
+# One token each: right, right, wrong of group 6. r = 1 + 0.1 · 2 · 1/2 = 1.1 for the right, -1.1 for the wrong; the
+# bonuses -0.5, 0 and 0.2 make them 0.6, 1.1 and -0.9.
+BONUS = torch.tensor([-0.5, 0.0, 0.2], dtype=torch.float64)
+SHAPED = [0.6, 1.1, -0.9]
+
+
+def _rollouts(lengths: list[int], reward: list[float], group: list[int]) -> tokenpo.Rollouts:
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ones = torch.ones(mask.shape, dtype=torch.float64)
+    return tokenpo.Rollouts(
+        mask, torch.tensor(reward, dtype=torch.float64), torch.tensor(group), -ones, old_entropy=0.3 * ones
+    )
+
+
+def _normalised(values: list[float], collection: list[float]) -> list[float]:
+    return [(x - statistics.mean(collection)) / (statistics.stdev(collection) + EPS) for x in values]
+
+
+@pytest.mark.parametrize(
+    ("collection", "expected"),
+    [
+        ("with_zeros", _normalised([0.6, 1.1], [0.6, 1.1, 0]) + _normalised([-0.9], [0, 0, -0.9])),
+        ("own_set", [*_normalised([0.6, 1.1], [0.6, 1.1]), 0.0]),  # alone in its set: no deviation
+        ("pooled", _normalised(SHAPED, SHAPED)),
+    ],
+)
+def test_the_bonus_is_part_of_the_token_reward(collection: str, expected: list[float]) -> None:
+    seen = PolarTokens(1.0, 0.1, collection)(_rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)
+    assert seen[:, 0].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_equal_token_rewards_give_exactly_zero() -> None:
+    """Six times 0.1 does not average to 0.1; without a share of the entropy all of a set are equal all the same."""
+    rollouts = _rollouts([3, 1, 2, 2], [1, 1, 1, 0], [6, 6, 6, 6])
+    assert not PolarTokens(0.1, 0.0, "own_set")(rollouts, torch.zeros(4, dtype=torch.float64)).any()
+
+
+@pytest.mark.parametrize("geometric", [False, True])
+def test_the_bonus_is_part_of_the_sequence_reward(geometric: bool) -> None:
+    seen = PolarSequences(1.0, 0.1, geometric)(_rollouts([1, 1, 1], [1, 1, 0], [6, 6, 6]), BONUS)
+    assert seen[:, 0].tolist() == pytest.approx(_normalised(SHAPED, SHAPED), rel=1e-12)
+
+
+def test_a_part_of_a_step_has_its_own_thresholds_and_scope() -> None:
+    """Defaults of the stages: right is above 0, entropies are compared inside the group.
+
+    Two groups of right and wrong, one token each, all alone in their sets: inside a group each share is 1, over the
+    batch the same with equal entropies; so entropies 0.3 and 0.6 tell the scopes apart: shares 2/3 and 4/3 over it.
+    """
+    rollouts = _rollouts([1, 1, 1, 1], [0.5, 0, 0.5, 0], [0, 0, 1, 1])
+    rollouts.old_entropy[2:] = 0.6
+    assert PolarTokens(1.0, 0.1) == PolarTokens(1.0, 0.1, "with_zeros", False, None, 0.0, 1e-6)
+    assert PolarSequences(1.0, 0.1) == PolarSequences(1.0, 0.1, False, 0.0)
+    inside = PolarTokens(1.0, 0.1)(rollouts, torch.zeros(4, dtype=torch.float64))[:, 0].tolist()
+    assert inside == pytest.approx(2 * (_normalised([1.1], [1.1, 0]) + _normalised([-1.1], [-1.1, 0])), rel=1e-12)
+    over = PolarTokens(1.0, 0.1, whole_batch=True)(rollouts, torch.zeros(4, dtype=torch.float64))[:, 0].tolist()
+    right = [1 + 0.1 * 2 / 3, 1 + 0.1 * 4 / 3]  # 2 · 0.3/0.9 and 2 · 0.6/0.9
+    wrong = [-1 - 0.1 * 4 / 3, -1 - 0.1 * 2 / 3]  # of 1/0.3 and 1/0.6
+    a, c = _normalised(right, [*right, 0, 0])
+    b, d = _normalised(wrong, [*wrong, 0, 0])
+    assert over == pytest.approx([a, b, c, d], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gtpo", "grpo_s"])
+def test_the_group_relative_penalty_reaches_the_advantage(name: str) -> None:
+    """Lengths 1 and 3 right, 2 wrong: L⁺ = 2, the long one pays a quarter. Bonuses 0, -1/4, 0."""
+    rollouts = _rollouts([1, 3, 2], [1, 1, 0], [6, 6, 6])
+    objective = tokenpo.method(name, group_overlong=True)
+    bonus = torch.tensor([0, -0.25, 0], dtype=torch.float64)
+    expected = torch.where(rollouts.mask, objective.credit(rollouts, bonus), 0)
+    seen = objective.prepare(rollouts).advantage
+    assert torch.equal(seen, expected)
+    assert seen[1, 0] < seen[0, 0]

@@ -1,0 +1,73 @@
+"""The mutants that change nothing: no test can tell them from the code, and here is why."""
+
+from __future__ import annotations
+
+# (file, line before, line after) -> why no test can tell them apart.
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "ops/entropy_score.py",
+        "safe = torch.where(spread > 0, spread, 1.0)",
+        "safe = torch.where(spread > 0, spread, (2.0))",
+    ): "without spread every raw value is 0, whatever it is divided by",
+    (
+        "ops/entropy_score.py",
+        "return torch.where(z > 0, z / _or_one(top, raw), below if negative_is_positive else -below)",
+        "return torch.where((z >= 0), z / _or_one(top, raw), below if negative_is_positive else -below)",
+    ): "0 over either end is 0",
+    (
+        "stages/credit.py",
+        "centred = torch.where(groups.varied(reward), reward.double() - mean, 0.0)",
+        "centred = torch.where(groups.varied(reward), (reward) - mean, 0.0)",
+    ): "the mean is float64, so the difference is too",
+    (
+        "stages/shaping.py",
+        "accuracy = winners.size() / everyone.size().clamp(min=1)",
+        "accuracy = winners.size() / (everyone.size())",
+    ): "0/0 only where nobody is right, and there the penalty is 0 whatever the accuracy",
+    (
+        "stages/shaping.py",
+        "accuracy = winners.size() / everyone.size().clamp(min=1)",
+        "accuracy = winners.size() / everyone.size().clamp(min=(2))",
+    ): "a response alone in its group is never longer than its own target",
+    (
+        "stages/shaping.py",
+        "target = torch.maximum((low + high) / 2, winners.sum(length) / winners.size().clamp(min=1))",
+        "target = torch.maximum((low + high) / 2, winners.sum(length) / (winners.size()))",
+    ): "0/0 only where nobody is right, and there the penalty is 0 whatever the target",
+    (
+        "stages/shaping.py",
+        "target = torch.maximum((low + high) / 2, winners.sum(length) / winners.size().clamp(min=1))",
+        "target = torch.maximum((low + high) / 2, winners.sum(length) / winners.size().clamp(min=(2)))",
+    ): "of one winner, (low + high)/2 is its length already",
+    (
+        "stages/shaping.py",
+        "excess = ((length - target) / target).clamp(0.0, 1.0)",
+        "excess = ((length - target) / target).clamp(0.0, (2.0))",
+    ): "no winner exceeds twice (low + high)/2 > high/2",
+    (
+        "stages/surrogate.py",
+        "clipped = (used.detach() != ratio.detach()) & (advantage != 0)",
+        "clipped = ((used) != ratio.detach()) & (advantage != 0)",
+    ): "a comparison has no gradient",
+    (
+        "stages/surrogate.py",
+        "clipped = (used.detach() != ratio.detach()) & (advantage != 0)",
+        "clipped = (used.detach() != (ratio)) & (advantage != 0)",
+    ): "a comparison has no gradient",
+    ("objective.py", "like = token.detach()", "like = (token)"): "only its shape, dtype and device are used",
+    (
+        "methods/gtpo.py",
+        "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]",
+        "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], (2) / entropy, -1.0)]",
+    ): "a share of the sum does not change when all are doubled",
+    (
+        "methods/gtpo.py",
+        "return sign * (self.base + self.share * count * x / groups.sum(x).clamp(min=FLOOR))",
+        "return sign * (self.base + self.share * count * x / (groups.sum(x)))",
+    ): "0/0 only where nobody is alive, and there the reward is 0",
+    (
+        "methods/gtpo.py",
+        "mean = groups.sum(r.sum(1))[:, None] / size.clamp(min=1)",
+        "mean = groups.sum(r.sum(1))[:, None] / (size)",
+    ): "0/0 only where the collection is empty, and there nothing is read",
+}
