@@ -11,8 +11,10 @@ from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS, method
 from tokenpo.stages import GroupOverlong, SoftOverlong
 from tokenpo.train.config import Config, parse_config
-from tokenpo.train.engine import PROVIDES, build_engine, build_objective, negotiate, warnings
+from tokenpo.train.engine import PROVIDES, build_engine, build_objective, negotiate, warnings, with_optional_inputs
 from tokenpo.train.loop import train
+from tokenpo.train.rollout import collect
+from tokenpo.train.step import Learner
 from tokenpo.train.view import SilentView
 
 
@@ -118,3 +120,22 @@ def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["grad_norm"] > 0
     assert first["kl"] < 0.2
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin, tmp_path):
+    if lora:
+        pytest.importorskip("peft")
+    adapters = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}} if lora else {}
+    config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
+    engine = build_engine(config)
+    forward = Learner.of(config, engine.lm, engine.objective).forward
+    experience = collect(config, engine.lm, engine.task, 0, None, None)
+    with torch.no_grad():
+        for x in engine.lm.model.parameters():
+            x += 0.3 * x.requires_grad
+    facts = with_optional_inputs(engine, forward, experience.rollouts, experience.kept)
+    torch.testing.assert_close(facts.ref_logprob, facts.old_logprob, rtol=0, atol=1e-4)
+    with torch.no_grad():
+        now = forward.policy(facts, experience.kept.prompts).logprob
+    assert (now - facts.ref_logprob).abs().max() > 0.1
