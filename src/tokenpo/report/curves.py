@@ -13,7 +13,7 @@ KNOWN = frozenset(
     "reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max "
     "eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm "
     "zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other "
-    "loss lr temperature_mean".split()
+    "loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation".split()
 )
 
 
@@ -71,7 +71,10 @@ def _outcome(run: Run) -> list[Chart]:
     lines = []
     same = run.series("reward") == run.series("accuracy")
     if _has(run, "eval/accuracy"):
-        lines.append(_line(run, "eval/accuracy", "held-out", 1, span=("eval/low", "eval/high"), dots=True))
+        lines.append(_line(run, "eval/accuracy", "held-out, greedy", 1, span=("eval/low", "eval/high"), dots=True))
+    if _has(run, "eval/avg"):
+        ends = ("eval/avg_low", "eval/avg_high")
+        lines.append(_line(run, "eval/avg", "held-out, sampled", 2, span=ends, dots=True))
     if _has(run, "accuracy"):
         lines.append(_line(run, "accuracy", "training, sampled" + (" (= reward)" if same else ""), 0))
     text = "Share of right answers; the whiskers are the interval of the held-out evaluation."
