@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV   ?= .venv
 METHOD ?= tepo
-OUT    ?= runs/quickstart-$(METHOD)
 BIN    := $(VENV)/bin
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
@@ -10,7 +9,7 @@ TEST_PROCESSES ?= 2
 .PHONY: quickstart test check slow bench mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
-	$(BIN)/tokenpo train quickstart --method $(METHOD) --out $(OUT)
+	$(BIN)/tokenpo train quickstart --method $(METHOD)
 
 test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES)
