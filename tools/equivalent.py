@@ -70,4 +70,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "mean = groups.sum(r.sum(1))[:, None] / size.clamp(min=1)",
         "mean = groups.sum(r.sum(1))[:, None] / (size)",
     ): "0/0 only where the collection is empty, and there nothing is read",
+    (
+        "methods/hapo.py",
+        "return torch.where(neutral == (h <= 0), 1 + self.beta * h, 1.0)",
+        "return torch.where(neutral == ((h < 0)), 1 + self.beta * h, 1.0)",
+    ): "at h = 0 the factor is 1 on either side",
 }

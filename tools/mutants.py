@@ -36,7 +36,8 @@ FOLDERS = ("ops", "signals", "stages", "methods")
 # In this order: small and sharp ones first.
 TESTS = (
     "tests/test_objective.py", "tests/ops", "tests/stages", "tests/signals", "tests/test_types.py",
-    "tests/test_table.py", "tests/test_selection.py", "tests/test_polar.py", "tests/methods",
+    "tests/test_table.py", "tests/test_selection.py", "tests/test_polar.py", "tests/test_parts.py",
+    "tests/methods",
     "tests/test_check.py", "tests/test_outside_method.py",
 )  # fmt: skip
 PYTEST = ("-x", "-q", "-o", "addopts=", "--import-mode=importlib", "-m", "not slow", "-p", "no:cacheprovider")
@@ -63,9 +64,13 @@ class Mutant:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        return str(self.path.relative_to(PACKAGE)), self.change.before, self.change.after
+
+    @property
     def equivalent(self) -> str | None:
         """Why nothing can notice it, if that is known."""
-        return EQUIVALENT.get((str(self.path.relative_to(PACKAGE)), self.change.before, self.change.after))
+        return EQUIVALENT.get(self.key)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.change.line}\n    - {self.change.before}\n    + {self.change.after}"
@@ -198,7 +203,12 @@ def baseline(root: Path) -> None:
     """The tests must pass on the code as it is, or every mutant would count as killed."""
     log = root / "baseline.log"
     start = time.monotonic()
-    _, status = os.waitpid(child(None, root, log), 0)
+    pid = child(None, root, log)
+    try:
+        _, status = os.waitpid(pid, 0)
+    except BaseException:
+        os.killpg(pid, signal.SIGKILL)
+        raise
     if os.waitstatus_to_exitcode(status) != 0:
         sys.exit(f"the tests fail without any mutant:\n{log.read_text()[-3000:]}")
     print(f"tests pass on the code as it is, {time.monotonic() - start:.0f} s", flush=True)
@@ -233,6 +243,8 @@ def main() -> int:
         chosen = random.Random(options.seed).sample(range(len(everything)), min(options.sample, len(everything)))
         everything = [everything[i] for i in sorted(chosen)]
     queue = [m for m in everything if m.equivalent is None]
+    if stale := EQUIVALENT.keys() - {m.key for m in mutants([])}:
+        print("no longer a mutant, drop from tools/equivalent.py:", *sorted(stale), sep="\n  ")
     if options.list:
         print(*everything, sep="\n")
         return 0
