@@ -1,15 +1,19 @@
-"""Writes run directories as a trainer would: a plausible story of dial_sum, and hooks to spoil any part of it."""
+"""Writes run directories as a trainer would, a plausible story of dial_sum, and reads pages back as trees."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tokenpo.report import write_report
 
 CONFIG = {
     "name": "quickstart",
@@ -20,7 +24,11 @@ CONFIG = {
     "rollout": {"prompts": 32, "group_size": 8, "max_new_tokens": 64},
     "train": {"steps": 60, "minibatches": 4, "lr": 2e-4},
 }
-OBJECTIVE = "objective hapo\n  credit      TokenGroupAverage()\n  surrogate   Clipped(low=0.2, high=0.2)\n  aggregate   TokenMean()\n"
+OBJECTIVE = """objective hapo
+  credit      TokenGroupAverage()
+  surrogate   Clipped(low=0.2, high=0.2)
+  aggregate   TokenMean()
+"""
 VERSIONS = {"tokenpo": "0.1.0", "torch": "2.13.0", "python": "3.11"}
 
 
@@ -65,7 +73,8 @@ def metrics_row(step: int, steps: int, rng: random.Random) -> dict[str, float | 
     if step % 10 == 0 or step == 1:
         held = 0.31 + 0.68 * p
         half = 1.96 * math.sqrt(held * (1 - held) / 200)
-        row |= {"eval/accuracy": held, "eval/low": held - half, "eval/high": min(held + half, 1), "eval/length": 29 + 15 * p}
+        row |= {"eval/accuracy": held, "eval/low": held - half, "eval/high": min(held + half, 1)}
+        row["eval/length"] = 29 + 15 * p
     return row
 
 
@@ -137,11 +146,113 @@ def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | 
     return path
 
 
+VOID = {"meta", "input", "br", "img", "link", "base", "embed", "hr", "source"}
+# The page leaves out the end tags of tables: the tag on the left ends these.
+IMPLIED = {"td": {"td", "th"}, "th": {"td", "th"}, "tr": {"td", "th", "tr"}, "tbody": {"td", "th", "tr", "thead"}}
+
+
+@dataclass
+class Node:
+    """An element; `inside` mixes child elements and text."""
+
+    tag: str
+    attributes: dict[str, str | None] = field(default_factory=dict)
+    inside: list[Node | str] = field(default_factory=list, repr=False)
+
+    def __iter__(self) -> Iterator[Node]:
+        """Every element below, in document order."""
+        for child in self.inside:
+            if isinstance(child, Node):
+                yield child
+                yield from child
+
+    def all(self, tag: str, name: str | None = None) -> list[Node]:
+        """Elements of a tag, with a class if `name` is given."""
+        return [node for node in self if node.tag == tag and (name is None or name in node.classes)]
+
+    def one(self, tag: str, name: str | None = None) -> Node:
+        (node,) = self.all(tag, name)
+        return node
+
+    def __getitem__(self, attribute: str) -> str:
+        return self.attributes[attribute] or ""
+
+    @property
+    def classes(self) -> list[str]:
+        return (self.attributes.get("class") or "").split()
+
+    @property
+    def text(self) -> str:
+        return "".join(child if isinstance(child, str) else child.text for child in self.inside).strip()
+
+
+class Reader(HTMLParser):
+    """Enough of HTML for the report's own markup."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open = [Node("page")]
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        while self.open[-1].tag in IMPLIED.get(tag, ()):
+            self.open.pop()
+        node = Node(tag, dict(attrs))
+        self.open[-1].inside.append(node)
+        if tag not in VOID:
+            self.open.append(node)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open[-1].inside.append(Node(tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in [node.tag for node in self.open]:
+            while self.open.pop().tag != tag:
+                pass
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].inside.append(data)
+
+
+def read_html(html: str) -> Node:
+    return Reader(html).open[0]
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
     """`make_run(steps=60, trace=None, seed=0, name="run")` -> the run directory."""
 
-    def make(steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0, name: str = "run") -> Path:
+    def make(steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0, name: str = "run"):
         return write_run(tmp_path / name, steps, trace, seed)
+
+    return make
+
+
+@pytest.fixture
+def page() -> Callable[[Path], Node]:
+    """`page(run)` -> the report of a run directory as a tree."""
+    return lambda run: read_html(write_report(run).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def parse() -> Callable[[str], Node]:
+    return read_html
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Node]:
+    """One whole run of 60 steps and its page."""
+    run = write_run(tmp_path_factory.mktemp("story") / "run")
+    return run, read_html(write_report(run).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def traced() -> Callable[..., dict[str, Any]]:
+    """`traced(tokens, step=1, row=0, reward=1.0, group=0, **terms)` -> one line of trace.jsonl."""
+
+    def make(tokens: Sequence[str], step: int = 1, row: int = 0, reward: float = 1.0, group: int = 0, **terms: Any):
+        line = {"step": step, "row": row, "group": group, "prompt": "1+1=", "tokens": list(tokens)}
+        return line | {"reward": reward, "correct": bool(reward), "answer": "2", "terms": terms}
 
     return make

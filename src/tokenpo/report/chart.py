@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -28,10 +29,19 @@ class Line:
     span: Sequence[Band] = ()
     shaded: bool = False  # the span as a shaded band, else as whiskers
 
+    @property
+    def constant(self) -> bool:
+        """One number at every step, the span's ends too; a single step is too short to tell."""
+        rows = [[y for _, y in self.points], [low for _, low, _ in self.span], [high for _, _, high in self.span]]
+        return len(self.points) > 1 and all(_same(row) for row in rows)
+
 
 @dataclass(frozen=True)
 class Chart:
-    """`unit` labels the y axis; `low`/`high` are limits that the axis includes; `fraction` shows percentages."""
+    """`unit` labels the y axis; `low`/`high` are limits that the axis includes; `fraction` shows percentages.
+
+    `always` keeps a chart among the first even if nothing moves in it, because that is news.
+    """
 
     title: str
     unit: str
@@ -42,10 +52,27 @@ class Chart:
     high: float | None = None
     log: bool = False
     stacked: bool = False
+    always: bool = False
+
+    @property
+    def constant(self) -> bool:
+        return not self.always and all(line.constant for line in self.lines)
+
+    @property
+    def standing(self) -> str:
+        """A constant chart in words: its value, or with several lines each one's."""
+        ends = [(line.label, self.format(line.points[0][1])) for line in self.lines]
+        return ends[0][1] if len(ends) == 1 else ", ".join(f"{label} {value}" for label, value in ends)
 
     @property
     def format(self) -> Callable[[float | None], str]:
         return percent if self.fraction else number
+
+
+def _same(values: Sequence[float | None]) -> bool:
+    """All one number, to rounding, or none at all; a gap among numbers is a difference."""
+    known = [y for y in values if y is not None]
+    return not known or (len(known) == len(values) and math.isclose(min(known), max(known), rel_tol=1e-6))
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -145,7 +172,7 @@ def _line(line: Line, px: Callable, py: Callable, solid: bool) -> list[str]:
 
 def _unbroken(points: Sequence[Point]) -> list[list[tuple[float, float]]]:
     """The stretches between missing values; a gap wider than twice the usual distance counts as missing."""
-    gaps = sorted(b - a for (a, _), (b, _) in zip(points, points[1:], strict=False))
+    gaps = sorted(b - a for (a, _), (b, _) in pairwise(points))
     widest = 2 * gaps[len(gaps) // 2] if gaps else math.inf
     runs: list[list[tuple[float, float]]] = [[]]
     last = None

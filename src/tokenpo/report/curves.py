@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from .chart import Chart, Line
 from .record import Number, Run
+from .text import visible
 
 MOST_OTHER = 12
 # Metrics that a chart below draws, or that only make sense beside another one.
-KNOWN = frozenset(
-    "reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max "
-    "eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm "
-    "zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other "
-    "loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation".split()
-)
+_NAMES = """
+    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
+    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
+    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
+    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation
+"""
+KNOWN = frozenset(_NAMES.split())
 
 
 def charts(run: Run) -> tuple[list[Chart], list[str]]:
@@ -22,8 +24,8 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
     drawn = [*_outcome(run), _entropy(run), *_update(run), *_rollouts(run), _time(run), *_rest(run)]
     others = [name for name in run.names if name not in KNOWN and _has(run, name)]
     drawn += [
-        _chart(run, name[:60], "", "Not a metric this report knows; drawn as it was logged.", [(name, name[:60], 0)], low=None)
-        for name in others[:MOST_OTHER]
+        _chart(run, shown, "", "Not a metric this report knows; drawn as it was logged.", [(name, shown, 0)], low=None)
+        for name, shown in ((name, visible(name, limit=60)) for name in others[:MOST_OTHER])
     ]
     return [chart for chart in drawn if chart.lines], others[MOST_OTHER:]
 
@@ -78,7 +80,7 @@ def _outcome(run: Run) -> list[Chart]:
     if _has(run, "accuracy"):
         lines.append(_line(run, "accuracy", "training, sampled" + (" (= reward)" if same else ""), 0))
     text = "Share of right answers; the whiskers are the interval of the held-out evaluation."
-    accuracy = Chart("Accuracy", "share of answers", text, lines, fraction=True, low=0.0, high=1.0)
+    accuracy = Chart("Accuracy", "share of answers", text, lines, fraction=True, high=1.0, always=True)
     if same and lines:
         return [accuracy]
     text = "Mean reward of the sampled responses, shaping included."
@@ -121,7 +123,7 @@ def _update(run: Run) -> list[Chart]:
             "Distance between the policy before and after a step; spikes mean steps too large.",
             [("kl", "new against old (k3)", 0)],
         ),
-        _chart(run, "Gradient norm", "before clipping", "Spikes here come before collapses.", [("grad_norm", "norm", 0)]),
+        _chart(run, "Gradient norm", "before clipping", "Spikes come before collapses.", [("grad_norm", "norm", 0)]),
     ]
 
 
@@ -171,11 +173,11 @@ def _time(run: Run) -> Chart:
 
 def _rest(run: Run) -> list[Chart]:
     text = "Its value says little about learning: at the first update of a rollout it is near zero by construction."
-    drawn = [_chart(run, "Loss", "objective's own unit", text, [("loss", "loss", 0)], low=None)]
-    for name, title, unit, text in (
-        ("lr", "Learning rate", "per step", "The schedule as it ran."),
-        ("temperature_mean", "Sampling temperature", "mean over tokens", "Moves only when the method adapts it."),
-    ):
-        if len({y for _, y in run.series(name)}) > 1:
-            drawn.append(_chart(run, title, unit, text, [(name, title.lower(), 0)], low=None))
-    return drawn
+    return [
+        _chart(run, title, unit, text, [(name, title.lower(), 0)], low=None)
+        for name, title, unit, text in (
+            ("loss", "Loss", "objective's own unit", text),
+            ("lr", "Learning rate", "per step", "The schedule as it ran."),
+            ("temperature_mean", "Sampling temperature", "mean over tokens", "Moves only when the method adapts it."),
+        )
+    ]

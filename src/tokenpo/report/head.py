@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Head:
-    """`title` names the run; `facts` are (name, value) pairs; `outcomes` are before and after, held-out where measured."""
+    """`title` names the run; `facts` are (name, value) pairs; `outcomes` are before and after, held-out if measured."""
 
     title: str
     facts: tuple[tuple[str, str], ...]

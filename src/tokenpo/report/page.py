@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 
 import jinja2
@@ -15,11 +14,11 @@ from .chart import draw
 from .curves import charts
 from .head import head
 from .record import Run, Trace, read_run, read_trace
-from .text import number, percent
+from .text import number, percent, visible
 from .tokens import Browser, browse
 
 _HERE = Path(__file__).parent
-MOST_ROWS = 120
+MOST_ROWS, MOST_COLUMNS = 120, 80
 
 
 def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
@@ -39,9 +38,9 @@ def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
     part = target.with_name(target.name + ".part")
     try:
         part.write_text(html, encoding="utf-8", newline="\n")
-        os.replace(part, target)
+        part.replace(target)
     except OSError as error:
-        raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; name another place with out") from error
+        raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; give another place") from error
     return target
 
 
@@ -51,7 +50,9 @@ def render(run: Run, trace: Trace) -> str:
     drawn, undrawn = charts(run)
     notes = [*run.notes, *trace.notes, *(browser.notes if browser else ())]
     if undrawn:
-        notes.append("Metrics that no chart shows: " + ", ".join(name[:60] for name in undrawn[:40]) + ".")
+        more = f" and {len(undrawn) - 40:,} more" if len(undrawn) > 40 else ""
+        shown = ", ".join(visible(name, limit=60) for name in undrawn[:40])
+        notes.append(f"Metrics that no chart shows: {shown}{more}.")
     style = _style(browser)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
@@ -66,7 +67,8 @@ def render(run: Run, trace: Trace) -> str:
         policy=_policy(style),
         style=Markup(style),
         head=head(run),
-        charts=[(chart, draw(chart)) for chart in drawn],
+        moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
+        constant=[(chart, draw(chart)) for chart in drawn if chart.constant],
         browser=browser,
         table=_table(run),
         notes=notes,
@@ -95,9 +97,15 @@ def _style(browser: Browser | None) -> str:
     return "\n".join(rules)
 
 
-def _table(run: Run) -> tuple[list[str], list[list[str]], int]:
-    """(metric names, rows of formatted numbers, how many steps were logged) for the table under the curves."""
-    names = ["step", *run.names]
+def _table(run: Run) -> tuple[list[str], list[list[str]], str]:
+    """(metric names, rows of formatted numbers, how much of it that is if not all) for the table under the curves."""
+    names = ["step", *run.names][:MOST_COLUMNS]
     every = -(-len(run.metrics) // MOST_ROWS)
     kept = [row for i, row in enumerate(run.metrics) if i % every == 0 or i == len(run.metrics) - 1]
-    return [name[:60] for name in names], [[number(row.get(name)) for name in names] for row in kept], len(run.metrics)
+    shown = [visible(name, limit=60) for name in names]
+    parts = []
+    if len(kept) < len(run.metrics):
+        parts.append(f"{len(kept)} of {len(run.metrics):,} steps")
+    if len(names) <= len(run.names):
+        parts.append(f"{len(names) - 1} of {len(run.names):,} metrics")
+    return shown, [[number(row.get(name)) for name in names] for row in kept], " and ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,10 @@ def read_run(path: Path | str) -> Run:
         raise TokenPOError(f"{path} is not a directory: give the run directory that `tokenpo train` wrote")
     log = path / "metrics.jsonl"
     if not log.is_file():
-        raise TokenPOError(f"{path} holds no metrics.jsonl: it is not a run directory, or the run stopped before its first step")
+        raise TokenPOError(
+            f"{path} holds no metrics.jsonl: give the run directory that `tokenpo train` wrote, "
+            "or train again if that run stopped before its first step"
+        )
     notes: list[str] = []
     by_step: dict[float, dict[str, Number]] = {}
     repeated = 0
@@ -82,7 +86,11 @@ def read_run(path: Path | str) -> Run:
         repeated += _step(row) in by_step
         by_step[_step(row)] = row
     if not by_step:
-        raise TokenPOError(f"{log} holds no whole line with a step: the run stopped before its first step, start it again")
+        found = notes[0] if notes else "it is empty"
+        raise TokenPOError(
+            f"{log} holds no whole line with a step ({found.rstrip('.')}): "
+            "train again if the run stopped before its first step, else restore the file"
+        )
     if repeated:
         notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
     metrics = tuple(by_step[step] for step in sorted(by_step))
@@ -186,11 +194,11 @@ def _step(row: Mapping[str, Number]) -> float:
 
 def _missing_steps(steps: list[float]) -> list[str]:
     """A note when the steps do not follow each other at the most common distance."""
-    gaps = [b - a for a, b in zip(steps, steps[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(steps)]
     if not gaps:
         return []
     usual = max(set(gaps), key=gaps.count)
-    holes = [f"{a:g}–{b:g}" for a, b in zip(steps, steps[1:], strict=False) if b - a > usual]
+    holes = [f"{a:g}–{b:g}" for a, b in pairwise(steps) if b - a > usual]
     if not holes:
         return []
     more = f" and {len(holes) - 5} more" if len(holes) > 5 else ""

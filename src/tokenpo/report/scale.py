@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .record import Number
-from .text import number
+from .text import number, visible
 
 Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "state"]
 DIVERGING, SEQUENTIAL = 9, 8  # number of colours; the style sheet names them d0..d8 and s0..s7
@@ -30,10 +30,12 @@ class Quantity:
 QUANTITIES = (
     Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
     Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
-    Quantity("entropy", "entropy", "unsigned", "nats over the whole vocabulary: dark tokens were real decisions"),
+    Quantity(
+        "entropy", "entropy", "unsigned", "nats over the whole vocabulary: strongly coloured tokens were real decisions"
+    ),
     Quantity("clipped", "clip state", "state", "clipped tokens get no gradient"),
     Quantity("ratio", "ratio", "ratio", "new / old probability, in equal steps of its logarithm"),
-    Quantity("logprob", "log-prob", "negative", "nats: dark tokens were improbable"),
+    Quantity("logprob", "log-prob", "negative", "nats: strongly coloured tokens were improbable"),
     Quantity("temperature", "temperature", "range", "at which the token was sampled"),
     Quantity("loss", "loss", "signed", "the token's own contribution"),
     Quantity("coefficient", "coefficient", "unsigned", "what the aggregation multiplies the token with"),
@@ -46,7 +48,7 @@ QUANTITIES = (
 
 @dataclass(frozen=True)
 class Scale:
-    """`edges` bound the colours from below to above; `key` is the letter of its classes; `beyond` counts saturated tokens."""
+    """`edges` bound the colours from below to above; `key` is the letter of its classes; `beyond` counts the others."""
 
     quantity: Quantity
     key: str
@@ -77,9 +79,11 @@ class Scale:
 
     def rules(self, radio: str) -> list[str]:
         """The style rules that colour the tokens while the radio button with id `radio` is chosen."""
+        # Log-probabilities count down from 0: the farthest, at the lower end, takes the strongest colour.
+        shades = range(self.colours)[:: -1 if self.quantity.kind == "negative" else 1]
         return [
-            f":root:has(#{radio}:checked) .{self.key}{i}{{background:var(--{self.palette}{i});color:var(--{self.palette}t{i})}}"
-            for i in range(self.colours)
+            f":root:has(#{radio}:checked) .{self.key}{i}{{background:var(--{p}{j});color:var(--{p}t{j})}}"
+            for p, i, j in ((self.palette, i, j) for i, j in enumerate(shades))
         ]
 
 
@@ -89,7 +93,7 @@ def quantity(name: str, values: Sequence[float]) -> Quantity:
     if name in known:
         return known[name]
     kind: Kind = "signed" if min(values, default=0.0) < 0 else "unsigned"
-    return Quantity(name, name[:30], kind, "not a quantity this report knows; drawn as it was recorded")
+    return Quantity(name, visible(name, limit=30), kind, "not a quantity this report knows; drawn as it was recorded")
 
 
 def scale(q: Quantity, key: str, values: Iterable[Number]) -> Scale:
@@ -121,7 +125,7 @@ def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
     if kind == "range":
         low, high = min(xs, default=0.0), max(xs, default=1.0)
         width = (high - low) / SEQUENTIAL or 1.0 / SEQUENTIAL
-        return tuple(low + i * width for i in range(SEQUENTIAL)) + (max(high, low + 1e-9),)
+        return (*(low + i * width for i in range(SEQUENTIAL)), max(high, low + 1e-9))
     width = _nice(_reach(xs) / SEQUENTIAL)
     first = -SEQUENTIAL if kind == "negative" else 0
     return tuple((first + i) * width for i in range(SEQUENTIAL + 1))

@@ -9,7 +9,7 @@ _PICTURES = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 
 
 def visible(text: str, *, limit: int, spaces: bool = False) -> str:
-    """`text` with control, bidirectional, unassigned and surrogate characters made visible, cut after `limit` characters.
+    """`text` with control, bidirectional, unassigned and surrogate characters shown, cut after `limit` characters.
 
     `spaces` shows a blank as an open box, which tells apart tokens that differ only in it.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import escape
+
 from .record import Number, Rollout, Trace
 from .scale import QUANTITIES, Scale, clip_state, quantity, scale
 from .text import number, paragraph, visible
@@ -17,7 +19,7 @@ BUDGET = 1_200_000  # bytes that all tokens may take
 
 @dataclass(frozen=True)
 class Token:
-    """One row: position (from 1), text, style classes, one formatted number per quantity; `gap` tokens left out before it."""
+    """One row: position (from 1), text, style classes, a formatted number per quantity; `gap` tokens omitted before."""
 
     position: int
     text: str
@@ -39,12 +41,16 @@ class Card:
 
 @dataclass(frozen=True)
 class Browser:
-    """`steps` maps a step to its cards; `chosen` are the steps shown first; `fixed` are quantities without variation."""
+    """`steps` maps a step to its cards; `chosen` are the steps shown first; `fixed` are quantities without variation.
+
+    `remarks` says of a step what its colours alone would hide.
+    """
 
     scales: tuple[Scale, ...]
     default: int
     steps: Mapping[int, tuple[Card, ...]]
     chosen: tuple[int, ...]
+    remarks: Mapping[int, str]
     fixed: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     rollouts: int
@@ -72,6 +78,7 @@ def browse(trace: Trace) -> Browser | None:
         default=_default(scales, drawn),
         steps=steps,
         chosen=tuple(dict.fromkeys([min(steps), max(steps)])),
+        remarks={step: _remark([card.rollout for card in cards]) for step, cards in steps.items()},
         fixed=tuple((quantity(name, []).label, _format(name, x)) for name, x in fixed.items()),
         notes=tuple(_notes(trace, drawn, varying)),
         rollouts=len(drawn),
@@ -104,9 +111,11 @@ def _load(trace: Trace, steps: Sequence[int]) -> list[Rollout]:
 
 
 def _cost(rollout: Rollout) -> int:
-    """About how many bytes the page needs for it."""
+    """About how many bytes the page needs for it; a shown mark of one character may take ten."""
     per_token = 45 + 14 * min(len(rollout.terms), MOST_QUANTITIES)
-    return 2_500 + min(len(rollout.tokens), HEAD + TAIL) * per_token
+    texts = [rollout.tokens[t] for t in _kept(len(rollout.tokens))]
+    written = "".join([_prompt(rollout), *(_text(text) for text in texts)])
+    return 1_500 + len(escape(written).encode()) + len(texts) * per_token
 
 
 def _names(drawn: Sequence[Rollout]) -> list[str]:
@@ -138,20 +147,39 @@ def _card(rollout: Rollout, scales: Sequence[Scale]) -> Card:
     tokens = []
     last = -1
     for t in _kept(len(rollout.tokens)):
-        text, values = rollout.tokens[t], [column[t] for column in columns]
+        values = [column[t] for column in columns]
         tokens.append(
             Token(
                 position=t + 1,
-                text=visible(text, limit=TOKEN_LIMIT, spaces=True) or "∅",
+                text=_text(rollout.tokens[t]),
                 classes=" ".join(s.level(x) for s, x in zip(scales, values, strict=True)),
                 values=tuple(_format(s.quantity.name, x) for s, x in zip(scales, values, strict=True)),
-                breaks="\n" in text,
+                breaks="\n" in rollout.tokens[t],
                 gap=t - last - 1,
             )
         )
         last = t
-    prompt = paragraph(rollout.prompt, limit=PROMPT_LIMIT)
-    return Card(rollout, prompt, visible(rollout.answer, limit=200), tuple(tokens))
+    return Card(rollout, _prompt(rollout), visible(rollout.answer, limit=200), tuple(tokens))
+
+
+def _text(token: str) -> str:
+    return visible(token, limit=TOKEN_LIMIT, spaces=True) or "∅"
+
+
+def _prompt(rollout: Rollout) -> str:
+    return paragraph(rollout.prompt, limit=PROMPT_LIMIT)
+
+
+def _remark(rollouts: Sequence[Rollout]) -> str:
+    """Why a step may be colourless: advantages that are all 0, and the cause as far as its rewards show it."""
+    advantages = {x for rollout in rollouts for x in rollout.terms.get("advantage", ())}
+    if advantages != {0.0}:
+        return ""
+    rewards: dict[int | None, set[Number]] = {}
+    for rollout in rollouts:
+        rewards.setdefault(rollout.group, set()).add(rollout.reward)
+    alike = all(len(values) == 1 for values in rewards.values())
+    return "all advantages are 0 here" + (": every answer of these groups got the same reward" if alike else "")
 
 
 def _kept(length: int) -> Iterator[int]:
@@ -172,9 +200,11 @@ def _notes(trace: Trace, drawn: Sequence[Rollout], varying: Sequence[str]) -> It
     if len(drawn) < len(trace.index):
         steps = len({step for step, _ in trace.index})
         shown = len({r.step for r in drawn})
-        yield f"Drawn are {len(drawn)} of {len(trace.index):,} recorded responses, from {shown} of {steps:,} steps; trace.jsonl holds them all."
+        count = f"{len(drawn)} of {len(trace.index):,} recorded responses, from {shown} of {steps:,} steps"
+        yield f"Drawn are {count}; trace.jsonl holds them all."
     long = sum(len(r.tokens) > HEAD + TAIL for r in drawn)
     if long:
-        yield f"{long} responses are longer than {HEAD + TAIL} tokens: their first {HEAD} and last {TAIL} tokens are drawn."
+        kept = f"their first {HEAD} and last {TAIL} tokens are drawn"
+        yield f"{long} responses are longer than {HEAD + TAIL} tokens: {kept}."
     if len(varying) > MOST_QUANTITIES:
-        yield "Left out for size: " + ", ".join(name[:30] for name in varying[MOST_QUANTITIES:]) + "."
+        yield "Left out for size: " + ", ".join(visible(name, limit=30) for name in varying[MOST_QUANTITIES:]) + "."

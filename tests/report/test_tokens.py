@@ -1,0 +1,182 @@
+"""The token browser shows the numbers of trace.jsonl, and colours that mean what the legend says."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+WORDS = {"advantage", "weight", "ratio", "loss", "entropy", "temperature"}
+LABELS = {"log-prob": "logprob", "lower bound": "low", "upper bound": "high", "clip state": "clipped"}
+
+
+def rows(tree):
+    """Each token of the one response below as (text, {column: text}, classes)."""
+    table = tree.one("table", "tokens")
+    names = [th.text for th in table.one("thead").all("th")][1:]
+    found = []
+    for tr in table.one("tbody").all("tr"):
+        cells = [td.text for td in tr.all("td")]
+        found.append((tr.one("th").text, dict(zip(names, cells, strict=True)), tr.classes))
+    return found
+
+
+def shown(token):
+    return token.replace(" ", "␣")
+
+
+def test_every_token_carries_its_recorded_numbers(story):
+    run, tree = story
+    lines = [json.loads(line) for line in (run / "trace.jsonl").read_text().splitlines()]
+    cards = tree.all("article", "card")
+    assert len(cards) == len(lines) == 28
+    for card, line in zip(cards, lines, strict=True):
+        assert f"row {line['row']}, group {line['group']}" in card.one("p", "meta").text
+        assert f"reward {line['reward']:g}" in card.one("p", "meta").text
+        assert (card.one("span", "verdict").text == "✓ right") == line["correct"]
+        assert card.one("pre", "prompt").text == line["prompt"]
+        found = rows(card)
+        assert [text for text, _, _ in found] == [shown(t) for t in line["tokens"]]
+        assert [columns.pop("no.") for _, columns, _ in found] == [str(i + 1) for i in range(len(found))]
+        for t, (_, columns, _) in enumerate(found):
+            state = columns.pop("clip state")
+            ratio = line["terms"]["ratio"][t]
+            assert state == ("no" if not line["terms"]["clipped"][t] else "below" if ratio < 1 else "above")
+            assert set(columns) == WORDS | {"log-prob"}
+            for label, text in columns.items():
+                recorded = line["terms"][LABELS.get(label, label)][t]
+                assert float(text) == pytest.approx(recorded, rel=0.0051, abs=5e-7), label
+
+
+def test_steps_and_quantities_without_variation(story):
+    _, tree = story
+    assert [s["aria-label"] for s in tree.all("section", "step")] == [f"Step {s}" for s in (1, 10, 20, 30, 40, 50, 60)]
+    fixed = tree.one("p", "fixed").text
+    assert fixed == "The same for every drawn token: coefficient 0.000125 · lower bound 0.8 · upper bound 1.2."
+
+
+def legend(tree, label):
+    """(classes, edges) of a quantity's colours, as the legend states them."""
+    (found,) = [d for d in tree.all("div", "legend") if d.one("b").text == label]
+    swatches = found.one("ol", "swatches").all("li")
+    texts = [span.text for li in swatches for span in li.all("span")]
+    return [li.one("i").classes[0] for li in swatches], texts
+
+
+def test_a_colour_means_what_the_legend_says(story):
+    _, tree = story
+    for label in sorted(WORDS | {"log-prob"}):
+        classes, texts = legend(tree, label)
+        edges = [float(text) for text in texts]
+        assert edges == sorted(edges) and len(edges) == len(classes) + 1
+        width = edges[-1] - edges[0]
+        for card in tree.all("article", "card"):
+            for _, columns, names in rows(card):
+                (level,) = [i for i, name in enumerate(classes) if name in names]
+                x = min(max(float(columns[label]), edges[0]), edges[-1])
+                assert edges[level] - 0.006 * width <= x <= edges[level + 1] + 0.006 * width, (label, x)
+
+
+TERMS = {
+    "advantage": [-0.9, 0.0, 0.05, 0.9],
+    "entropy": [0.0, 0.05, 0.4, 0.8],
+    "logprob": [-1.6, -0.01, -0.3, 0.0],
+    "weight": [0.55, 1.0, 1.2, 1.45],
+    "temperature": [0.9, 1.0, 1.1, 1.3],
+    "ratio": [0.5, 1.0, 1.1, 2.0],  # edges exp(±0.1), exp(±0.3), ...: the next short width above ln(2) / 4.5
+}
+ENDS = {
+    "advantage": ("-0.9", "0.9"),
+    "entropy": ("0", "0.8"),
+    "log-prob": ("-1.6", "0"),
+    "weight": ("0.55", "1.45"),
+    "temperature": ("0.9", "1.3"),
+    "ratio": ("0.407", "2.46"),
+}
+# The colours of the four tokens: d0..d8 from orange over neutral d4 to blue, s0..s7 from faint to strong.
+COLOURS = {
+    "advantage": ["d0", "d4", "d4", "d8"],
+    "entropy": ["s0", "s0", "s4", "s7"],
+    "log-prob": ["s7", "s0", "s1", "s0"],
+    "weight": ["d0", "d4", "d6", "d8"],
+    "temperature": ["s0", "s2", "s4", "s7"],
+    "ratio": ["d1", "d4", "d4", "d7"],
+}
+
+
+def test_scales_and_colours_by_hand(make_run, page, traced):
+    tree = page(make_run(trace=[traced("abcd", **TERMS)]))
+    style = tree.one("style").text
+    radios = {label.one("span").text: label.one("input")["id"] for label in tree.all("fieldset")[0].all("label")}
+    assert list(radios) == ["advantage", "weight", "entropy", "ratio", "log-prob", "temperature"]
+    for label, ends in ENDS.items():
+        texts = legend(tree, label)[1]
+        assert (texts[0], texts[-1]) == ends
+        rule = rf":root:has\(#{radios[label]}:checked\) \.(\w+)\{{background:var\(--(\w+)\);color:var\(--(\w)t(\d)\)\}}"
+        colour = {name: shade for name, shade, p, i in re.findall(rule, style) if shade == p + i}
+        assert [next(colour[n] for n in names if n in colour) for _, _, names in rows(tree)] == COLOURS[label]
+
+
+def test_an_outlier_does_not_bleach_the_rest(make_run, page, traced):
+    entropy = [i / 200 for i in range(200)] + [60.0]
+    tree = page(make_run(trace=[traced("a" * 201, entropy=entropy)]))
+    assert legend(tree, "entropy")[1][-1] == "1.2"
+    assert "1 tokens lie beyond the ends and take the last colour" in tree.one("div", "legend").text
+    assert rows(tree)[-1][1]["entropy"] == "60"
+
+
+def chosen(tree):
+    return [node["id"] for node in tree.all("input") if "checked" in node.attributes]
+
+
+def test_first_shown_are_the_first_and_last_step(story):
+    _, tree = story
+    assert chosen(tree) == ["q0", "s0", "s6"]
+    assert legend(tree, "advantage")[0][0] == "a0" and "legend-0" in tree.all("div", "legend")[0].classes
+
+
+def test_an_advantage_that_tells_no_tokens_apart_gives_way_to_entropy(make_run, page, traced):
+    lines = [traced("ab", row=i, advantage=[a, a], entropy=[0.1, 0.2]) for i, a in enumerate((1.0, -1.0))]
+    assert chosen(page(make_run(trace=lines))) == ["q1", "s0"]
+    lines[0]["terms"]["advantage"] = [1.0, 0.5]
+    assert chosen(page(make_run(trace=lines, name="apart"))) == ["q0", "s0"]
+
+
+SAME = "all advantages are 0 here: every answer of these groups got the same reward"
+
+
+def test_a_step_without_advantages_says_so(make_run, page, traced):
+    lines = [
+        traced("ab", step=1, reward=0.0, advantage=[-1.0, 0.0]),
+        *(traced("ab", step=2, row=i, group=i, reward=r, advantage=[0.0, -0.0]) for i, r in enumerate((0.0, 1.0))),
+        *(traced("ab", step=3, row=i, group=0, reward=r, advantage=[0.0, 0.0]) for i, r in enumerate((0.0, 1.0))),
+        traced("ab", step=4, advantage=[0.0, None]),
+        traced("ab", step=5, entropy=[0.0, 0.1]),
+    ]
+    tree = page(make_run(trace=lines))
+    remarks = {s["aria-label"]: [p.text for p in s.all("p", "remark")] for s in tree.all("section", "step")}
+    # In step 3 one group holds different rewards: something else made its advantages zero.
+    assert remarks == {
+        "Step 1": [],
+        "Step 2": [SAME],
+        "Step 3": ["all advantages are 0 here"],
+        "Step 4": [],
+        "Step 5": [],
+    }
+    assert chosen(tree)[0] == "q0" and legend(tree, "advantage")
+
+
+def test_a_quantity_the_report_does_not_know_is_drawn(make_run, page, traced):
+    tree = page(make_run(trace=[traced("ab", novelty=[0.5, 2.0], entropy=[0.0, 1.0])]))
+    assert "novelty: not a quantity this report knows" in " ".join(p.text for p in tree.all("p"))
+    assert [columns["novelty"] for _, columns, _ in rows(tree)] == ["0.5", "2"]
+
+
+def test_chat_messages_and_line_breaks(make_run, page, traced):
+    line = traced(["a\nb", "\n", " x", ""], entropy=[0.0, 0.1, 0.2, 0.3])
+    line["prompt"] = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1"}]
+    tree = page(make_run(trace=[line]))
+    assert tree.one("pre", "prompt").text == "system: Add.\nuser: 1+1"
+    assert [text for text, _, _ in rows(tree)] == ["a↵b", "↵", "␣x", "∅"]
+    assert ["br" in names for _, _, names in rows(tree)] == [True, True, False, False]
