@@ -71,7 +71,7 @@ def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> No
         down[i, t] -= step
         ends = [score(name, sample.but(logprob=lp), extra, **options).value for lp in (up, down)]
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=5e-8), (i, t)
-    assert np.count_nonzero(gradient) > 20
+    assert np.count_nonzero(gradient) > 15
 
 
 def test_batches_reach_every_branch() -> None:
