@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from .adv_reweight import adv_reweight
+from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
 from .dr_grpo import dr_grpo
@@ -35,6 +36,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "tr_grpo": tr_grpo,
     "hapo": hapo,
     "adv_reweight": adv_reweight,
+    "cispo": cispo,
 }
 
 
@@ -67,6 +69,9 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "clip_cov", "dapo", "dr_grpo", "grpo", "grpo_s", "gspo", "gspo_token", "gtpo",
-    "hapo", "kl_cov", "method", "paper", "published", "tepo", "tepo_v1", "tr_grpo",
+    "METHODS", "Paper", "adv_reweight", "cispo", "clip_cov", "dapo", 
+    "dr_grpo", "grpo", "grpo_s", "gspo", "gspo_token",
+    "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
+    "tepo", "tepo_v1",
+    "tr_grpo",
 ]  # fmt: skip
