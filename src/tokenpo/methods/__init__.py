@@ -13,6 +13,7 @@ from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
 from .dr_grpo import dr_grpo
+from .gmpo import gmpo
 from .grpo import grpo
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
@@ -37,6 +38,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "hapo": hapo,
     "adv_reweight": adv_reweight,
     "cispo": cispo,
+    "gmpo": gmpo,
 }
 
 
@@ -70,7 +72,7 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "cispo", "clip_cov", "dapo", 
-    "dr_grpo", "grpo", "grpo_s", "gspo", "gspo_token",
+    "dr_grpo", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
     "tepo", "tepo_v1",
     "tr_grpo",
