@@ -19,6 +19,7 @@ from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
 from .paper import Paper, check_options, published
+from .sapo import sapo
 from .tepo import tepo, tepo_v1
 from .tr_grpo import tr_grpo
 
@@ -39,6 +40,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "adv_reweight": adv_reweight,
     "cispo": cispo,
     "gmpo": gmpo,
+    "sapo": sapo,
 }
 
 
@@ -74,6 +76,6 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "cispo", "clip_cov", "dapo", 
     "dr_grpo", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
-    "tepo", "tepo_v1",
+    "sapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
