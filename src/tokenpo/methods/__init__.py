@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from .adv_reweight import adv_reweight
+from .archer import archer
 from .aspo import aspo
 from .cispo import cispo
 from .cov import clip_cov, kl_cov
@@ -43,6 +44,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "gmpo": gmpo,
     "sapo": sapo,
     "aspo": aspo,
+    "archer": archer,
 }
 
 
@@ -75,7 +77,7 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "aspo", "cispo", "clip_cov", "dapo", 
+    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "cispo", "clip_cov", "dapo", 
     "dr_grpo", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
     "sapo", "tepo", "tepo_v1",
