@@ -11,6 +11,7 @@ from ..objective import Objective
 from .adv_reweight import adv_reweight
 from .archer import archer
 from .aspo import aspo
+from .ce_gppo import ce_gppo
 from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
@@ -45,6 +46,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "sapo": sapo,
     "aspo": aspo,
     "archer": archer,
+    "ce_gppo": ce_gppo,
 }
 
 
@@ -77,7 +79,7 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "cispo", "clip_cov", "dapo", 
+    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", 
     "dr_grpo", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
     "sapo", "tepo", "tepo_v1",
