@@ -15,6 +15,7 @@ from .ce_gppo import ce_gppo
 from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
+from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
 from .gmpo import gmpo
 from .grpo import grpo
@@ -47,6 +48,8 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "aspo": aspo,
     "archer": archer,
     "ce_gppo": ce_gppo,
+    "dppo_tv": dppo_tv,
+    "dppo_kl": dppo_kl,
 }
 
 
@@ -79,8 +82,8 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", 
-    "dr_grpo", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
+    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
+    "dppo_tv", "dr_grpo", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
     "sapo", "tepo", "tepo_v1",
     "tr_grpo",
