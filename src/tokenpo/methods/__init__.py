@@ -25,6 +25,7 @@ from .gtpo import grpo_s, gtpo
 from .hapo import hapo
 from .paper import Paper, check_options, published
 from .sapo import sapo
+from .stapo import stapo
 from .tepo import tepo, tepo_v1
 from .tr_grpo import tr_grpo
 
@@ -52,6 +53,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "dppo_tv": dppo_tv,
     "dppo_kl": dppo_kl,
     "forking_tokens": forking_tokens,
+    "stapo": stapo,
 }
 
 
@@ -87,6 +89,6 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
-    "sapo", "tepo", "tepo_v1",
+    "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
