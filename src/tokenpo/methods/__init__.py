@@ -17,6 +17,7 @@ from .cov import clip_cov, kl_cov
 from .dapo import dapo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
+from .edge_grpo import edge_grpo
 from .forking_tokens import forking_tokens
 from .gmpo import gmpo
 from .grpo import grpo
@@ -54,6 +55,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "dppo_kl": dppo_kl,
     "forking_tokens": forking_tokens,
     "stapo": stapo,
+    "edge_grpo": edge_grpo,
 }
 
 
@@ -87,7 +89,7 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
+    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
     "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
