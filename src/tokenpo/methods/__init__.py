@@ -25,6 +25,7 @@ from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
 from .paper import Paper, check_options, published
+from .rloo import rloo
 from .sapo import sapo
 from .stapo import stapo
 from .tepo import tepo, tepo_v1
@@ -56,6 +57,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "forking_tokens": forking_tokens,
     "stapo": stapo,
     "edge_grpo": edge_grpo,
+    "rloo": rloo,
 }
 
 
@@ -91,6 +93,6 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
-    "sapo", "stapo", "tepo", "tepo_v1",
+    "rloo", "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
