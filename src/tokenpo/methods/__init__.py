@@ -25,6 +25,7 @@ from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
 from .paper import Paper, check_options, published
+from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .rloo import rloo
 from .sapo import sapo
 from .stapo import stapo
@@ -58,6 +59,8 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "stapo": stapo,
     "edge_grpo": edge_grpo,
     "rloo": rloo,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
 }
 
 
@@ -92,7 +95,7 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "paper", "published", 
-    "rloo", "sapo", "stapo", "tepo", "tepo_v1",
+    "gtpo", "hapo", "kl_cov", "method", "paper", "published", "reinforce_pp",
+    "reinforce_pp_baseline", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
