@@ -25,6 +25,7 @@ from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
 from .paper import Paper, check_options, published
+from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .rloo import rloo
 from .sapo import sapo
@@ -61,6 +62,8 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "rloo": rloo,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
+    "raft": raft,
+    "raft_pp": raft_pp,
 }
 
 
@@ -95,7 +98,7 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "paper", "published", "reinforce_pp",
+    "gtpo", "hapo", "kl_cov", "method", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
