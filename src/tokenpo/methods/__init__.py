@@ -27,6 +27,7 @@ from .hapo import hapo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
+from .reinforce_rej import reinforce_rej
 from .rloo import rloo
 from .sapo import sapo
 from .stapo import stapo
@@ -64,6 +65,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "raft": raft,
     "raft_pp": raft_pp,
+    "reinforce_rej": reinforce_rej,
 }
 
 
@@ -99,6 +101,6 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
