@@ -20,6 +20,7 @@ from .dr_grpo import dr_grpo
 from .edge_grpo import edge_grpo
 from .forking_tokens import forking_tokens
 from .gmpo import gmpo
+from .gpg import gpg
 from .grpo import grpo
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
@@ -66,6 +67,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "raft": raft,
     "raft_pp": raft_pp,
     "reinforce_rej": reinforce_rej,
+    "gpg": gpg,
 }
 
 
@@ -99,7 +101,7 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "grpo", "grpo_s", "gspo", "gspo_token",
+    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "reinforce_rej", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
