@@ -25,6 +25,7 @@ from .grpo import grpo
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
+from .opo import opo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
@@ -68,6 +69,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "raft_pp": raft_pp,
     "reinforce_rej": reinforce_rej,
     "gpg": gpg,
+    "opo": opo,
 }
 
 
@@ -102,7 +104,7 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "reinforce_rej", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
