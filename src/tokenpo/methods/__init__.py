@@ -32,6 +32,7 @@ from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .reinforce_rej import reinforce_rej
 from .rloo import rloo
 from .sapo import sapo
+from .sent import sent
 from .stapo import stapo
 from .tepo import tepo, tepo_v1
 from .tr_grpo import tr_grpo
@@ -70,6 +71,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "reinforce_rej": reinforce_rej,
     "gpg": gpg,
     "opo": opo,
+    "sent": sent,
 }
 
 
@@ -105,6 +107,6 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "sapo", "stapo", "tepo", "tepo_v1",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
