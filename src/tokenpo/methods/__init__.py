@@ -31,6 +31,7 @@ from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .reinforce_rej import reinforce_rej
 from .rloo import rloo
+from .s_grpo import s_grpo
 from .sapo import sapo
 from .sent import sent
 from .stapo import stapo
@@ -72,6 +73,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "gpg": gpg,
     "opo": opo,
     "sent": sent,
+    "s_grpo": s_grpo,
 }
 
 
@@ -107,6 +109,6 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
     "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
     "tr_grpo",
 ]  # fmt: skip
