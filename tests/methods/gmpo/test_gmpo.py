@@ -44,5 +44,5 @@ def test_one_token_is_grpo_clipped_in_log_space() -> None:
 
 
 def test_without_clip_it_is_gspo_without_clip() -> None:
-    ours = run(tokenpo.method("gmpo", low=1e9, high=1e9), ragged(0))
+    ours = run(tokenpo.method("gmpo", low=700.0, high=700.0), ragged(0))
     close(ours, run(tokenpo.method("gspo", low=1.0, high=1e9), ragged(0)), rtol=1e-12)
