@@ -10,7 +10,7 @@ Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). `dual`, the 
 Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
 The quantile is nearest-rank, theirs interpolates. The KL has the token mean over all tokens; theirs has its own mean
 over the low-entropy tokens, which is about 1/quantile larger.
-Reductions: kl = 0 and equal clips is DAPO with that clip.
+Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ Paper: Efficient RL with Semantic and Token Entropy (2512.04359); provenance: co
 This is the token part; the paper's curriculum, prompts ordered by semantic entropy, belongs to the data.
 Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0 here, 0.001 in their
 scripts.
-Departures: selected over the whole optimiser step; the authors' code selects per micro-batch. Their text puts a KL on
-every token of S, their code on the 2 k extreme ones, as here. Equal entropies at the border of S are all in. A token
-that is among the largest and the smallest, in a tiny batch, counts as smallest, as in their code.
-entropy="old" takes the old policy's. The penalty is idle as long as lp = lp_old: it needs several updates per rollout.
+Departures: selected over the whole optimiser step; the authors' code selects per micro-batch. Their abstract speaks of
+a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. Equal entropies at the border of S are all
+in. A token that is among the largest and the smallest, in a tiny batch, counts as smallest, as in their code.
+Options: entropy="old" takes the old policy's entropies.
+The penalty is idle as long as lp = lp_old: it needs several updates per rollout.
 Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
 """
 
