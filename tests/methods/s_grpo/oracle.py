@@ -33,4 +33,4 @@ def kept(mask, uniform, *, fraction=0.5, always=0):
     """Each token with probability `fraction`; `uniform` [n] holds the draws of the true tokens, row after row."""
     u = np.ones(mask.shape)
     u[mask] = uniform
-    return mask & ((u < fraction) | (np.arange(mask.shape[1]) < always))
+    return mask & ((u < fraction) | (mask.cumsum(1) <= always))
