@@ -188,7 +188,7 @@ def options(name: str) -> str:
         if option not in meaning:
             raise SystemExit(f"{name}: option {option} has no line under Args in its builder's docstring")
         rows.append((f"`{option}`", code(parameter.annotation), code(repr(parameter.default)), cell(meaning[option])))
-    return table(("option", "type", "default", "meaning"), rows)
+    return table(("option", "type", "default", "meaning"), rows) if rows else "None."
 
 
 def arguments(doc: str) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Objective:
         if self.scope == "row":
             return batch
         self._check(batch)
-        for part in dict.fromkeys(walk(self)):
+        for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
                 batch = batch.with_signal(part, part(batch, functools.partial(self.surrogate, batch), generator))
         return batch

@@ -23,14 +23,37 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("hapo", {"token_mean_advantage": False, "alpha": 0.0, "beta": 0.0}),
     ("clip_cov", {"fraction": 0.05, "cov_low": 0.1}),
     ("kl_cov", {"fraction": 0.1}),
+    ("cispo", {"absolute": True, "high": 3.0, "low": 0.5}),
+    ("aspo", {"entropy": "current"}),
+    ("archer", {"entropy": "current", "kl": 0.1}),
+    ("ce_gppo", {"beta1": 0.0}),
+    ("dppo_kl", {"anchor": "old"}),
+    ("forking_tokens", {"entropy": "current", "beta": 0.1}),
+    ("stapo", {"prob": 0.5}),
+    ("stapo", {"prob": 0.5, "policy": "old"}),
+    ("reinforce_pp", {"beta": 0.1}),
+    ("reinforce_pp_baseline", {"beta": 0.1}),
+    ("sent", {"fraction": 0.2, "entropy": "old", "beta": 0.1}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 
 # Penalties act without any advantage; these settings switch them off.
-UNPENALISED = {"kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}}
+UNPENALISED = {
+    "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
+    "sent": {"coef": 0.0, "beta": 0.0},
+    **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline")},
+}  # fmt: skip
 # A random draw follows the order of the rows: with fraction 1 nothing is left to chance.
-CERTAIN = {"clip_cov": {"fraction": 1.0}}
+CERTAIN = {"clip_cov": {"fraction": 1.0}, "s_grpo": {"fraction": 1.0}}
+# Settings under which a small batch meets what a method looks for.
+VISIBLE = {"stapo": {"prob": 0.5}, "sent": {"fraction": 0.2}, "forking_tokens": {"fraction": 0.5}}
+SEQUENCE_MEAN = {"grpo", "gspo", "gspo_token", "grpo_s", "tr_grpo", "gmpo", "sapo", "edge_grpo", "s_grpo"}
+# Advantages that compare nothing inside a group, and where they teach all the same.
+UNCOMPARED = {
+    "reinforce_pp": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
+    "raft_pp": {"groups of one", "equal rewards"},
+}  # fmt: skip
 
 
 @every_case
@@ -83,7 +106,7 @@ def _denominator(name: str, sample: Sample) -> np.ndarray:
     """[N, 1], counted here: of a response mean, of Dr. GRPO's constant, of a token mean."""
     length = sample.mask.sum(1, keepdims=True)
     sequences = (length > 0).sum()
-    if name in ("grpo", "gspo", "gspo_token", "grpo_s", "tr_grpo"):
+    if name in SEQUENCE_MEAN:
         return sequences * np.maximum(length, 1)
     return np.full_like(length, sequences * length.max() if name == "dr_grpo" else length.sum())
 
@@ -92,7 +115,7 @@ def _denominator(name: str, sample: Sample) -> np.ndarray:
 def test_gradient_at_ratio_one(name: str) -> None:
     """-w A / denominator, with the old policy as reference and the entropies unmoved: no penalty pulls."""
     sample = ragged(3).on_policy()
-    got = run(tokenpo.method(name), sample)
+    got = run(tokenpo.method(name, **VISIBLE.get(name, {})), sample)
     expected = -got.terms["weight"] * got.terms["advantage"] / _denominator(name, sample)
     np.testing.assert_allclose(got.gradient, np.where(sample.mask, expected, 0), rtol=1e-12, atol=1e-17)
     assert np.count_nonzero(got.gradient) > 30
@@ -104,12 +127,7 @@ def test_terms_are_what_made_the_loss(name: str, options: dict) -> None:
     sample = ragged(4)
     got = run(tokenpo.method(name, **options), sample)
     assert (got.terms["loss"] * got.terms["coefficient"])[sample.mask].sum() == pytest.approx(got.value, rel=1e-12)
-    bare = run(
-        tokenpo.method(
-            name, **{**options, **UNPENALISED.get(name, {}), **({"beta": 0.0} if name in ("grpo", "tr_grpo") else {})}
-        ),
-        sample,
-    )
+    bare = run(tokenpo.method(name, **{**options, **UNPENALISED.get(name, {})}), sample)
     still = bare.terms["clipped"].astype(bool) | (bare.terms["advantage"] == 0) | (bare.terms["weight"] == 0)
     np.testing.assert_array_equal((bare.gradient == 0)[sample.mask], still[sample.mask])
 
@@ -125,6 +143,9 @@ DEGENERATE = {
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_nothing_to_compare_teaches_nothing(name: str, case: str) -> None:
     sample = DEGENERATE[case](ragged(5))
+    if case in UNCOMPARED.get(name, ()):
+        assert run(tokenpo.method(name), sample).gradient.any()
+        return
     assert not run(tokenpo.method(name, **UNPENALISED.get(name, {})), sample).gradient.any()
     assert np.isfinite(run(tokenpo.method(name), sample).gradient).all()
 
@@ -179,7 +200,7 @@ def test_needs_are_true(name: str, options: dict) -> None:
 @every_case
 def test_a_declared_input_matters(name: str, options: dict) -> None:
     """Every need changes the result when its numbers change: none is asked for in vain."""
-    objective, sample = tokenpo.method(name, **options), ragged(7)
+    objective, sample = tokenpo.method(name, **{**VISIBLE.get(name, {}), **options}), ragged(7)
     before = run(objective, sample)
     for need in objective.needs:
         moved = sample.but(**{need: np.where(sample.mask, getattr(sample, need)[::-1] * 1.3, 0.0)})

@@ -32,6 +32,23 @@ CASES = {
     ],
     "hapo": [{}],
     "adv_reweight": [{"beta": 0.3}],
+    # cispo, aspo, ce_gppo and dppo stop their weights' gradients on purpose: their values' differences are not theirs
+    "gmpo": [{}],
+    "sapo": [{}],
+    "archer": [{"kl": 0.3, "dual": 3.0}],
+    "forking_tokens": [{"fraction": 0.5, "beta": 0.3}],
+    "stapo": [{"prob": 0.3}],
+    "edge_grpo": [{}],
+    "rloo": [{}],
+    "reinforce_pp": [{"beta": 0.3}],
+    "reinforce_pp_baseline": [{"beta": 0.3}],
+    "raft": [{}],
+    "raft_pp": [{}],
+    "reinforce_rej": [{}],
+    "gpg": [{}],
+    "opo": [{}],
+    "sent": [{"fraction": 0.2, "beta": 0.3}],
+    "s_grpo": [{}],
 }
 
 
@@ -42,8 +59,9 @@ def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> No
     shift = np.where(sample.logprob == sample.old_logprob, -0.01, 0.0) * sample.mask
     sample = sample.but(logprob=sample.logprob + shift)
     extra = {
-        "selected": np.arange(sample.mask.size).reshape(sample.mask.shape) % 7 == 0,
+        "selected": sample.mask & (np.arange(sample.mask.size).reshape(sample.mask.shape) % 2 == 0),
         "scored_entropy": sample.old_entropy,
+        "scored_logprob": sample.old_logprob,
     }
     gradient = score(name, sample, extra, **options).gradient
     step = 1e-7
@@ -53,7 +71,7 @@ def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> No
         down[i, t] -= step
         ends = [score(name, sample.but(logprob=lp), extra, **options).value for lp in (up, down)]
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=5e-8), (i, t)
-    assert np.count_nonzero(gradient) > 20
+    assert np.count_nonzero(gradient) > 15
 
 
 def test_batches_reach_every_branch() -> None:

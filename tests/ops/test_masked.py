@@ -81,3 +81,18 @@ def test_quantile_refuses_q_outside(q: float) -> None:
 def test_quantile_refuses_what_is_not_flat_or_is_empty(x: torch.Tensor) -> None:
     with pytest.raises(TokenPOError, match=r"flat tensor with at least one value, got shape \["):
         masked.quantile(x, 0.5)
+
+
+@pytest.mark.parametrize(("q", "expected"), [(0.0, [1, 2, 7]), (0.4, [3, 2, 7]), (0.75, [4, 9, 8]), (1.0, [5, 9, 8])])
+def test_row_quantile_is_the_nearest_rank_of_each_row(q: float, expected: list[float]) -> None:
+    """Ranks round(q (n − 1)) of 5, 2 and 2 values, halves to even: 0.4 → 1.6 → 2, 0.4 → 0; 0.75 → 3, 0.75 → 1."""
+    x = torch.tensor([[5.0, 3, 1, 4, 2], [9, 2, NAN, NAN, NAN], [NAN, 8, NAN, 7, NAN]])
+    wanted = torch.tensor(expected, dtype=torch.float32)
+    torch.testing.assert_close(masked.row_quantile(x, ~x.isnan(), q)[:, 0], wanted)
+
+
+def test_row_quantile_of_nothing_is_above_everything() -> None:
+    x = torch.zeros(1, 3)
+    assert masked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), 0.5).tolist() == [[float("inf")]]
+    with pytest.raises(TokenPOError, match=r"1\.5"):
+        masked.row_quantile(x, x == 0, 1.5)

@@ -2,15 +2,18 @@
 
 from .batches import Sample, by_hand, of, ragged
 from .running import OPTIONAL, Outcome, agrees, assemble, close, module, run, score, tensors
+from .table import RATIOS, coefficients
 
 __all__ = [
     "OPTIONAL",
+    "RATIOS",
     "Outcome",
     "Sample",
     "agrees",
     "assemble",
     "by_hand",
     "close",
+    "coefficients",
     "module",
     "of",
     "ragged",

@@ -38,6 +38,12 @@ def test_walk_finds_every_part_outermost_first() -> None:
     assert list(walk("text")) == []
 
 
+def test_walk_inner_first_gives_a_part_after_those_it_holds() -> None:
+    """Siblings keep their order: a signal of the surrogate comes before those of the weights."""
+    branch = Branch(Leaf(1), (Leaf(2), Leaf(3)), Plain(Leaf(4)))
+    assert list(walk((branch, Leaf(5)), inner_first=True)) == [Leaf(1), Leaf(2), Leaf(3), Leaf(4), branch, Leaf(5)]
+
+
 def test_a_part_needs_nothing_and_is_never_idle_by_default() -> None:
     assert Leaf(1).needs == frozenset()
     assert Leaf(1).idle_on_policy is False

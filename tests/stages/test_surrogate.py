@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from tokenpo.errors import TokenPOError
-from tokenpo.stages import Clip, FixedBounds, GeometricSequence, Unclipped
+from tokenpo.stages import (
+    Clip,
+    DetachedClip,
+    FixedBounds,
+    GeometricSequence,
+    HighInResponse,
+    LogLikelihood,
+    Region,
+    SelectedBounds,
+    Unclipped,
+)
 
 RATIOS = [[0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 5.0]]
 A = [2.0, -3.0]
@@ -92,3 +103,47 @@ def test_fixed_bounds_refuse_what_is_no_interval_around_one(low: float, high: fl
 def test_dual_must_exceed_one(dual: float) -> None:
     with pytest.raises(TokenPOError, match=f"dual clip must exceed 1, got {dual}"):
         Clip(FixedBounds(0.2, 0.2), dual=dual)
+
+
+@dataclass(frozen=True)
+class NotFirst(Region):
+    """Lets every token in but the first of a response."""
+
+    def __call__(self, batch):
+        return (torch.arange(batch.mask.shape[1]) > 0).expand(batch.mask.shape)
+
+
+def test_detached_clip_by_hand(batch) -> None:
+    """Weights clip(r, 0.75, 1.25) = 0.75, 1, 1.25 and 0.75, 1, 1.25, 1.25; gradient weight · A, value that times lp."""
+    step = batch(RATIOS, A)
+    trust = DetachedClip(FixedBounds(0.25, 0.25))(step)
+    expected = [1.5, 2, 2.5, 0, -2.25, -3, -3.75, -3.75]
+    assert _gradient(trust, step) == pytest.approx(expected, rel=1e-14)
+    lp = [math.log(0.25 * r) for r in (*RATIOS[0], 1.0, *RATIOS[1])]
+    value = torch.where(step.mask, trust.value, 0).flatten().tolist()
+    assert value == pytest.approx([c * x for c, x in zip(expected, lp, strict=True)], rel=1e-14)
+    assert not trust.clipped.any()
+
+
+def test_a_region_cuts_tokens_off(batch) -> None:
+    step = batch(RATIOS, [2.0, 0.0])
+    trust = DetachedClip(FixedBounds(0.25, 0.25), region=NotFirst())(step)
+    assert _gradient(trust, step) == pytest.approx([0, 2, 2.5, 0, 0, 0, 0, 0], rel=1e-14)
+    assert trust.clipped.tolist() == [[True, False, False, False], [False] * 4]  # without advantage nothing is cut
+
+
+def test_log_likelihood_by_hand(batch) -> None:
+    """The gradient is A at every token; the ratio is only shown."""
+    step = batch(RATIOS, A)
+    trust = LogLikelihood()(step)
+    assert _gradient(trust, step) == [2, 2, 2, 0, -3, -3, -3, -3]
+    assert trust.ratio[step.mask].tolist() == pytest.approx([0.5, 1, 1.5, 0.5, 1, 1.5, 5], rel=1e-14)
+    assert not trust.ratio.requires_grad
+
+
+def test_selected_bounds(batch) -> None:
+    step = batch(RATIOS, A, old_entropy=[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]])
+    lower, upper = SelectedBounds(HighInResponse(0.5), FixedBounds(0.5, 0.5), FixedBounds(0.25, 0.25))(step)
+    high = [[False, False, True, False], [False, False, False, True]]  # above the second of three, the third of four
+    assert lower.tolist() == [[0.5 if h else 0.75 for h in row] for row in high]
+    assert upper.tolist() == [[1.5 if h else 1.25 for h in row] for row in high]

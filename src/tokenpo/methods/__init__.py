@@ -9,14 +9,32 @@ from typing import Any
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from .adv_reweight import adv_reweight
+from .archer import archer
+from .aspo import aspo
+from .ce_gppo import ce_gppo
+from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
+from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
+from .edge_grpo import edge_grpo
+from .forking_tokens import forking_tokens
+from .gmpo import gmpo
+from .gpg import gpg
 from .grpo import grpo
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
+from .opo import opo
 from .paper import Paper, check_options, published
+from .raft import raft, raft_pp
+from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
+from .reinforce_rej import reinforce_rej
+from .rloo import rloo
+from .s_grpo import s_grpo
+from .sapo import sapo
+from .sent import sent
+from .stapo import stapo
 from .tepo import tepo, tepo_v1
 from .tr_grpo import tr_grpo
 
@@ -35,6 +53,27 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "tr_grpo": tr_grpo,
     "hapo": hapo,
     "adv_reweight": adv_reweight,
+    "cispo": cispo,
+    "gmpo": gmpo,
+    "sapo": sapo,
+    "aspo": aspo,
+    "archer": archer,
+    "ce_gppo": ce_gppo,
+    "dppo_tv": dppo_tv,
+    "dppo_kl": dppo_kl,
+    "forking_tokens": forking_tokens,
+    "stapo": stapo,
+    "edge_grpo": edge_grpo,
+    "rloo": rloo,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
+    "raft": raft,
+    "raft_pp": raft_pp,
+    "reinforce_rej": reinforce_rej,
+    "gpg": gpg,
+    "opo": opo,
+    "sent": sent,
+    "s_grpo": s_grpo,
 }
 
 
@@ -67,6 +106,9 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "clip_cov", "dapo", "dr_grpo", "grpo", "grpo_s", "gspo", "gspo_token", "gtpo",
-    "hapo", "kl_cov", "method", "paper", "published", "tepo", "tepo_v1", "tr_grpo",
+    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
+    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
+    "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
+    "tr_grpo",
 ]  # fmt: skip

@@ -24,9 +24,8 @@ from torch import Tensor
 
 from ..objective import Objective
 from ..ops import covariance
-from ..ops.ratio import log_ratio
 from ..signals import BatchSignal
-from ..stages import Clip, FixedBounds, GroupAdvantage, Penalty, TokenMean, Unclipped, Weight
+from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
 from ..types import Batch, Trust
 from .paper import Paper, published
 
@@ -66,32 +65,6 @@ class TopCovariant(BatchSignal):
         count = max(1, int(self.fraction * int(batch.mask.sum())))
         top = cov.masked_fill(~batch.mask, -torch.inf).flatten().topk(min(count, int(batch.mask.sum()))).indices
         return torch.zeros_like(cov).flatten().index_fill_(0, top, 1.0).view_as(cov)
-
-
-@dataclass(frozen=True)
-class Drop(Weight):
-    """Weight 0 where the selection is 1."""
-
-    selection: RandomCovariant
-
-    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        return 1.0 - batch.signal(self.selection)
-
-
-@dataclass(frozen=True)
-class Anchor(Penalty):
-    """coef · |lp − lp_old| where the selection is 1."""
-
-    coef: float
-    selection: TopCovariant
-
-    @property
-    def idle_on_policy(self) -> bool:
-        return True
-
-    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        distance = log_ratio(batch.policy.logprob, batch.rollouts.old_logprob).abs()
-        return self.coef * batch.signal(self.selection) * distance
 
 
 @published(PAPER)

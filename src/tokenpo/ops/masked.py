@@ -33,3 +33,17 @@ def quantile(x: Tensor, q: float) -> Tensor:
     if not 0.0 <= q <= 1.0:
         raise TokenPOError(f"quantile q = {q} lies outside [0, 1]")
     return torch.kthvalue(x, round(q * (x.numel() - 1)) + 1).values
+
+
+def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
+    """The same quantile of every row's true entries: [N, 1] of x [N, T]; +inf in a row that has none.
+
+    >>> row_quantile(torch.tensor([[4.0, 1.0, 3.0], [2.0, 9.0, 9.0]]), torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(), 0.4)
+    tensor([[3.],
+            [2.]])
+    """
+    if not 0.0 <= q <= 1.0:
+        raise TokenPOError(f"quantile q = {q} lies outside [0, 1]")
+    ranked = x.masked_fill(~mask, torch.inf).sort(1).values
+    rank = (q * (mask.sum(1, keepdim=True) - 1).clamp(min=0).double()).round().long()
+    return ranked.gather(1, rank)

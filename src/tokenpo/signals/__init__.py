@@ -4,6 +4,15 @@ A signal is a frozen value. Two stages that hold equal signals share one tensor,
 """
 
 from .base import BatchSignal, Part, Signal, walk
-from .entropy import CurrentEntropyScore, OldEntropyScore
+from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 
-__all__ = ["BatchSignal", "CurrentEntropyScore", "OldEntropyScore", "Part", "Signal", "walk"]
+__all__ = [
+    "BatchSignal",
+    "CurrentEntropyQuantile",
+    "CurrentEntropyScore",
+    "OldEntropyQuantile",
+    "OldEntropyScore",
+    "Part",
+    "Signal",
+    "walk",
+]

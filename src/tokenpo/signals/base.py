@@ -53,17 +53,19 @@ class BatchSignal(Part):
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         """[N, T], finite where the mask is true. `trust()` evaluates the surrogate; a signal inside the surrogate
-        cannot ask for it."""
+        cannot ask for it. Signals that this one holds are in the batch already."""
         raise NotImplementedError
 
 
-def walk(part: Any) -> Iterator[Part]:
-    """Every part inside a value, itself included, outermost first."""
-    if isinstance(part, Part):
+def walk(part: Any, *, inner_first: bool = False) -> Iterator[Part]:
+    """Every part inside a value, itself included, outermost first; `inner_first` gives a part after those it holds."""
+    if isinstance(part, Part) and not inner_first:
         yield part
     if isinstance(part, tuple):
         for item in part:
-            yield from walk(item)
+            yield from walk(item, inner_first=inner_first)
     elif dataclasses.is_dataclass(part) and not isinstance(part, type):
         for field in dataclasses.fields(part):
-            yield from walk(getattr(part, field.name))
+            yield from walk(getattr(part, field.name), inner_first=inner_first)
+    if isinstance(part, Part) and inner_first:
+        yield part

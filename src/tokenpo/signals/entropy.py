@@ -1,4 +1,4 @@
-"""HAPO's normalised log-entropy as a signal: of the old policy (phase one) or of the current one (whole step)."""
+"""Statistics of the entropy as signals: of the old policy (phase one) or of the current one (whole step)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ops import entropy_score
+from ..ops import entropy_score, masked
 from .base import BatchSignal, Signal
 
 if TYPE_CHECKING:
@@ -44,6 +44,36 @@ class CurrentEntropyScore(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         return _scored(batch.policy.entropy, batch.mask, self.quantile, self.released_sign)
+
+
+@dataclass(frozen=True)
+class OldEntropyQuantile(Signal):
+    """Nearest-rank quantile of H_old over all tokens of the rollout batch, shown at every token [N, T], nats."""
+
+    quantile: float
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        return masked.quantile(rollouts.old_entropy[rollouts.mask], self.quantile).expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class CurrentEntropyQuantile(BatchSignal):
+    """The same of the current entropies over one optimiser step."""
+
+    quantile: float
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+        assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
+        return masked.quantile(batch.policy.entropy[batch.mask], self.quantile).expand(batch.mask.shape)
 
 
 def _scored(entropy: Tensor | None, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:

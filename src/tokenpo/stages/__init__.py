@@ -3,12 +3,21 @@
 from .aggregate import ConstantLength, SequenceMean, TokenMean
 from .base import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
 from .credit import GroupAdvantage
-from .penalties import K1, K2, K3, AbsoluteLogRatio, Estimator, ReferenceKl
-from .ratio import ArithmeticSequence, GeometricSequence, GeometricToken, Ratio, TokenRatio, WeightedRatio
+from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, Estimator, ReferenceKl
+from .ratio import (
+    ArithmeticSequence,
+    GeometricSequence,
+    GeometricToken,
+    Ratio,
+    RolloutRatio,
+    TokenRatio,
+    WeightedRatio,
+)
+from .selection import HighInBatch, HighInResponse, Selection
 from .shaping import GroupOverlong, SoftOverlong
-from .surrogate import Bounds, Clip, FixedBounds, Unclipped
+from .surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds, Unclipped
 from .temperature import AdaptiveTemperature
-from .weights import NormalisedWeight, ProbabilityWeight
+from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised
 
 __all__ = [
     "K1",
@@ -17,22 +26,35 @@ __all__ = [
     "AbsoluteLogRatio",
     "AdaptiveTemperature",
     "Aggregate",
+    "Anchor",
     "ArithmeticSequence",
+    "BatchWeight",
     "Bounds",
     "Clip",
     "ConstantLength",
     "CreditStage",
+    "DetachedClip",
+    "Drop",
     "Estimator",
     "FixedBounds",
     "GeometricSequence",
     "GeometricToken",
     "GroupAdvantage",
     "GroupOverlong",
+    "HighInBatch",
+    "HighInResponse",
+    "Keep",
+    "LogLikelihood",
     "NormalisedWeight",
     "Penalty",
     "ProbabilityWeight",
     "Ratio",
     "ReferenceKl",
+    "Region",
+    "RolloutRatio",
+    "RowNormalised",
+    "SelectedBounds",
+    "Selection",
     "SequenceMean",
     "Shaping",
     "SoftOverlong",

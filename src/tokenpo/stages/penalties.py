@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..ops import kl
 from ..ops.ratio import log_ratio
-from ..signals import Part
+from ..signals import BatchSignal, Part, Signal
 from .base import Penalty
-from .weights import NormalisedWeight, ProbabilityWeight
+from .weights import BatchWeight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,8 +69,8 @@ class ReferenceKl(Penalty):
 
     beta: float
     estimator: Estimator = K3()
-    scale: ProbabilityWeight | NormalisedWeight | None = None
-    inside: ProbabilityWeight | NormalisedWeight | None = None
+    scale: BatchWeight | None = None
+    inside: BatchWeight | None = None
 
     @property
     def needs(self) -> frozenset[str]:
@@ -83,3 +83,24 @@ class ReferenceKl(Penalty):
             x = x + self.inside.of_batch(batch).log()
         divergence = self.beta * self.estimator(x)
         return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
+
+
+@dataclass(frozen=True)
+class Anchor(Penalty):
+    """coef · strength · |lp − lp_old|: chosen tokens are held at the old policy.
+
+    Args:
+        coef: coefficient, ≥ 0.
+        strength: a signal ≥ 0, 0 at the tokens that are free.
+    """
+
+    coef: float
+    strength: Signal | BatchSignal
+
+    @property
+    def idle_on_policy(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        distance = log_ratio(batch.policy.logprob, batch.rollouts.old_logprob).abs()
+        return self.coef * batch.signal(self.strength) * distance

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..ops import ratio
 from ..signals import Part
-from .weights import NormalisedWeight, ProbabilityWeight
+from .weights import BatchWeight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,19 @@ class TokenRatio(Ratio):
 
     def __call__(self, batch: Batch) -> Tensor:
         return self.log(batch).exp()
+
+
+@dataclass(frozen=True)
+class RolloutRatio(Ratio):
+    """exp(lp − lp_roll): anchored to the policy that sampled, as its engine reported it, not to the old one."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rollout_logprob"})
+
+    def __call__(self, batch: Batch) -> Tensor:
+        assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
+        return ratio.log_ratio(batch.policy.logprob, batch.rollouts.rollout_logprob).exp()
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,7 @@ class WeightedRatio(Ratio):
     """sg[w] · ratio: a weight inside the minimum and the clip, which can kill the gradient it means to raise."""
 
     ratio: Ratio
-    weight: ProbabilityWeight | NormalisedWeight
+    weight: BatchWeight
 
     def __call__(self, batch: Batch) -> Tensor:
         return self.weight.of_batch(batch) * self.ratio(batch)

@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..errors import TokenPOError
 from ..ops import clip
 from ..signals import Part
 from ..types import Trust
 from .base import SurrogateStage
 from .ratio import Ratio, TokenRatio
+from .selection import Selection
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +46,21 @@ class FixedBounds(Bounds):
 
 
 @dataclass(frozen=True)
+class SelectedBounds(Bounds):
+    """One interval for the selected tokens, another for the rest."""
+
+    selection: Selection
+    inside: FixedBounds
+    outside: FixedBounds
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        chosen, like = self.selection(batch), batch.policy.logprob.detach()
+        pairs = zip(self.inside(batch), self.outside(batch), strict=True)
+        lower, upper = (torch.where(chosen, like.new_tensor(one), like.new_tensor(other)) for one, other in pairs)
+        return lower, upper
+
+
+@dataclass(frozen=True)
 class Clip(SurrogateStage):
     """min(r A, clip(r, bounds) A), and at least `dual` · A where A < 0 (dual clip, off with None)."""
 
@@ -71,5 +89,56 @@ class Unclipped(SurrogateStage):
 
     def __call__(self, batch: Batch) -> Trust:
         ratio = self.ratio(batch)
-        nowhere = ratio.new_zeros((), dtype=batch.mask.dtype).expand_as(batch.mask)
-        return Trust(ratio * batch.credit.advantage, ratio, 0.0, math.inf, nowhere)
+        return Trust(ratio * batch.credit.advantage, ratio, 0.0, math.inf, nowhere(batch))
+
+
+class Region(Part):
+    """The tokens that stay inside a trust region which is not an interval of the ratio."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[N, T] bool."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DetachedClip(SurrogateStage):
+    """sg[clip(r, bounds)] · A · lp: the clip bounds the weight of a token's gradient and never cuts it off.
+
+    Args:
+        bounds: what the weight is clamped to, whatever the sign of the advantage.
+        ratio: the importance weight.
+        region: tokens outside get no gradient; None lets every token in.
+    """
+
+    bounds: Bounds
+    ratio: Ratio = TokenRatio()
+    region: Region | None = None
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio = self.ratio(batch)
+        lower, upper = self.bounds(batch)
+        advantage = batch.credit.advantage
+        weight = ratio.detach().clamp(_like(lower, ratio), _like(upper, ratio))
+        value = weight * advantage * batch.policy.logprob
+        if self.region is None:
+            return Trust(value, ratio, lower, upper, nowhere(batch))
+        inside = self.region(batch)
+        return Trust(torch.where(inside, value, 0.0), ratio, lower, upper, ~inside & (advantage != 0))
+
+
+@dataclass(frozen=True)
+class LogLikelihood(SurrogateStage):
+    """A · lp: the plain policy gradient. The ratio is only shown: nothing corrects for a policy that has moved."""
+
+    def __call__(self, batch: Batch) -> Trust:
+        value = batch.credit.advantage * batch.policy.logprob
+        return Trust(value, TokenRatio()(batch).detach(), 0.0, math.inf, nowhere(batch))
+
+
+def nowhere(batch: Batch) -> Tensor:
+    """[N, T] bool, false: no token is cut off."""
+    return batch.mask.new_zeros(()).expand_as(batch.mask)
+
+
+def _like(bound: Tensor | float, like: Tensor) -> Tensor:
+    return bound if torch.is_tensor(bound) else like.new_tensor(bound)

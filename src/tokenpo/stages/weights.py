@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..errors import TokenPOError
 from ..ops import masked
 from ..signals import BatchSignal, Part, Signal
 from .base import Weight
+from .selection import Selection, selected
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from ..types import Batch, Rollouts, Trust
@@ -51,8 +53,19 @@ class Affine(Part):
         return self.a * probability + (1 - self.a)
 
 
+class BatchWeight(Weight):
+    """A weight that needs no surrogate, so that ratios, penalties and means can read it too."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return self.of_batch(batch)
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        """[N, T] ≥ 0, without gradient."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class ProbabilityWeight(Weight):
+class ProbabilityWeight(BatchWeight):
     """A curve of the sampled token's probability p = exp(lp), detached.
 
     Args:
@@ -63,9 +76,6 @@ class ProbabilityWeight(Weight):
     curve: Sigmoid | Affine
     old: bool = False
 
-    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        return self.of_batch(batch)
-
     def of_batch(self, batch: Batch) -> Tensor:
         logprob = batch.rollouts.old_logprob if self.old else batch.policy.logprob
         return self.curve(logprob.detach().exp())
@@ -75,7 +85,7 @@ class ProbabilityWeight(Weight):
 class CurrentMean(BatchSignal):
     """Mean weight over the response tokens of one optimiser step, shown at every token [N, T]."""
 
-    weight: ProbabilityWeight
+    weight: BatchWeight
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         return masked.mean(self.weight.of_batch(batch), batch.mask).expand(batch.mask.shape)
@@ -93,18 +103,54 @@ class OldMean(Signal):
 
 
 @dataclass(frozen=True)
-class NormalisedWeight(Weight):
-    """A weight divided by its mean, so that learning rates compare between methods."""
+class NormalisedWeight(BatchWeight):
+    """A weight divided by its mean over the tokens: learning rates compare between methods, and of a weight of zeros
+    and ones the denominator shrinks to the tokens that are kept."""
 
-    weight: ProbabilityWeight
+    weight: BatchWeight
     mean: CurrentMean | OldMean
 
     @staticmethod
-    def of(weight: ProbabilityWeight) -> NormalisedWeight:
-        return NormalisedWeight(weight, OldMean(weight) if weight.old else CurrentMean(weight))
-
-    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        return self.of_batch(batch)
+    def of(weight: BatchWeight) -> NormalisedWeight:
+        if isinstance(weight, ProbabilityWeight) and weight.old:
+            return NormalisedWeight(weight, OldMean(weight))
+        return NormalisedWeight(weight, CurrentMean(weight))
 
     def of_batch(self, batch: Batch) -> Tensor:
-        return self.weight.of_batch(batch) / batch.signal(self.mean)
+        return _over_mean(self.weight.of_batch(batch), batch.signal(self.mean))
+
+
+@dataclass(frozen=True)
+class RowNormalised(BatchWeight):
+    """A weight divided by its mean over the response: with zeros and ones, a mean over the tokens that are kept."""
+
+    weight: BatchWeight
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        weight = self.weight.of_batch(batch)
+        return _over_mean(weight, masked.mean(weight, batch.mask, dim=1))
+
+
+@dataclass(frozen=True)
+class Keep(BatchWeight):
+    """1 where tokens are selected, 0 elsewhere; the denominator stays."""
+
+    selection: Selection | Signal | BatchSignal
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return selected(self.selection, batch).to(batch.policy.logprob.dtype)
+
+
+@dataclass(frozen=True)
+class Drop(BatchWeight):
+    """0 where tokens are selected, 1 elsewhere; the denominator stays."""
+
+    selection: Selection | Signal | BatchSignal
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return (~selected(self.selection, batch)).to(batch.policy.logprob.dtype)
+
+
+def _over_mean(weight: Tensor, mean: Tensor) -> Tensor:
+    """weight / mean, 0 where everything weighs 0."""
+    return torch.where(mean > 0, weight / mean, 0.0)

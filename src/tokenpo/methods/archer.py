@@ -1,0 +1,63 @@
+"""Archer: sure tokens on a short leash, uncertain ones on a long one.
+
+Paper: Archer, Dual-Token Constraints for RLVR (2507.15778); provenance: code.
+
+    high_it = 1[H_it > the quantile of its response's entropies]
+    eps_it = high_clip where high, low_clip elsewhere;   k_it = 0 where high, kl elsewhere
+    J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−eps_it, 1+eps_it) A_i) − k_it · k3(π_ref/π) ]
+
+Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). `dual`, the dual clip of their framework, is off.
+Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
+The quantile is nearest-rank, theirs interpolates. The KL has the token mean over all tokens; theirs has its own mean
+over the low-entropy tokens, which is about 1/quantile larger.
+Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
+"""
+
+from __future__ import annotations
+
+from ..errors import choose
+from ..objective import Objective
+from ..stages import (
+    Clip,
+    Drop,
+    FixedBounds,
+    GroupAdvantage,
+    HighInResponse,
+    ReferenceKl,
+    SelectedBounds,
+    TokenMean,
+)  # fmt: skip
+from .paper import Paper, published
+
+PAPER = Paper("Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "", "code")
+
+
+@published(PAPER)
+def archer(
+    *,
+    low_clip: float = 0.2,
+    high_clip: float = 0.5,
+    kl: float = 1e-3,
+    quantile: float = 0.8,
+    dual: float | None = None,
+    entropy: str = "old",
+) -> Objective:
+    """A wide clip and no KL where entropy is high, a narrow clip and a KL where it is low.
+
+    Args:
+        low_clip: clip, below and above, of tokens with low entropy.
+        high_clip: clip of tokens with high entropy.
+        kl: coefficient of the k3 divergence from the reference on tokens with low entropy; 0 asks for no reference.
+        quantile: of a response's entropies; above it they are high.
+        dual: dual clip for negative advantages; None switches it off.
+        entropy: of the "old" or of the "current" policy.
+    """
+    high = HighInResponse(quantile, choose("archer: entropy", entropy, {"old": False, "current": True}))
+    bounds = SelectedBounds(high, FixedBounds(high_clip, high_clip), FixedBounds(low_clip, low_clip))
+    return Objective(
+        name="archer",
+        credit=GroupAdvantage(),
+        surrogate=Clip(bounds, dual=dual),
+        penalties=(ReferenceKl(kl, scale=Drop(high)),) if kl else (),
+        aggregate=TokenMean(),
+    )

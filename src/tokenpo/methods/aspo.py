@@ -1,0 +1,86 @@
+"""ASPO: right tokens weigh by the inverse of their ratio.
+
+Paper: ASPO, Asymmetric Importance Sampling Policy Optimization (2510.06062); provenance: code.
+
+    e_it = high_eps where H_it > the quantile of its response, low_eps elsewhere
+    A > 0: c = min(1/r, dual), no gradient where r > 1 + e
+    A < 0: c = min(r, dual),   no gradient where r < 1 − e
+    J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
+
+The usual ratio makes right tokens that are already likely grow fastest; the inverse gives the pull to those that lag.
+Unlike the usual dual clip, a token beyond `dual` keeps a gradient, with that weight.
+Defaults: eps 0.2 / 0.4, response quantile 0.8, dual 3 (the authors' code).
+Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
+The quantile is nearest-rank, theirs interpolates. The value of a token beyond `dual` is dual · A; theirs is
+dual · A · lp, with the same gradient.
+Reductions: at lp = lp_old the gradient is DAPO's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..stages import (
+    Bounds,
+    FixedBounds,
+    GroupAdvantage,
+    HighInResponse,
+    SelectedBounds,
+    SurrogateStage,
+    TokenMean,
+    TokenRatio,
+)  # fmt: skip
+from ..types import Batch, Trust
+from .paper import Paper, published
+
+PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.06062", "", "code")
+
+
+@dataclass(frozen=True)
+class Asymmetric(SurrogateStage):
+    """min(1/r, dual) A for A ≥ 0 and min(r, dual) A for A < 0 inside the bounds; no gradient outside them."""
+
+    bounds: Bounds
+    dual: float
+
+    def __post_init__(self) -> None:
+        if not self.dual > 1:
+            raise TokenPOError(f"aspo: dual = {self.dual} must exceed 1")
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio, advantage = TokenRatio()(batch), batch.credit.advantage
+        lower, upper = self.bounds(batch)
+        still = ratio.detach()
+        negative = advantage < 0
+        outside = torch.where(negative, still < lower, still > upper)
+        kept = torch.where(negative, still.clamp(min=lower), 1 / still.clamp(max=upper))
+        weight = kept.clamp(max=self.dual)
+        value = weight * advantage * torch.where(outside, 1.0, ratio / still)
+        return Trust(value, ratio, lower, upper, outside & (advantage != 0))
+
+
+@published(PAPER)
+def aspo(
+    *, low_eps: float = 0.2, high_eps: float = 0.4, quantile: float = 0.8, dual: float = 3.0, entropy: str = "old"
+) -> Objective:
+    """Positive tokens are weighted by the inverse ratio, with wider bounds where entropy is high.
+
+    Args:
+        low_eps: clip of tokens with low entropy.
+        high_eps: clip of tokens with high entropy.
+        quantile: of a response's entropies; above it they are high.
+        dual: largest weight of a gradient.
+        entropy: of the "old" or of the "current" policy.
+    """
+    current = choose("aspo: entropy", entropy, {"old": False, "current": True})
+    high, low = FixedBounds(high_eps, high_eps), FixedBounds(low_eps, low_eps)
+    return Objective(
+        name="aspo",
+        credit=GroupAdvantage(),
+        surrogate=Asymmetric(SelectedBounds(HighInResponse(quantile, current), high, low), dual),
+        aggregate=TokenMean(),
+    )

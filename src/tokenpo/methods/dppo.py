@@ -1,0 +1,98 @@
+"""DPPO: a trust region in probability, not in the ratio.
+
+Paper: DPPO (2602.04879); provenance: code.
+
+    p, p_a = probability of the sampled token now and under the anchor: the policy that sampled it
+    tv: d = |p − p_a|      kl: d = p_a log(p_a / p) + (1 − p_a) log((1 − p_a) / (1 − p))
+    keep_it = d ≤ threshold, or A_i > 0 and p ≤ p_a, or A_i < 0 and p ≥ p_a
+    J = 1/Σ|o_i| Σ_i Σ_t keep_it · sg[min(p/p_a, cap)] · A_i · lp_it
+
+A ratio says little of a rare token: from 0.001 to 0.002 it is 2. The divergence of the whole distribution is bounded
+from below by that of the two events "this token" and "any other".
+Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns of a
+small one). anchor="old" needs no log-probabilities of the sampler.
+Departures: 1 − p is kept above 1e-8 in the logarithm by adding that, as the framework does; the log-ratio is bounded
+to ±20.
+Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A, unclipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..stages import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean, TokenRatio
+from ..types import Batch
+from .paper import Paper, published
+
+PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "", "code")
+TINY = 1e-8
+
+
+@dataclass(frozen=True)
+class BinaryDivergence(Region):
+    """Tokens whose probability is near the anchor's, or on its way back to it.
+
+    Args:
+        threshold: largest divergence.
+        anchor: the ratio to the anchor's probability.
+        kl: measure by the binary KL (nats) rather than by the total variation.
+    """
+
+    threshold: float
+    anchor: TokenRatio | RolloutRatio
+    kl: bool
+
+    def __post_init__(self) -> None:
+        if not self.threshold >= 0:
+            raise TokenPOError(f"dppo: threshold = {self.threshold} must be >= 0")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        logprob = batch.policy.logprob.detach()
+        x = self.anchor(batch).detach().log()
+        here, there = logprob.exp(), (logprob - x).exp()
+        # 1 − p by expm1: near p = 1 the difference of two rounded numbers is noise.
+        other = torch.log((TINY - (logprob - x).clamp(max=0).expm1()) / (TINY - logprob.clamp(max=0).expm1()))
+        divergence = (1 - there) * other - there * x if self.kl else (here - there).abs()
+        returning = torch.where(batch.credit.advantage > 0, here <= there, here >= there)
+        return (divergence <= self.threshold) | returning
+
+
+def _dppo(name: str, threshold: float, cap: float, anchor: str, kl: bool) -> Objective:
+    ratio = choose(f"{name}: anchor", anchor, {"rollout": RolloutRatio(), "old": TokenRatio()})
+    if not cap >= 1:
+        raise TokenPOError(f"{name}: cap = {cap} must be >= 1")
+    return Objective(
+        name=name,
+        credit=GroupAdvantage(),
+        surrogate=DetachedClip(FixedBounds(1.0, cap - 1), ratio, BinaryDivergence(threshold, ratio, kl)),
+        aggregate=TokenMean(),
+    )
+
+
+@published(PAPER)
+def dppo_tv(*, threshold: float = 0.15, cap: float = 20.0, anchor: str = "rollout") -> Objective:
+    """Tokens whose probability moved too far from the sampler's are dropped.
+
+    Args:
+        threshold: largest change of a token's probability.
+        cap: largest importance weight.
+        anchor: probability under the "rollout" or the "old" policy.
+    """
+    return _dppo("dppo_tv", threshold, cap, anchor, kl=False)
+
+
+@published(PAPER)
+def dppo_kl(*, threshold: float = 0.05, cap: float = 20.0, anchor: str = "rollout") -> Objective:
+    """The same, measured by the binary KL divergence.
+
+    Args:
+        threshold: largest divergence of a token, nats.
+        cap: largest importance weight.
+        anchor: probability under the "rollout" or the "old" policy.
+    """
+    return _dppo("dppo_kl", threshold, cap, anchor, kl=True)

@@ -1,0 +1,66 @@
+"""EDGE-GRPO: sure responses count more, for and against.
+
+Paper: EDGE-GRPO (2507.21848); provenance: code.
+
+    H̄_i = mean_t H_it
+    A_i = (R_i − mean_g R) / (std_g R + 1e-6) · mean_j H̄_j / H̄_i,   j over the responses of the batch
+    J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+This is the entropy-driven advantage; the paper's guided error correction rewrites responses and belongs to sampling.
+Defaults: low = high = 0.2, as in GRPO.
+Departures: H̄ is the old policy's, over response tokens only, without gradient: the authors' code takes the current
+policy's with its gradient and averages over padding too. H̄ below 1e-8 counts as 1e-8.
+Reductions: with equal mean entropies it is GRPO.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..objective import Objective
+from ..ops import masked
+from ..ops.group import Groups
+from ..stages import Clip, CreditStage, FixedBounds, GroupAdvantage, SequenceMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity", "2507.21848", "", "code"
+)
+FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class EntropyDriven(CreditStage):
+    """GRPO's advantage times the batch's mean entropy over the response's own."""
+
+    group: GroupAdvantage = GroupAdvantage()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
+        own = masked.mean(rollouts.old_entropy.double(), rollouts.mask, dim=1)
+        typical = everyone.mean_std(own[:, 0])[0][:, None]
+        return self.group(rollouts, bonus) * typical / own.clamp(min=FLOOR)
+
+
+@published(PAPER)
+def edge_grpo(*, low: float = 0.2, high: float = 0.2) -> Objective:
+    """Advantages are divided by the response's mean entropy.
+
+    Args:
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="edge_grpo",
+        credit=EntropyDriven(),
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=SequenceMean(),
+    )

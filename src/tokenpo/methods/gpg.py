@@ -1,0 +1,45 @@
+"""GPG: the group policy gradient, corrected for groups that teach nothing.
+
+Paper: GPG, A Simple and Strong Reinforcement Learning Baseline (2504.02546); provenance: code.
+
+    A_i = (R_i − mean_g R) · B / (B − M)
+    J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
+
+B responses, M of them in groups whose rewards are all equal: their gradient is 0, and the others make up for it.
+Defaults: none to set.
+Departures: one framework takes the number of responses with a reward other than 0 for B − M, which is not the paper's
+count. The ratio is not corrected for: with several updates per rollout the gradient is that of an old sample.
+Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..objective import Objective
+from ..ops.group import Groups
+from ..stages import CreditStage, GroupAdvantage, LogLikelihood, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper("GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", "", "code")
+
+
+@dataclass(frozen=True)
+class RescaledAdvantage(CreditStage):
+    """(R − mean_g) · B / (B − M), M counting the responses in groups of equal rewards."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = (rollouts.reward + bonus).double()
+        teaching = groups.varied(reward).sum().clamp(min=1)
+        advantage = GroupAdvantage(std=False).of(groups, reward) * groups.valid.sum() / teaching
+        return advantage[:, None].expand(rollouts.mask.shape)
+
+
+@published(PAPER)
+def gpg() -> Objective:
+    """The plain policy gradient of group advantages, without ratio, clip or deviation."""
+    return Objective(name="gpg", credit=RescaledAdvantage(), surrogate=LogLikelihood(), aggregate=TokenMean())

@@ -1,0 +1,46 @@
+"""OPO: on-policy gradient with the baseline of least variance.
+
+Paper: On-Policy RL with Optimal Reward Baseline (2505.23585); provenance: code.
+
+    A_i = R_i − Σ_{j in g} |o_j| R_j / Σ_{j in g} |o_j|
+    J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
+
+The variance of the gradient is least with a baseline weighted by its squared norm, which is taken to grow with the
+length of the response.
+Defaults: none to set: exact on-policy training has no clip.
+Departures: the token mean is a framework's. With several updates per rollout the ratio is not corrected for.
+Reductions: with equal lengths the advantage is Dr. GRPO's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..objective import Objective
+from ..ops.group import Groups
+from ..stages import CreditStage, LogLikelihood, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", "", "code")
+
+
+@dataclass(frozen=True)
+class LengthWeighted(CreditStage):
+    """The reward less the group's mean reward, in which a response counts as often as it has tokens."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = (rollouts.reward + bonus).double()
+        baseline = groups.mean_std(reward, weight=rollouts.mask.sum(1))[0]
+        advantage = torch.where(groups.varied(reward), reward - baseline, 0.0)
+        return advantage[:, None].expand(rollouts.mask.shape)
+
+
+@published(PAPER)
+def opo() -> Objective:
+    """The plain policy gradient, its baseline weighted by the length of the responses."""
+    return Objective(name="opo", credit=LengthWeighted(), surrogate=LogLikelihood(), aggregate=TokenMean())

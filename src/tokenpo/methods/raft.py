@@ -1,0 +1,57 @@
+"""RAFT and RAFT++: learn from right answers only.
+
+Paper: A Minimalist Approach to LLM Reasoning (2504.11343); provenance: code.
+
+    A_i = max(R_i, 0)
+    RAFT    J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
+    RAFT++  J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+There is no baseline: a group of equal rewards teaches too, and all rewards ≤ 0 teach nothing. The denominator counts
+the tokens of wrong responses.
+Defaults: clip 0.2/0.2 (code).
+Departures: the authors' scripts add a k3 divergence of 0.001 from the reference; none here.
+Reductions: at lp = lp_old the two have the same gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..objective import Objective
+from ..stages import Clip, CreditStage, FixedBounds, LogLikelihood, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper("A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code")
+
+
+@dataclass(frozen=True)
+class PositiveReward(CreditStage):
+    """max(R, 0), whatever the group."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        return (rollouts.reward + bonus).clamp(min=0)[:, None].expand(rollouts.mask.shape)
+
+
+@published(PAPER)
+def raft() -> Objective:
+    """Log-likelihood of right responses, weighted by their reward."""
+    return Objective(name="raft", credit=PositiveReward(), surrogate=LogLikelihood(), aggregate=TokenMean())
+
+
+@published(PAPER)
+def raft_pp(*, low: float = 0.2, high: float = 0.2) -> Objective:
+    """RAFT with an importance ratio and its clip.
+
+    Args:
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="raft_pp",
+        credit=PositiveReward(),
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=TokenMean(),
+    )

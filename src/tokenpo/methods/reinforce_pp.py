@@ -1,0 +1,115 @@
+"""REINFORCE++: advantages are normalised over the whole batch, not over a group.
+
+Paper: REINFORCE++ (2501.03262); provenance: code.
+
+    whiten(x) = (x − mean x) / √(var x + 1e-8),   mean and variance (ddof 1) over all tokens of the batch
+    REINFORCE++           A_it = whiten(R_i − beta Σ_{s ≥ t} (lp_old − lp_ref)_is)
+    REINFORCE++-baseline  A_it = whiten(R_i − mean_g R),   and the loss adds beta · k2(π_ref/π)
+    J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
+
+Defaults: clip 0.2/0.2, discount 1 (code); beta = 0, as everywhere here for verifiable rewards. That the baseline
+variant takes k2 is second-hand.
+Departures: rewards that are all equal give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework
+keeps its reward there. Whitening moves the mean over tokens: a group of equal rewards, x = 0, gets an advantage that is
+not 0 when the batch's mean is not.
+Reductions: none to GRPO: the group's deviation is not divided by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..objective import Objective
+from ..ops.group import Groups
+from ..stages import K2, Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization", "2501.03262", "",
+    "code", "the k2 estimator of the baseline variant is second-hand",
+)  # fmt: skip
+EPS = 1e-8
+
+
+def whiten(x: Tensor, mask: Tensor) -> Tensor:
+    """(x − mean) / √(var + 1e-8) of x [N, T] over the true entries of mask, variance with ddof 1; 0 on padding."""
+    values = x[mask].double()
+    # Measured from the smallest value, so that equal values have a mean and a variance of exactly 0.
+    centred = values - values.min()
+    centred = centred - centred.mean()
+    variance = centred.square().sum() / max(1, values.numel() - 1)
+    out = x.new_zeros(x.shape, dtype=torch.float64)
+    out[mask] = centred / (variance + EPS).sqrt()
+    return out
+
+
+@dataclass(frozen=True)
+class WhitenedReturn(CreditStage):
+    """The reward less the KL still to come at each token, whitened over the tokens of the batch.
+
+    Args:
+        beta: coefficient of lp_old − lp_ref in the reward of a token; 0 asks for no reference.
+    """
+
+    beta: float = 0.0
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"ref_logprob"} if self.beta else ())
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        reward = (rollouts.reward + bonus).double()[:, None].expand(rollouts.mask.shape)
+        if self.beta:
+            assert rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
+            kl = (rollouts.old_logprob - rollouts.ref_logprob).double()
+            reward = reward - self.beta * kl.flip(1).cumsum(1).flip(1)
+        return whiten(reward, rollouts.mask)
+
+
+@dataclass(frozen=True)
+class WhitenedBaseline(CreditStage):
+    """The reward less its group's mean, whitened over the tokens of the batch."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        centred = GroupAdvantage(std=False).of(groups, (rollouts.reward + bonus).double())
+        return whiten(centred[:, None].expand(rollouts.mask.shape), rollouts.mask)
+
+
+@published(PAPER)
+def reinforce_pp(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> Objective:
+    """No group: returns are normalised over all tokens of the batch.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        beta: coefficient of the divergence from the reference inside the reward; 0 asks for no reference.
+    """
+    return Objective(
+        name="reinforce_pp",
+        credit=WhitenedReturn(beta),
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=TokenMean(),
+    )
+
+
+@published(PAPER)
+def reinforce_pp_baseline(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> Objective:
+    """The group's mean is the baseline, the batch's deviation the scale.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        beta: coefficient of the k2 divergence from the reference in the loss; 0 asks for no reference.
+    """
+    return Objective(
+        name="reinforce_pp_baseline",
+        credit=WhitenedBaseline(),
+        surrogate=Clip(FixedBounds(low, high)),
+        penalties=(ReferenceKl(beta, K2()),) if beta else (),
+        aggregate=TokenMean(),
+    )

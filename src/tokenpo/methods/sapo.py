@@ -1,0 +1,62 @@
+"""SAPO: a soft gate in place of the clip.
+
+Paper: Soft Adaptive Policy Optimization (2511.20347); provenance: code.
+
+    f_it = 4/tau · sigmoid(tau (r_it − 1)),   tau = tau_pos where A_i > 0, tau_neg elsewhere
+    J = 1/N Σ_i 1/|o_i| Σ_t f_it A_i
+
+Defaults: tau_pos 1.0, tau_neg 1.05 (code): wrong tokens fade a little faster.
+Departures: none known. The gate is evaluated as 4/tau · (1 − sigmoid(tau (1 − r))), the same number, whose gradient
+does not vanish by rounding at large ratios.
+Reductions: f has slope 1 at r = 1, so at lp = lp_old the gradient is GRPO's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..stages import GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
+from ..stages.surrogate import nowhere
+from ..types import Batch, Trust
+from .paper import Paper, published
+
+PAPER = Paper("Soft Adaptive Policy Optimization", "2511.20347", "", "code")
+
+
+@dataclass(frozen=True)
+class SoftGate(SurrogateStage):
+    """4/tau · sigmoid(tau (r − 1)) · A."""
+
+    tau_pos: float
+    tau_neg: float
+
+    def __post_init__(self) -> None:
+        if not (self.tau_pos > 0 and self.tau_neg > 0):
+            raise TokenPOError(f"sapo: tau_pos = {self.tau_pos} and tau_neg = {self.tau_neg} must be > 0")
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio, advantage = TokenRatio()(batch), batch.credit.advantage
+        tau = torch.where(advantage > 0, ratio.new_tensor(self.tau_pos), ratio.new_tensor(self.tau_neg))
+        gate = 4 / tau * (1 - (tau * (1 - ratio)).sigmoid())
+        return Trust(gate * advantage, ratio, 0.0, math.inf, nowhere(batch))
+
+
+@published(PAPER)
+def sapo(*, tau_pos: float = 1.0, tau_neg: float = 1.05) -> Objective:
+    """Tokens fade out smoothly as their ratio leaves 1, instead of being cut off.
+
+    Args:
+        tau_pos: steepness of the gate for positive advantages.
+        tau_neg: steepness for the others.
+    """
+    return Objective(
+        name="sapo",
+        credit=GroupAdvantage(),
+        surrogate=SoftGate(tau_pos, tau_neg),
+        aggregate=SequenceMean(),
+    )

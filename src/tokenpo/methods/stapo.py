@@ -1,0 +1,91 @@
+"""STAPO: silence the rare tokens that a right answer rewards by accident.
+
+Paper: STAPO (2602.15620); provenance: paper.
+
+    low_it = 1[A_i > 0 and p_it < prob]
+    spurious_it = low_it · 1[H_it < the quantile of H over the tokens with low = 1]
+    J = 1/Σ kept Σ_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept = 1 − spurious
+
+An unlikely token at a place where the policy was sure pulls a large gradient, though it earned none of the reward.
+Defaults: prob 0.002, quantile 0.75 (paper); clip 0.2/0.28 as in DAPO. The denominator counts the tokens that are kept.
+Departures: p and H are the current policy's and the quantile is taken over the optimiser step; policy="old" takes the
+old policy's. The quantile is nearest-rank. Where no token is unlikely nothing is dropped.
+Reductions: prob = 0 is DAPO with dual=None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..ops import masked
+from ..signals import BatchSignal
+from ..stages import Clip, Drop, FixedBounds, GroupAdvantage, NormalisedWeight, TokenMean
+from ..types import Batch, Trust
+from .paper import Paper, published
+
+PAPER = Paper(
+    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens", "2602.15620", "", "paper",
+    "which policy's probabilities and entropies, and the batch of the quantile, are our reading",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spurious(BatchSignal):
+    """1.0 at unlikely tokens of right responses whose entropy is low among such tokens.
+
+    Args:
+        prob: a token is unlikely below this probability.
+        quantile: of the entropies of unlikely tokens in right responses.
+        current: probabilities and entropies of the current policy rather than of the old one.
+    """
+
+    prob: float
+    quantile: float
+    current: bool
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.prob <= 1 and 0 <= self.quantile <= 1):
+            raise TokenPOError(f"stapo: prob = {self.prob} and quantile = {self.quantile} must lie in [0, 1]")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy" if self.current else "old_entropy"})
+
+    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+        logprob = batch.policy.logprob if self.current else batch.rollouts.old_logprob
+        entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
+        assert entropy is not None  # declared in `needs`, checked by the objective
+        unlikely = batch.mask & (batch.credit.advantage > 0) & (logprob.exp() < self.prob)
+        if not unlikely.any():
+            return torch.zeros_like(entropy)
+        threshold = masked.quantile(entropy[unlikely], self.quantile)
+        return (unlikely & (entropy < threshold)).to(entropy.dtype)
+
+
+@published(PAPER)
+def stapo(
+    *, prob: float = 0.002, quantile: float = 0.75, low: float = 0.2, high: float = 0.28, policy: str = "current"
+) -> Objective:
+    """Unlikely tokens of right responses are dropped where the policy was sure of another one.
+
+    Args:
+        prob: a token is unlikely below this probability.
+        quantile: of the entropies of unlikely tokens in right responses; below it they are dropped.
+        low: clip below.
+        high: clip above.
+        policy: probabilities and entropies of the "current" or the "old" policy.
+    """
+    spurious = Spurious(prob, quantile, choose("stapo: policy", policy, {"current": True, "old": False}))
+    return Objective(
+        name="stapo",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(NormalisedWeight.of(Drop(spurious)),),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,67 @@
+"""Selections: which tokens a weight keeps, a penalty holds, or a trust region treats differently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import masked
+from ..signals import BatchSignal, CurrentEntropyQuantile, OldEntropyQuantile, Part, Signal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch
+
+
+class Selection(Part):
+    """Some of the tokens, told from any rows alone (and from signals)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[N, T] bool."""
+        raise NotImplementedError
+
+
+def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tensor:
+    """[N, T] bool of a selection, or of a signal that marks tokens by anything but 0."""
+    return selection(batch) if isinstance(selection, Selection) else batch.signal(selection) != 0
+
+
+@dataclass(frozen=True)
+class HighInResponse(Selection):
+    """Tokens whose entropy exceeds a quantile of their own response's.
+
+    Args:
+        quantile: nearest rank, over the response's tokens.
+        current: of the current policy's entropies rather than of the old one's.
+    """
+
+    quantile: float
+    current: bool = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy" if self.current else "old_entropy"})
+
+    def __call__(self, batch: Batch) -> Tensor:
+        entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
+        assert entropy is not None  # declared in `needs`, checked by the objective
+        entropy = entropy.detach()
+        return entropy > masked.row_quantile(entropy, batch.mask, self.quantile)
+
+
+@dataclass(frozen=True)
+class HighInBatch(Selection):
+    """Tokens whose entropy reaches a quantile of the whole batch's, ties included."""
+
+    threshold: OldEntropyQuantile | CurrentEntropyQuantile
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.threshold.needs
+
+    def __call__(self, batch: Batch) -> Tensor:
+        current = isinstance(self.threshold, CurrentEntropyQuantile)
+        entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
+        assert entropy is not None  # declared in `needs`, checked by the objective
+        return entropy.detach() >= batch.signal(self.threshold)

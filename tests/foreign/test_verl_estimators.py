@@ -1,0 +1,134 @@
+"""verl 0.9.1's group estimators on our batches: the same advantage where they mean the same, else the difference.
+
+Skipped where verl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from oracle_support import Sample, ragged, run
+
+MISSING = "verl is not installed: none of its group estimators was compared with ours"
+core = pytest.importorskip("verl.trainer.ppo.core_algos", reason=MISSING)
+
+LONE, EQUAL = 11, 4  # the groups of `ragged` with a single rollout and with equal rewards
+
+
+def _verl(estimator: str, sample: Sample, cost: np.ndarray | None = None, **how: Any) -> np.ndarray:
+    """[N, T] verl's advantage. The reward lies on a response's last token, a `cost` [N, T] on each."""
+    rewards = torch.zeros(sample.mask.shape, dtype=torch.float64)
+    rewards[range(len(sample.reward)), np.maximum(sample.mask.sum(1) - 1, 0)] = torch.tensor(sample.reward)
+    if cost is not None:
+        rewards = rewards - torch.tensor(cost * sample.mask)
+    if estimator != "reinforce_plus_plus":
+        how["index"] = sample.group
+    advantage, _ = core.get_adv_estimator_fn(estimator)(
+        token_level_rewards=rewards,
+        response_mask=torch.tensor(sample.mask, dtype=torch.int64),
+        config=core.AlgoConfig(),
+        **how,
+    )
+    return advantage.numpy() * sample.mask
+
+
+def _ours(name: str, sample: Sample, **options: Any) -> np.ndarray:
+    return run(tokenpo.method(name, **options), sample).terms["advantage"]
+
+
+def _without(sample: Sample, *groups: int) -> Sample:
+    """Without these groups, and without the rollout that has no token."""
+    return sample.rows(np.flatnonzero(sample.mask.any(1) & ~np.isin(sample.group, groups)))
+
+
+def test_every_registered_estimator_is_compared_or_named() -> None:
+    """The others are no method of ours: they want a critic, a greedy rollout, several rewards, Σp², or pass@k."""
+    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gpg"}
+    others = {"gae", "remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline", "grpo_passk"}
+    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | others
+
+
+# Bessel's factor in verl's whitening is a quotient of integers, which torch rounds to float32: 6e-8, half of it left.
+ESTIMATORS = [
+    ("grpo", "grpo", {}, 1e-10),
+    ("grpo", "dr_grpo", {"norm_adv_by_std_in_grpo": False}, 1e-10),
+    ("grpo_vectorized", "dr_grpo", {"norm_adv_by_std_in_grpo": False}, 1e-6),  # float32 throughout
+    ("rloo", "rloo", {}, 1e-10),
+    ("rloo_vectorized", "rloo", {}, 1e-10),
+    ("opo", "opo", {}, 1e-10),
+    ("reinforce_plus_plus", "reinforce_pp", {}, 5e-8),
+    ("reinforce_plus_plus_baseline", "reinforce_pp_baseline", {}, 5e-8),
+]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize(("theirs", "name", "how", "rtol"), ESTIMATORS)
+def test_advantages(theirs: str, name: str, how: dict, rtol: float, binary: bool, seed: int) -> None:
+    sample = _without(ragged(seed, binary=binary), LONE)
+    atol = 1e-12 if rtol == 1e-10 else rtol  # whitened and float32 numbers lose digits where they nearly cancel
+    np.testing.assert_allclose(_ours(name, sample), _verl(theirs, sample, **how), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reinforce_pp_with_a_divergence_in_the_reward(seed: int) -> None:
+    sample = _without(ragged(seed))
+    cost = core.kl_penalty(torch.tensor(sample.old_logprob), torch.tensor(sample.ref_logprob), "k1").numpy()
+    theirs = _verl("reinforce_plus_plus", sample, cost=0.3 * cost)
+    np.testing.assert_allclose(_ours("reinforce_pp", sample, beta=0.3), theirs, rtol=5e-8, atol=5e-8)
+
+
+@pytest.mark.parametrize(("theirs", "name"), [("grpo", "grpo"), ("opo", "opo"), ("rloo", "rloo")])
+def test_a_lone_rollout_gets_its_reward_from_verl_and_nothing_from_us(theirs: str, name: str) -> None:
+    """verl's mean of a group of one is 0 and its deviation 1; only its rloo_vectorized gives 0 too."""
+    sample = _without(ragged(0, binary=False))
+    lone = (sample.group == LONE)[:, None] & sample.mask
+    reward = np.broadcast_to(sample.reward[:, None], lone.shape)[lone]
+    np.testing.assert_allclose(_verl(theirs, sample)[lone], reward, rtol=2e-6)
+    assert not _verl("rloo_vectorized", sample)[lone].any()
+    assert not _ours(name, sample)[lone].any()
+
+
+def test_reinforce_pp_baseline_whitens_the_reward_of_a_lone_rollout_in_verl_and_0_in_ours() -> None:
+    sample = _without(ragged(0, binary=False))
+    ours, theirs = _ours("reinforce_pp_baseline", sample), _verl("reinforce_plus_plus_baseline", sample)
+    assert not np.allclose(ours, theirs)
+    silent = sample.but(reward=np.where(sample.group == LONE, 0.0, sample.reward))
+    np.testing.assert_allclose(ours, _verl("reinforce_plus_plus_baseline", silent), rtol=5e-8, atol=5e-8)
+
+
+def test_gpg_scales_by_the_rewards_that_are_not_0_in_verl_and_by_the_groups_that_teach_in_ours() -> None:
+    """verl: B / #{R != 0}. Paper and ours: B / (B - M), with M rollouts in groups whose rewards are all equal."""
+    sample = _without(ragged(0), LONE)
+    rows, right, silent = len(sample.reward), (sample.reward != 0).sum(), (sample.group == EQUAL).sum()
+    assert right != rows - silent
+    ours = _ours("gpg", sample) * (rows - silent) / rows
+    np.testing.assert_allclose(_verl("gpg", sample) * right / rows, ours, rtol=1e-6)  # verl's factor is float32
+
+
+def test_equal_rewards_leave_rounding_in_verl_and_nothing_in_ours() -> None:
+    """The mean of three times 0.1 is not 0.1, and what is left is divided by a deviation that is all eps."""
+    sample = _without(ragged(0), LONE)
+    sample = sample.but(reward=np.full(len(sample.reward), 0.1))
+    assert 0 < np.abs(_verl("grpo", sample)).max() < 1e-9
+    assert not _ours("grpo", sample).any()
+
+
+def test_grpo_vectorized_bounds_the_variance_where_grpo_adds_to_the_deviation() -> None:
+    """verl floors the variance at eps = 0 and works in float32; with ordinary deviations that is grpo to 1e-6."""
+    sample = _without(ragged(0, binary=False), LONE, EQUAL)
+    np.testing.assert_allclose(_ours("grpo", sample), _verl("grpo_vectorized", sample), rtol=2e-6, atol=1e-6)
+
+
+def test_a_rollout_without_tokens_is_in_verls_group_and_not_in_ours() -> None:
+    sample = ragged(0, binary=False)
+    rows = (sample.group == 30) & sample.mask.any(1)
+    ours = _ours("grpo", sample)
+    assert not np.allclose(ours[rows], _verl("grpo", sample)[rows])
+    kept = _without(sample)
+    np.testing.assert_allclose(ours[rows], _verl("grpo", kept)[kept.group == 30], rtol=1e-10)

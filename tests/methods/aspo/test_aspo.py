@@ -1,0 +1,56 @@
+"""ASPO against its oracle, by hand, and through the table of effective coefficients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import by_hand, close, coefficients, ragged, run, score
+
+OPTIONS = [{}, {"quantile": 0.5, "dual": 1.5}, {"low_eps": 0.0, "high_eps": 1.0, "quantile": 0.0}]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("source", ["old", "current"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_is_its_oracle(seed: int, source: str, options: dict) -> None:
+    sample = ragged(seed, binary=seed % 2 == 0)
+    scored = {"scored_entropy": sample.old_entropy if source == "old" else sample.entropy}
+    close(run(tokenpo.method("aspo", entropy=source, **options), sample), score("aspo", sample, scored, **options))
+
+
+def test_by_hand() -> None:
+    """Rewards 1, 0: A = ±a, a = 0.5 / (sqrt 0.5 + 1e-6). Entropies 1, 2, 9: the 0.8 quantile is round(1.6) = the third,
+    so no token is above it; 1, 2, 3, 9, 9, 8: round(4) = the fifth smallest, 9, and again none; quantile 0.5: rank
+    round(1) and round(2.5) = 2: 9 of row 0, and 9, 9, 8 of row 1 are high: clips 0.2 | 0.4.
+
+    Row 0 turns r over: 1/0.25 = 4 stops at 3 and keeps its gradient; 1/1.1; 1.3 is within 1.4: 1/1.3.
+    Row 1: 0.7 is clipped at 0.8; 0.9; 5 stops at 3 and keeps its gradient; high: 0.7 stays, 0.5 clipped at 0.6; 1.
+    """
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    entropy = [[1.0, 2, 9], [1, 2, 3, 9, 9, 8]]
+    sample = by_hand([[0.25, 1.1, 1.3], [0.7, 0.9, 5, 0.7, 0.5, 1]], [1, 0], [0, 0], p_old=0.1, old_entropy=entropy)
+    got = run(tokenpo.method("aspo", quantile=0.5), sample)
+    praise, blame = 3 + 1 / 1.1 + 1 / 1.3, 0.8 + 0.9 + 3 + 0.7 + 0.6 + 1
+    assert got.value == pytest.approx(-(praise - blame) * a / 9, rel=1e-12)
+    expected = [[-3, -1 / 1.1, -1 / 1.3, 0, 0, 0], [0, 0.9, 3, 0.7, 0, 1]]
+    np.testing.assert_allclose(got.gradient, np.array(expected) * a / 9, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "expected"),
+    [(1.0, [3, 1 / 0.7, 1 / 0.9, 1, 1 / 1.1, 0, 0, 0]), (-1.0, [0, 0, -0.9, -1, -1.1, -1.3, -2, -3])],
+)
+def test_effective_coefficient(advantage: float, expected: list[float]) -> None:
+    np.testing.assert_allclose(coefficients("aspo", advantage), expected, rtol=1e-12)
+
+
+def test_wrong_responses_are_treated_as_by_a_clip() -> None:
+    """On A < 0, with one clip and a dual clip that nothing meets, it is DAPO; right responses are not."""
+    sample = ragged(0)
+    ours = run(tokenpo.method("aspo", low_eps=0.2, high_eps=0.2, dual=1e9), sample)
+    dapo = run(tokenpo.method("dapo", low=0.2, high=0.2, dual=1e9), sample)
+    wrong = ours.terms["advantage"] < 0
+    np.testing.assert_allclose(ours.gradient[wrong], dapo.gradient[wrong], rtol=1e-12, atol=1e-17)
+    assert not np.allclose(ours.gradient, dapo.gradient)

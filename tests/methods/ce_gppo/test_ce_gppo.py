@@ -1,0 +1,45 @@
+"""CE-GPPO against its oracle, by hand, and its reductions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import agrees, by_hand, coefficients, ragged, run
+
+OPTIONS = [{}, {"low": 0.1, "high": 0.28, "beta1": 0.5, "beta2": 0.25}, {"beta1": 0.0, "beta2": 2.0}]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("options", OPTIONS)
+def test_is_its_oracle(seed: int, options: dict) -> None:
+    agrees("ce_gppo", ragged(seed, binary=seed % 2 == 0), **options)
+
+
+def test_by_hand() -> None:
+    """Rewards 2, 1, 0: A = a, 0, -a with a = 1 / (1 + 1e-6). Five tokens.
+
+    Row 0: 1.1 as it is; 1.5 is beyond 1.2: worth beta2 · 1.2 and moving by it. Row 2: 0.5 is beyond 0.8: worth
+    beta1 · 0.8 = 0.6 and moving by it; 2 is on the harmless side: 2.
+    """
+    a = 1 / (1 + 1e-6)
+    got = run(tokenpo.method("ce_gppo"), by_hand([[1.1, 1.5], [1.3], [0.5, 2.0]], [2, 1, 0], [0, 0, 0]))
+    assert got.value == pytest.approx(-(1.1 + 1.2 - 0.6 - 2) * a / 5, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, np.array([[-1.1, -1.2], [0, 0], [0.6, 2]]) * a / 5, rtol=1e-12)
+
+
+def test_effective_coefficient_is_constant_outside() -> None:
+    c = {sign: coefficients("ce_gppo", sign, beta1=0.5, beta2=1.0) for sign in (1.0, -1.0)}
+    np.testing.assert_allclose(c[1.0], [0.3, 0.7, 0.9, 1, 1.1, 1.2, 1.2, 1.2], rtol=1e-12)
+    np.testing.assert_allclose(c[-1.0], [-0.4, -0.4, -0.9, -1, -1.1, -1.3, -2, -4], rtol=1e-12)
+
+
+def test_without_the_kept_gradients_it_moves_like_dapo() -> None:
+    """beta1 = beta2 = 0 takes the clipped tokens' value too; at 1 the values are DAPO's and the gradients are not."""
+    dapo = run(tokenpo.method("dapo", low=0.2, high=0.2, dual=1e9), ragged(0))
+    none = run(tokenpo.method("ce_gppo", beta1=0.0, beta2=0.0), ragged(0))
+    np.testing.assert_allclose(none.gradient, dapo.gradient, rtol=1e-12, atol=1e-17)
+    full = run(tokenpo.method("ce_gppo", beta1=1.0, beta2=1.0), ragged(0))
+    assert full.value == pytest.approx(dapo.value, rel=1e-12)
+    assert not np.allclose(full.gradient, dapo.gradient)

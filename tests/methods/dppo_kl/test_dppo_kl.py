@@ -1,0 +1,49 @@
+"""DPPO with binary KL against its oracle, by hand, and its table of effective coefficients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import by_hand, close, coefficients, ragged, run, score
+
+OPTIONS = [{}, {"threshold": 0.001}, {"cap": 1.05}]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("anchor", ["rollout", "old"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_is_its_oracle(seed: int, anchor: str, options: dict) -> None:
+    sample = ragged(seed, binary=seed % 2 == 0)
+    sample = sample.but(rollout_logprob=np.minimum(sample.rollout_logprob, -1e-3 * sample.mask))
+    anchored = {"anchor_logprob": sample.rollout_logprob if anchor == "rollout" else sample.old_logprob}
+    close(
+        run(tokenpo.method("dppo_kl", anchor=anchor, **options), sample), score("dppo_kl", sample, anchored, **options)
+    )
+
+
+def _kl(q: float, p: float) -> float:
+    return q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))
+
+
+def test_by_hand() -> None:
+    """Rewards 1, 0: A = ±a, a = 0.5 / (sqrt 0.5 + 1e-6). The sampler said 0.2 for every token.
+
+    KL(0.2 | 0.3) = 0.026 is within 0.05 and KL(0.2 | 0.4) = 0.092 is not; KL(0.2 | 0.1) = 0.044 is and
+    KL(0.2 | 0.05) = 0.14 is not: row 0 may not rise that far, row 1 may not fall that far, and both may go back.
+    """
+    assert _kl(0.2, 0.3) < _kl(0.2, 0.1) < 0.05 < _kl(0.2, 0.4) < _kl(0.2, 0.05)
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    sample = by_hand([[1.5, 2, 0.25], [0.5, 0.25, 2]], [1, 0], [0, 0], p_old=0.2)
+    sample = sample.but(rollout_logprob=sample.old_logprob, old_logprob=sample.old_logprob - 1)  # not the anchor
+    got = run(tokenpo.method("dppo_kl"), sample)
+    total = 1.5 * np.log(0.3) + 0.25 * np.log(0.05) - 0.5 * np.log(0.1) - 2 * np.log(0.4)
+    assert got.value == pytest.approx(-total * a / 6, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, np.array([[-1.5, 0, -0.25], [0.5, 0, 2]]) * a / 6, rtol=1e-12)
+
+
+def test_effective_coefficient() -> None:
+    """KL(0.1 | p) at p = 0.03 ... 0.4: 0.053 0.007 0 0 0 0.004 0.037 0.226."""
+    np.testing.assert_allclose(coefficients("dppo_kl", 1.0), [0.3, 0.7, 0.9, 1, 1.1, 1.3, 2, 0], rtol=1e-12)
+    np.testing.assert_allclose(coefficients("dppo_kl", -1.0), [0, -0.7, -0.9, -1, -1.1, -1.3, -2, -4], rtol=1e-12)

@@ -1,0 +1,30 @@
+"""GPG against its oracle and by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import agrees, by_hand, ragged, run
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_is_its_oracle(seed: int) -> None:
+    agrees("gpg", ragged(seed, binary=seed % 2 == 0))
+
+
+def test_by_hand() -> None:
+    """Rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. p_old = 1/4, lp = log(r / 4). Five tokens."""
+    got = run(tokenpo.method("gpg"), by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1]))
+    total = np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8)
+    assert got.value == pytest.approx(-2 * total / 5, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, np.array([[-2, -2], [2, 0], [0, 0], [0, 0]]) / 5, rtol=1e-12)
+
+
+def test_silent_groups_do_not_dilute() -> None:
+    """B / (B - M) undoes exactly what rows without a lesson take from a mean over rows of one length."""
+    sample = ragged(0, equal_lengths=True)
+    mixed = np.flatnonzero(np.isin(sample.group, [7, 2, 30, 0]))
+    whole, alone = run(tokenpo.method("gpg"), sample), run(tokenpo.method("gpg"), sample.rows(mixed))
+    np.testing.assert_allclose(whole.gradient[mixed], alone.gradient, rtol=1e-12)
