@@ -13,6 +13,8 @@ from tokenpo.stages import Clip, FixedBounds, GroupAdvantage, GroupOverlong, Ref
 
 GROUP = "GroupAdvantage(std=True, eps=1e-06)"
 SCORE = "OldEntropyScore(quantile=0.8, released_sign=False)"
+HIGH = "HighInResponse(quantile=0.8, current=False)"
+SPURIOUS = "Drop(selection=Spurious(prob=0.002, quantile=0.75, current=True))"
 
 
 def _clip(bounds: str, ratio: str = "TokenRatio()", dual: float | None = None) -> str:
@@ -21,6 +23,11 @@ def _clip(bounds: str, ratio: str = "TokenRatio()", dual: float | None = None) -
 
 def _fixed(low: float, high: float) -> str:
     return f"FixedBounds(low={low}, high={high})"
+
+
+def _divergence(threshold: float, *, kl: bool) -> str:
+    region = f"BinaryDivergence(threshold={threshold}, anchor=RolloutRatio(), kl={kl})"
+    return f"DetachedClip(bounds={_fixed(1.0, 19.0)}, ratio=RolloutRatio(), region={region})"
 
 
 # What each method is without options: credit, surrogate, aggregate, and further slots where they are used.
@@ -38,7 +45,7 @@ DEFAULTS = {
     ),
     "kl_cov": (
         GROUP, "Unclipped(ratio=TokenRatio())", "TokenMean()",
-        {"penalties": "Anchor(coef=1.0, selection=TopCovariant(fraction=0.002))"},
+        {"penalties": "Anchor(coef=1.0, strength=TopCovariant(fraction=0.002))"},
     ),
     "tepo_v1": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricToken()"), "TokenMean()", {}),
     "tepo": (
@@ -78,6 +85,65 @@ DEFAULTS = {
             "needs": "ref_logprob",
         },
     ),
+    "cispo": (
+        GROUP, f"DetachedClip(bounds={_fixed(1.0, 0.28)}, ratio=TokenRatio(), region=None)", "TokenMean()", {},
+    ),
+    "gmpo": (GROUP, "GeometricMean(low=0.4, high=0.4)", "SequenceMean()", {}),
+    "sapo": (GROUP, "SoftGate(tau_pos=1.0, tau_neg=1.05)", "SequenceMean()", {}),
+    "aspo": (
+        GROUP,
+        f"Asymmetric(bounds=SelectedBounds(selection={HIGH}, inside={_fixed(0.4, 0.4)}, outside={_fixed(0.2, 0.2)}), "
+        "dual=3.0)",
+        "TokenMean()", {"needs": "old_entropy"},
+    ),
+    "archer": (
+        GROUP, _clip(f"SelectedBounds(selection={HIGH}, inside={_fixed(0.5, 0.5)}, outside={_fixed(0.2, 0.2)})"),
+        "TokenMean()",
+        {
+            "penalties": f"ReferenceKl(beta=0.001, estimator=K3(), scale=Drop(selection={HIGH}), inside=None)",
+            "needs": "old_entropy, ref_logprob",
+        },
+    ),
+    "ce_gppo": (GROUP, f"GradientPreserving(bounds={_fixed(0.2, 0.2)}, beta1=0.75, beta2=1.0)", "TokenMean()", {}),
+    "dppo_tv": (GROUP, _divergence(0.15, kl=False), "TokenMean()", {"needs": "rollout_logprob"}),
+    "dppo_kl": (GROUP, _divergence(0.05, kl=True), "TokenMean()", {"needs": "rollout_logprob"}),
+    "forking_tokens": (
+        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
+        {
+            "weights": "Keep(selection=HighInBatch(threshold=OldEntropyQuantile(quantile=0.8)))",
+            "needs": "old_entropy",
+        },
+    ),
+    "stapo": (
+        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
+        {
+            "weights": f"NormalisedWeight(weight={SPURIOUS}, mean=CurrentMean(weight={SPURIOUS}))",
+            "needs": "entropy",
+        },
+    ),
+    "edge_grpo": (
+        f"EntropyDriven(group={GROUP})", _clip(_fixed(0.2, 0.2)), "SequenceMean()", {"needs": "old_entropy"},
+    ),
+    "rloo": ("LeaveOneOut()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "reinforce_pp": ("WhitenedReturn(beta=0.0)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "reinforce_pp_baseline": ("WhitenedBaseline()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "raft": ("PositiveReward()", "LogLikelihood()", "TokenMean()", {}),
+    "raft_pp": ("PositiveReward()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "reinforce_rej": ("MixedReward()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "gpg": ("RescaledAdvantage()", "LogLikelihood()", "TokenMean()", {}),
+    "opo": ("LengthWeighted()", "LogLikelihood()", "TokenMean()", {}),
+    "sent": (
+        GROUP, "Unclipped(ratio=TokenRatio())", "TokenMean()",
+        {
+            "penalties": "Anchor(coef=1.0, strength=CovarianceTails(fraction=0.0002, low_entropy=0.8, strong=2.0, "
+            "weak=0.5, current=True))",
+            "needs": "entropy",
+        },
+    ),
+    "s_grpo": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
+        {"weights": "RowNormalised(weight=Keep(selection=RandomTokens(fraction=0.5, always=0)))"},
+    ),
 }  # fmt: skip
 
 
@@ -114,7 +180,7 @@ def test_every_method_names_its_paper(name: str) -> None:
 def test_unknown_names_name_the_nearest() -> None:
     with pytest.raises(tokenpo.UnknownName, match=r"^method='grop' is no choice; did you mean 'grpo'\?$"):
         tokenpo.method("grop")
-    with pytest.raises(tokenpo.UnknownName, match=r"^method='xyzzy' is no choice; known: adv_reweight, clip_cov, dapo"):
+    with pytest.raises(tokenpo.UnknownName, match=r"^method='xyzzy' is no choice; known: adv_reweight, archer, aspo"):
         paper("xyzzy")
     for build in (lambda: tokenpo.method("dapo", hihg=1), lambda: tokenpo.methods.dapo(hihg=1)):
         with pytest.raises(tokenpo.UnknownName, match=r"^method dapo has no option 'hihg'; did you mean 'high'\?$"):
