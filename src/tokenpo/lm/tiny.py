@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets" / "tiny"
 SPECIAL = {"pad_token": "<|pad|>", "bos_token": "<|bos|>", "eos_token": "<|eos|>"}
+PAD, BOS, EOS = range(3)  # their ids, in the order of SPECIAL
 
 Example = tuple[str, str]  # prompt, completion
 
@@ -59,7 +60,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             for matrix in group["params"]:
                 held = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
@@ -113,9 +114,9 @@ def config() -> Qwen3Config:
         head_dim=32,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
         dtype="float32",
     )
 
@@ -177,10 +178,10 @@ def _pack(encoder: PreTrainedTokenizerFast, examples: Sequence[Example]) -> tupl
     prompts = encoder([prompt for prompt, _ in examples], add_special_tokens=False)["input_ids"]
     answers = encoder([answer for _, answer in examples], add_special_tokens=False)["input_ids"]
     width = max(len(p) + len(a) for p, a in zip(prompts, answers, strict=True))
-    ids = torch.full((len(examples), width), encoder.pad_token_id)
+    ids = torch.full((len(examples), width), PAD)
     target = torch.full((len(examples), width), -1)
     for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        whole = torch.tensor([*prompt, *answer, encoder.eos_token_id])
+        whole = torch.tensor([*prompt, *answer, EOS])
         ids[row, : len(whole) - 1] = whole[:-1]
         target[row, len(prompt) - 1 : len(whole) - 1] = whole[len(prompt) :]
     return ids, target

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from ..lm import LanguageModel, save
-from ..lm.tiny import Example, WarmUp, fresh, tokenizer, warm_up
+from ..lm.tiny import EOS, PAD, Example, WarmUp, fresh, tokenizer, warm_up
 from ..tasks.dial_sum import DialSum
 
 OPERANDS = (2, 12)
@@ -46,12 +46,13 @@ def make(directory: Path, task: DialSum, settings: WarmUp, *, quiet: bool = Fals
 
     model = fresh(settings.seed)
     warm_up(model, examples, settings, watch)
-    encoder = tokenizer()
-    save(LanguageModel(model, encoder, (encoder.eos_token_id,), encoder.pad_token_id), directory)
+    save(LanguageModel(model, tokenizer(), (EOS,), PAD), directory)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tokenpo.train.warmup", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tokenpo.train.warmup", description="Warms up the tiny model on dial_sum."
+    )
     parser.add_argument("out", type=Path, help="directory to write")
     parser.add_argument(
         "--operands", type=int, nargs="+", default=OPERANDS, help="a number, or the fewest and the most"
