@@ -106,7 +106,7 @@ COLOURS = {
 
 
 def test_scales_and_colours_by_hand(make_run, page, traced):
-    tree = page(make_run(trace=[traced("abcd", **TERMS)]))
+    tree = page(make_run(steps=2, trace=[traced("abcd", **TERMS)]))
     style = tree.one("style").text
     radios = {label.one("span").text: label.one("input")["id"] for label in tree.all("fieldset")[0].all("label")}
     assert list(radios) == ["advantage", "weight", "entropy", "ratio", "log-prob", "temperature"]
@@ -120,7 +120,7 @@ def test_scales_and_colours_by_hand(make_run, page, traced):
 
 def test_an_outlier_does_not_bleach_the_rest(make_run, page, traced):
     entropy = [i / 200 for i in range(200)] + [60.0]
-    tree = page(make_run(trace=[traced("a" * 201, entropy=entropy)]))
+    tree = page(make_run(steps=2, trace=[traced("a" * 201, entropy=entropy)]))
     assert legend(tree, "entropy")[1][-1] == "1.2"
     assert "1 tokens lie beyond the ends and take the last colour" in tree.one("div", "legend").text
     assert rows(tree)[-1][1]["entropy"] == "60"
@@ -138,9 +138,9 @@ def test_first_shown_are_the_first_and_last_step(story):
 
 def test_an_advantage_that_tells_no_tokens_apart_gives_way_to_entropy(make_run, page, traced):
     lines = [traced("ab", row=i, advantage=[a, a], entropy=[0.1, 0.2]) for i, a in enumerate((1.0, -1.0))]
-    assert chosen(page(make_run(trace=lines))) == ["q1", "s0"]
+    assert chosen(page(make_run(steps=2, trace=lines))) == ["q1", "s0"]
     lines[0]["terms"]["advantage"] = [1.0, 0.5]
-    assert chosen(page(make_run(trace=lines, name="apart"))) == ["q0", "s0"]
+    assert chosen(page(make_run(steps=2, trace=lines, name="apart"))) == ["q0", "s0"]
 
 
 SAME = "all advantages are 0 here: every answer of these groups got the same reward"
@@ -154,7 +154,7 @@ def test_a_step_without_advantages_says_so(make_run, page, traced):
         traced("ab", step=4, advantage=[0.0, None]),
         traced("ab", step=5, entropy=[0.0, 0.1]),
     ]
-    tree = page(make_run(trace=lines))
+    tree = page(make_run(steps=2, trace=lines))
     remarks = {s["aria-label"]: [p.text for p in s.all("p", "remark")] for s in tree.all("section", "step")}
     # In step 3 one group holds different rewards: something else made its advantages zero.
     assert remarks == {
@@ -168,7 +168,7 @@ def test_a_step_without_advantages_says_so(make_run, page, traced):
 
 
 def test_a_quantity_the_report_does_not_know_is_drawn(make_run, page, traced):
-    tree = page(make_run(trace=[traced("ab", novelty=[0.5, 2.0], entropy=[0.0, 1.0])]))
+    tree = page(make_run(steps=2, trace=[traced("ab", novelty=[0.5, 2.0], entropy=[0.0, 1.0])]))
     assert "novelty: not a quantity this report knows" in " ".join(p.text for p in tree.all("p"))
     assert [columns["novelty"] for _, columns, _ in rows(tree)] == ["0.5", "2"]
 
@@ -176,7 +176,7 @@ def test_a_quantity_the_report_does_not_know_is_drawn(make_run, page, traced):
 def test_chat_messages_and_line_breaks(make_run, page, traced):
     line = traced(["a\nb", "\n", " x", ""], entropy=[0.0, 0.1, 0.2, 0.3])
     line["prompt"] = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1"}]
-    tree = page(make_run(trace=[line]))
+    tree = page(make_run(steps=2, trace=[line]))
     assert tree.one("pre", "prompt").text == "system: Add.\nuser: 1+1"
     assert [text for text, _, _ in rows(tree)] == ["a↵b", "↵", "␣x", "∅"]
     assert ["br" in names for _, _, names in rows(tree)] == [True, True, False, False]

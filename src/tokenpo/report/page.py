@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from pathlib import Path
 
@@ -54,16 +55,7 @@ def render(run: Run, trace: Trace) -> str:
         shown = ", ".join(visible(name, limit=60) for name in undrawn[:40])
         notes.append(f"Metrics that no chart shows: {shown}{more}.")
     style = _style(browser)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    environment.filters["number"] = number
-    return environment.get_template("page.html").render(
+    return _template().render(
         policy=_policy(style),
         style=Markup(style),
         head=head(run),
@@ -73,6 +65,20 @@ def render(run: Run, trace: Trace) -> str:
         table=_table(run),
         notes=notes,
     )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = percent
+    environment.filters["number"] = number
+    return environment.get_template("page.html")
 
 
 def _policy(style: str) -> str:
