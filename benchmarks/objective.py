@@ -42,6 +42,7 @@ class Data:
         fields = {
             "old_logprob": old,
             "logprob": (old + step).clamp(max=-1e-4),
+            "rollout_logprob": (old + 0.1 * step).clamp(max=-1e-4),
             "ref_logprob": (old - step).clamp(max=-1e-4),
             "old_entropy": torch.rand(rows, length, generator=g),
             "entropy": torch.rand(rows, length, generator=g),
