@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 
-
 LINES = {
     "torch": "import torch",
     "tokenpo": "import tokenpo; tokenpo.method('hapo'), tokenpo.Rollouts, tokenpo.check_method",
