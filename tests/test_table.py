@@ -272,7 +272,6 @@ def test_options_on_the_edge_are_accepted(name: str, options: dict) -> None:
     assert tokenpo.method(name, **options).name == name
 
 
-@pytest.mark.xfail(strict=True, reason="a length of 0 is taken for no penalty at all")
 def test_a_length_of_zero_is_not_ignored() -> None:
     with pytest.raises(tokenpo.TokenPOError, match=r"cache 4 must lie in 1\.\.length 0"):
         tokenpo.method("dapo", overlong_length=0, overlong_cache=4)

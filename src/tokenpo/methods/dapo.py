@@ -41,10 +41,12 @@ def dapo(
     """
     if (overlong_length is None) != (overlong_cache is None):
         raise TokenPOError("dapo: the soft overlong penalty needs both overlong_length and overlong_cache")
-    overlong = SoftOverlong(overlong_length, overlong_cache) if overlong_length and overlong_cache else None
+    shaping = ()
+    if overlong_length is not None and overlong_cache is not None:
+        shaping = (SoftOverlong(overlong_length, overlong_cache),)
     return Objective(
         name="dapo",
-        shaping=(overlong,) if overlong else (),
+        shaping=shaping,
         credit=GroupAdvantage(),
         surrogate=Clip(FixedBounds(low, high), dual=dual),
         aggregate=TokenMean(),

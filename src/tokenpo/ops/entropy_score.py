@@ -55,12 +55,12 @@ def score(
 
     `negative_is_positive` divides by bottom itself, as the authors' released code does: then ĥ ≥ 0 everywhere.
     """
-    raw = entropy.clamp(min=EPS).log() - pivot
-    z = raw / _or_one(spread, raw)
-    below = z / _or_one(bottom, raw)
-    return torch.where(z > 0, z / _or_one(top, raw), below if negative_is_positive else -below)
+    z = _over(entropy.clamp(min=EPS).log() - pivot, spread)
+    below = _over(z, bottom)
+    return torch.where(z > 0, _over(z, top), below if negative_is_positive else -below)
 
 
-def _or_one(x: Tensor | float, like: Tensor) -> Tensor:
-    x = torch.as_tensor(x, dtype=like.dtype, device=like.device)
-    return torch.where(x == 0, 1.0, x)
+def _over(x: Tensor, extent: Tensor | float) -> Tensor:
+    """x / extent, and 0 where there is no extent to measure by."""
+    extent = torch.as_tensor(extent, dtype=x.dtype, device=x.device)
+    return torch.where(extent == 0, 0.0, x / torch.where(extent == 0, 1.0, extent))
