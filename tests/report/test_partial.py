@@ -80,7 +80,7 @@ def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
 
 def test_a_resumed_run_counts_the_later_line(make_run, page):
     run = make_run(steps=3)
-    write(run, [{"step": s, "entropy": e} for s, e in ((1, 0.5), (2, 0.4), (2, 0.3), (3, 0.2))])
+    write(run, [{"step": s, "entropy": e} for s, e in ((1, 0.5), (3, 0.9), (2, 0.3), (3, 0.2))])
     tree = page(run)
     assert notes(tree) == ["metrics.jsonl: 1 steps were logged twice (a resumed run); the later line counts."]
     assert [tr.text for tr in tree.one("table", "numbers").one("tbody").all("tr")] == ["10.5", "20.3", "30.2"]
