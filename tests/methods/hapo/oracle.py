@@ -63,7 +63,7 @@ def temperature(previous_entropy, entropy, *, base=1.0, quantile=0.8, tau=0.05, 
     z = np.log(np.maximum(previous_entropy, 1e-8))
     q = np.sort(z)[round(quantile * (len(z) - 1))]
     s = np.sqrt(np.mean((z - q) ** 2)) or 1
-    top, bottom = (z.max() - q) / s or 1, (z.min() - q) / s or 1
+    top, bottom = (z.max() - q) / s or np.inf, (z.min() - q) / s or np.inf  # a side never seen scores 0
     h = (np.log(np.maximum(entropy, 1e-8)) - q) / s
     h = np.where(h > 0, h / top, h / (abs(bottom) if sign == "paper" else bottom))
     return base * (1 + tau * np.clip(h, -1, 1))
