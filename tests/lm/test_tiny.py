@@ -47,7 +47,9 @@ def test_tokenizer_gives_back_the_exact_text(text):
 
 
 def test_tokenizer_has_its_special_tokens_and_a_chat_template():
-    encoder = AutoTokenizer.from_pretrained(ASSETS)
+    encoder, made = AutoTokenizer.from_pretrained(ASSETS), tokenizer()
+    assert encoder.backend_tokenizer.to_str() == made.backend_tokenizer.to_str()
+    assert encoder.chat_template == made.chat_template
     assert (encoder.pad_token_id, encoder.bos_token_id, encoder.eos_token_id) == (0, 1, 2)
     assert len(encoder) == config().vocab_size
     assert encoder.decode([2, *encoder("7")["input_ids"], 0], skip_special_tokens=True) == "7"
