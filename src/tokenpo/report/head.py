@@ -10,8 +10,9 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from ..methods import METHODS, paper
+from ..wording import duration
 from .record import Number, Run
-from .text import duration, number, paragraph, percent, visible
+from .text import number, paragraph, percent, visible
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..wording import duration
 from .engine import Engine
 
 # (metric, name, meaning); the first six also make a plain line.
@@ -196,20 +197,6 @@ def number(x: float | None) -> str:
     if abs(x) < 1e-3:
         return f"{x:.1e}"
     return f"{x:.3f}" if abs(x) < 1 else f"{x:#.3g}" if abs(x) < 1000 else f"{x:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """A time a person can read.
-
-    >>> duration(7.04), duration(95), duration(7320)
-    ('7 s', '1 min 35 s', '2 h 2 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def split(metrics: Mapping[str, float]) -> str:
