@@ -63,6 +63,11 @@ class Objective:
         return tuple(part for part in walk(self) if part.idle_on_policy)
 
     @property
+    def assumes_on_policy(self) -> tuple[Part, ...]:
+        """The parts that correct for nothing when a rollout batch feeds more than one update."""
+        return tuple(part for part in walk(self) if part.assumes_on_policy)
+
+    @property
     def draws(self) -> bool:
         """True where `observe` chooses tokens at random."""
         return any(isinstance(part, BatchSignal) and part.draws for part in walk(self))

@@ -97,6 +97,16 @@ def test_wrong_methods_and_options_name_the_nearest():
         build_objective(recipe(method={"name": "grpo", "low": "wide"}))
 
 
+@pytest.mark.parametrize(
+    ("name", "blind"), [("gpg", True), ("opo", True), ("raft", True), ("raft_pp", False), ("grpo", False)]
+)
+@pytest.mark.parametrize("updates", [1, 4])
+def test_what_does_not_correct_for_a_moved_policy_is_warned_of(name, blind, updates):
+    config = parse_config({"method": {"name": name}, "train": {"minibatches": updates}}, "test")
+    notes = warnings(build_objective(config), config)
+    assert any("takes the policy for the one that sampled" in note for note in notes) == (blind and updates > 1)
+
+
 @pytest.mark.parametrize(("name", "idle"), [("tepo", True), ("kl_cov", True), ("grpo", False)])
 def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
     config = recipe(method={"name": name}, train={"minibatches": 1})

@@ -20,6 +20,8 @@ class Part:
         needs: optional inputs it reads: field names of `Rollouts` or `Policy`.
         idle_on_policy: true where it does nothing as long as the current policy is the old one, so that a run with one
             update per rollout would never feel it; engines warn.
+        assumes_on_policy: true where it takes the current policy for the one that sampled and corrects for nothing, so
+            that further updates on the same rollouts are biased; engines warn.
     """
 
     @property
@@ -28,6 +30,10 @@ class Part:
 
     @property
     def idle_on_policy(self) -> bool:
+        return False
+
+    @property
+    def assumes_on_policy(self) -> bool:
         return False
 
 

@@ -130,6 +130,10 @@ class DetachedClip(SurrogateStage):
 class LogLikelihood(SurrogateStage):
     """A · lp: the plain policy gradient. The ratio is only shown: nothing corrects for a policy that has moved."""
 
+    @property
+    def assumes_on_policy(self) -> bool:
+        return True
+
     def __call__(self, batch: Batch) -> Trust:
         value = batch.credit.advantage * batch.policy.logprob
         return Trust(value, TokenRatio()(batch).detach(), 0.0, math.inf, nowhere(batch))

@@ -120,6 +120,13 @@ def warnings(objective: Objective, config: Config) -> list[str]:
             f"{objective.name}: {parts} can not act, because with one update per rollout batch the policy is still the "
             "one that sampled; set train.minibatches or train.epochs above 1"
         )
+    blind = getattr(objective, "assumes_on_policy", ())
+    if blind and train.epochs * train.minibatches > 1:
+        parts = ", ".join(type(part).__name__ for part in blind)
+        notes.append(
+            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
+            "rollout batch it is not; set train.minibatches and train.epochs to 1 for the method as published"
+        )
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
