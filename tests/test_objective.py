@@ -241,7 +241,7 @@ def test_observe_evaluates_each_statistic_once_with_the_generator_given() -> Non
     assert observed.policy is batch.policy
     # given the statistics, any rows will do; they are not computed again
     parts = [objective.loss(observed.rows(slice(i, i + 1)), TOTALS).value for i in range(2)]
-    _close(sum(parts).detach(), float(objective.loss(observed, TOTALS).value))
+    _close(sum(parts).detach(), objective.loss(observed, TOTALS).value.item())
     assert len(seen) == 2
 
 
