@@ -96,3 +96,10 @@ def test_row_quantile_of_nothing_is_above_everything() -> None:
     assert masked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), 0.5).tolist() == [[float("inf")]]
     with pytest.raises(TokenPOError, match=r"1\.5"):
         masked.row_quantile(x, x == 0, 1.5)
+
+
+def test_row_quantile_ranks_in_double_precision() -> None:
+    """0.035 · 300 is 10.500000000000002 in float64, rank 11; in float32 it is 10.5, which rounds to the even 10."""
+    x = torch.arange(301.0)[None]
+    assert masked.row_quantile(x, x >= 0, 0.035).tolist() == [[11.0]]
+    assert masked.quantile(x[0], 0.035) == 11
