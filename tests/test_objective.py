@@ -331,3 +331,23 @@ def test_prepare_and_weights_run_without_gradient() -> None:
     credit = PLAIN.prepare(rollouts)
     assert isinstance(credit, Credit)
     assert not credit.advantage.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("slot", "choice", "words"),
+    [
+        ("aggregate", "token_mean", "slot aggregate holds 'token_mean', expected a Aggregate value"),
+        ("weights", PLAIN.surrogate, "slot weights holds Unclipped.*expected a tuple of Weight values"),
+        ("credit", type(PLAIN.credit), "slot credit holds <class"),
+        ("temperature", 1.0, "slot temperature holds 1.0"),
+    ],
+)
+def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=words):
+        dataclasses.replace(PLAIN, **{slot: choice})
+
+
+def test_a_sequence_ratio_with_token_weights_conforms() -> None:
+    """The gradient of a response's ratio spreads evenly over it, whatever the weights of its tokens."""
+    mixed = dataclasses.replace(tokenpo.method("gspo"), weights=tokenpo.method("hapo").weights)
+    assert "gradient_at_ratio_one" in tokenpo.check_method(mixed)

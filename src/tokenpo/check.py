@@ -136,7 +136,10 @@ def order_is_free(objective: Any) -> None:
 
 
 def gradient_at_ratio_one(objective: Any) -> None:
-    """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart)."""
+    """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart).
+
+    A ratio of whole responses spreads it evenly over the response: then it is the sum over the row that must agree.
+    """
     if not isinstance(objective, Objective):
         return
     bare = dataclasses.replace(objective, penalties=())
@@ -145,7 +148,13 @@ def gradient_at_ratio_one(objective: Any) -> None:
     seen = evaluate(bare, still)
     t = seen.loss.terms
     expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
-    _close(seen.gradient, expected)
+    mask = inputs.rollouts["mask"]
+    per_row = seen.gradient.sum(1, keepdim=True)
+    even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
+    if torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
+        _close(per_row, expected.sum(1, keepdim=True))
+    else:
+        _close(seen.gradient, expected)
 
 
 def degenerate_batches_are_finite(objective: Any) -> None:

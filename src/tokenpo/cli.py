@@ -14,7 +14,7 @@ EXAMPLES = """examples:
   tokenpo train quickstart --method hapo --set seed=1      another method, another seed
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
-  tokenpo train --resume runs/quickstart-grpo-seed0        go on after Ctrl-C
+  tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 

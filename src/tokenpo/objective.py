@@ -21,6 +21,16 @@ from .stages import AdaptiveTemperature, Aggregate, CreditStage, Penalty, Shapin
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_SLOTS: dict[str, type] = {
+    "credit": CreditStage,
+    "surrogate": SurrogateStage,
+    "aggregate": Aggregate,
+    "weights": Weight,
+    "penalties": Penalty,
+    "shaping": Shaping,
+    "temperature": AdaptiveTemperature,
+}
+_MANY = ("weights", "penalties", "shaping")
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,14 @@ class Objective:
     penalties: tuple[Penalty, ...] = ()
     shaping: tuple[Shaping, ...] = ()
     temperature: AdaptiveTemperature | None = None
+
+    def __post_init__(self) -> None:
+        for slot, kind in _SLOTS.items():
+            choice = getattr(self, slot)
+            stages = choice if slot in _MANY else () if choice is None and slot == "temperature" else (choice,)
+            if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
+                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a {kind.__name__} value"
+                raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -115,3 +115,35 @@ def test_a_recipe_is_found_by_path_and_by_name(tmp_path):
         find_recipe("quikstart")
     with pytest.raises(TokenPOError, match="is not a file"):
         find_recipe(str(tmp_path / "absent.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"method = 'hapo'", r"method is a section: write \[method\] and in it name = \"hapo\""),
+        (b"[train]\nlr = inf", "train.lr"),
+        (b"[train]\nbetas = [2, 3]", "train.betas"),
+        (b"name = '../../elsewhere'", "name"),
+        (b"\xff\xfe", "is not TOML in UTF-8"),
+    ],
+)
+def test_a_recipe_that_cannot_be_meant_is_one_sentence(text, words, tmp_path):
+    recipe = tmp_path / "my.toml"
+    recipe.write_bytes(text)
+    with pytest.raises(TokenPOError, match=words):
+        load_config(recipe)
+
+
+def test_a_method_on_the_command_line_replaces_one_that_is_written_wrong(tmp_path):
+    recipe = tmp_path / "my.toml"
+    recipe.write_text("method = 'hapo'")
+    assert load_config(recipe, method="grpo").method.name == "grpo"
+
+
+def test_a_list_is_no_recipe_and_a_table_no_option(tmp_path):
+    recipe = tmp_path / "config.json"
+    recipe.write_text("[1]")
+    with pytest.raises(TokenPOError, match="holds a list, expected the sections"):
+        load_config(recipe)
+    table = parse_config({"method": {"name": "grpo", "low": {"a": 1}}}, "test")
+    assert "[method.low]" in to_toml(table, explain=True)

@@ -79,6 +79,11 @@ class Files:
     name: str = "files"
     _orders: dict[int, list[int]] = field(init=False, repr=False, default_factory=dict)
 
+    @property
+    def test_size(self) -> int:
+        """Held-out problems there are; asked for more, the same ones come again."""
+        return len(self.test)
+
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start`; after the last row the next epoch begins."""
         positions = range(start, start + count)

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import math
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,7 +94,11 @@ class UserReward:
             return self._function(**arguments)
         except Exception as error:
             where = f" on row {row}" if self._is_verl else ""
-            raise TokenPOError(f"reward function {self.path} raised {type(error).__name__}{where}: {error}") from error
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            raise TokenPOError(
+                f"reward function {self.path} raised {type(error).__name__}{where} at {place}: {error}"
+            ) from error
 
     def _score(self, reward: Any, row: int) -> Score:
         correct = None
@@ -136,9 +141,11 @@ def load_function(path: str) -> Callable[..., Any]:
 
 
 def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"tokenpo reward {path}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickling look their own module up; the name is one that no import can clash with.
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -41,7 +41,10 @@ class Score:
 
 @runtime_checkable
 class Task(Protocol):
-    """An endless, seeded order of problems with random access, and their verifier."""
+    """An endless, seeded order of problems with random access, and their verifier.
+
+    A task whose test split is finite has an int attribute `test_size` too.
+    """
 
     name: str
 

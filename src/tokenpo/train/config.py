@@ -11,7 +11,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -21,9 +21,11 @@ from ..errors import TokenPOError, UnknownName, nearest
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -33,8 +35,8 @@ class Section(BaseModel):
 
 
 class Lora(Section):
-    rank: int = Field(default=8, ge=1)
-    alpha: float = Field(default=16.0, gt=0)
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
     targets: str | list[str] = Field(default="all-linear", description="module names, or all-linear")
 
 
@@ -104,7 +106,7 @@ class Train(Section):
     lr: float = Field(default=2e-4, ge=0, description="of AdamW, after the warm-up")
     warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
     weight_decay: float = Field(default=0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
@@ -131,7 +133,7 @@ class Output(Section):
 class Config(Section):
     """One run, complete."""
 
-    name: str = "run"
+    name: str = Field(default="run", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$", description="of the run directory")
     seed: int = Field(default=0, ge=0)
     threads: int | None = Field(default=None, ge=1, description="CPU threads; none: torch decides")
     model: Model = Model()
@@ -172,21 +174,35 @@ def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[
         TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
         UnknownName: a section or key that does not exist.
     """
-    text = recipe.read_text(encoding="utf-8")
-    try:
-        raw: dict[str, Any] = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
-    except ValueError as error:
-        raise TokenPOError(f"{recipe}: {error}") from error
+    raw = _read(recipe)
     raw.setdefault("name", recipe.stem)
-    if method is not None and raw.get("method", {}).get("name") != method:
+    current = raw.get("method")
+    if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     for override in overrides:
         _apply(raw, override)
     return parse_config(raw, str(recipe))
 
 
+def _read(recipe: Path) -> dict[str, Any]:
+    try:
+        text = recipe.read_text(encoding="utf-8")
+        raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        kind = "JSON" if recipe.suffix == ".json" else "TOML"
+        raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
+    if not isinstance(raw, dict):
+        raise TokenPOError(f"{recipe} holds a {type(raw).__name__}, expected the sections of a recipe")
+    return raw
+
+
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     """A checked config; `where` is the file that an error names."""
+    if isinstance(raw.get("method"), str):
+        name = json.dumps(raw["method"])
+        raise TokenPOError(f"{where}: method is a section: write [method] and in it name = {name}, or --method {name}")
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
@@ -270,6 +286,8 @@ def _fields(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
     """The settings of a section; none below a free table such as task.options."""
     model: type[BaseModel] = Config
     for section in sections:
+        if section not in model.model_fields:
+            return {}
         annotation: Any = model.model_fields[section].annotation
         options = (annotation, *getattr(annotation, "__args__", ()))
         models = [x for x in options if isinstance(x, type) and issubclass(x, BaseModel)]

@@ -51,7 +51,10 @@ class Evaluation:
 
 
 def evaluate(engine: Engine) -> Evaluation:
-    """The current weights on the first `evaluate.problems` test problems; the same random numbers every time."""
+    """The current weights on the first `evaluate.problems` test problems; the same random numbers every time.
+
+    A task with fewer (its `test_size`) gives each once: a repeated problem would narrow the interval and tell nothing.
+    """
     options = engine.config.evaluate
     greedy = list(_draws(engine, 1, 0.0))
     right = [float(score.correct) for piece in greedy for score in piece.scores]
@@ -62,6 +65,10 @@ def evaluate(engine: Engine) -> Evaluation:
             rates += piece.correct().view(len(piece.problems), options.samples).mean(1).tolist()
     low, high = wilson(sum(right), len(right))
     average, spread = _mean_and_error(rates)
+    average_low, average_high = max(0.0, average - Z * spread), min(1.0, average + Z * spread)
+    if spread == 0:
+        # Problems that all agree show no spread, but are no proof: the interval of a proportion of as many.
+        average_low, average_high = wilson(sum(rates), len(rates))
     return Evaluation(
         problems=len(right),
         accuracy=sum(right) / len(right),
@@ -70,8 +77,8 @@ def evaluate(engine: Engine) -> Evaluation:
         length=tokens / len(right),
         k=options.samples,
         average=average,
-        average_low=max(0.0, average - Z * spread),
-        average_high=min(1.0, average + Z * spread),
+        average_low=average_low,
+        average_high=average_high,
     )
 
 
@@ -92,8 +99,10 @@ def _draws(engine: Engine, samples: int, temperature: float) -> Iterator[Draw]:
     seed = keyed_seed(config.seed, "evaluation")
     sampling = Sampling(config.rollout.max_new_tokens, temperature, seed)
     at_once = max(1, config.evaluate.rows // samples)
-    for start in range(0, config.evaluate.problems, at_once):
-        count = min(at_once, config.evaluate.problems - start)
+    # A generated task is endless and has no size.
+    problems = min(config.evaluate.problems, getattr(engine.task, "test_size", None) or config.evaluate.problems)
+    for start in range(0, problems, at_once):
+        count = min(at_once, problems - start)
         yield draw(engine.lm, engine.task, "test", start, count, samples, sampling, autocast=config.train.autocast)
 
 

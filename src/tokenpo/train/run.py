@@ -67,9 +67,16 @@ def new_directory(config: Config) -> Path:
         base, number = path, 2
         while path.exists():
             path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+    elif path.is_file():
+        raise TokenPOError(f"{path} is a file: give a directory with --out")
+    elif path.exists() and any(path.iterdir()):
         raise TokenPOError(f"{path} is not empty: resume it with --resume {path}, or give another directory with --out")
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TokenPOError(
+            f"the run directory {path} cannot be made: {error.strerror}; give another with --out"
+        ) from error
     return path
 
 
