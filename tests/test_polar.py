@@ -84,3 +84,19 @@ def test_the_group_relative_penalty_reaches_the_advantage(name: str) -> None:
     seen = objective.prepare(rollouts).advantage
     assert torch.equal(seen, expected)
     assert seen[1, 0] < seen[0, 0]
+
+
+def test_equal_entropies_share_equally_in_single_precision_too() -> None:
+    """Six right rollouts with H = 0.3 each: every share is 6 · 0.3 / 1.8 = 1, as at H = 0.5, so A is exactly 0.
+
+    In float32 the sum of six 0.3 is rounded and the share is 1.0000001; divided by eps that would be an advantage.
+    """
+    rollouts = tokenpo.Rollouts(
+        mask=torch.ones(7, 2, dtype=torch.bool),
+        reward=torch.tensor([1.0] * 6 + [0.0]),
+        group=torch.zeros(7, dtype=torch.long),
+        old_logprob=torch.zeros(7, 2),
+        old_entropy=torch.tensor([[0.3, 0.5]] * 7),
+    )
+    advantage = tokenpo.method("gtpo", normalise="own_set", a1=0.0, a2=1.0).prepare(rollouts).advantage
+    assert not advantage[:6].any()

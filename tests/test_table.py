@@ -159,6 +159,20 @@ def test_defaults(name: str) -> None:
     assert str(tokenpo.method(name)).splitlines() == lines
 
 
+def test_tepo_takes_gspos_clip() -> None:
+    from tokenpo.methods.tepo import GSPO_CLIP
+
+    assert tokenpo.method("tepo", **GSPO_CLIP).surrogate.bounds == FixedBounds(3e-4, 4e-4)
+
+
+def test_redistribution_may_be_nothing() -> None:
+    """beta 0 is a factor of 1, and allowed; the builder leaves the stage out."""
+    from tokenpo.methods.hapo import Redistribution
+
+    score = tokenpo.method("hapo").weights[0].score
+    assert Redistribution(0.0, score).beta == 0
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_a_value(name: str) -> None:
     """Frozen, equal to itself built again, hashable; its builder by name and by attribute are the same."""

@@ -90,4 +90,24 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
         "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=(1)) / safe",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
+    (
+        "methods/gtpo.py",
+        "mean = groups.sum(r.sum(1))[:, None] / size.clamp(min=1)",
+        "mean = groups.sum(r.sum(1))[:, None] / size.clamp(min=(2))",
+    ): "r is measured from the smallest value: a collection of one is 0, whatever it is divided by",
+    (
+        "methods/gtpo.py",
+        "lost = -self.base - self.share * self.shares(losers, 1 / mean)",
+        "lost = -self.base - self.share * self.shares(losers, (2) / mean)",
+    ): "shares are relative: a factor on all of them cancels",
+    (
+        "methods/gtpo.py",
+        "return masked.mean(entropy, rollouts.mask, 1)[:, 0].clamp(min=FLOOR)",
+        "return masked.mean(entropy, rollouts.mask, 1)[:, 0]",
+    ): "only a row without tokens has a mean of 0, and it is in no group",
+    (
+        "methods/gtpo.py",
+        "count = members.size().clamp(min=1)",
+        "count = (members.size())",
+    ): "an empty set has no member that reads its share",
 }

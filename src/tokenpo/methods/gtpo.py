@@ -143,7 +143,8 @@ class PolarSequences(CreditStage):
         won = self.base + self.share * self.shares(winners, mean)
         lost = -self.base - self.share * self.shares(losers, 1 / mean)
         reward = torch.where(right, won, lost) + bonus
-        return torch.where(mixed, GroupAdvantage().of(groups, reward), 0)[:, None].expand(rollouts.mask.shape)
+        # Rows outside a mixed group are in no group here, and get 0.
+        return GroupAdvantage().of(groups, reward)[:, None].expand(rollouts.mask.shape)
 
     def mean_entropy(self, rollouts: Rollouts) -> Tensor:
         entropy = floored(rollouts, None)

@@ -57,7 +57,7 @@ class TokenGroupAdvantage(CreditStage):
         advantage = torch.where(groups.varied(reward), (reward - mean) / (std + self.eps), 0)
         extreme = groups.extremes(advantage.abs())[1] >= self.fallback
         plain = GroupAdvantage(eps=self.eps).of(groups, reward)
-        return torch.where(extreme, plain.double(), advantage)[:, None].expand(rollouts.mask.shape)
+        return torch.where(extreme, plain, advantage)[:, None].expand(rollouts.mask.shape)
 
 
 @dataclass(frozen=True)

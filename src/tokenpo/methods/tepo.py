@@ -65,7 +65,7 @@ class BelowOld(Part):
 
     def __call__(self, batch: Batch) -> Tensor:
         assert batch.policy.entropy is not None and batch.rollouts.old_entropy is not None
-        return batch.policy.entropy.detach() < batch.rollouts.old_entropy
+        return batch.policy.entropy < batch.rollouts.old_entropy
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class StepSign(Part):
 
     def __call__(self, batch: Batch) -> Tensor:
         assert batch.policy.entropy is not None and batch.policy.entropy_drift is not None
-        lp = batch.policy.logprob.detach()
-        change = lp.exp() * (lp + batch.policy.entropy.detach()) - batch.policy.entropy_drift.detach()
+        lp = batch.policy.logprob
+        change = lp.exp() * (lp + batch.policy.entropy) - batch.policy.entropy_drift
         return batch.credit.advantage * change > 0
 
 
@@ -101,7 +101,7 @@ class MaskedKl(Penalty):
         return frozenset({"ref_logprob"} if self.to_reference else ())
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        chosen = batch.mask & (batch.credit.advantage > 0) & self.decreasing(batch)
+        chosen = (batch.credit.advantage > 0) & self.decreasing(batch)  # the advantage of padding is 0
         return torch.where(chosen, self.beta * self.estimator(self.log_ratio(batch)), 0.0)
 
     def log_ratio(self, batch: Batch) -> Tensor:
