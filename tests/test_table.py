@@ -165,6 +165,14 @@ def test_tepo_takes_gspos_clip() -> None:
     assert tokenpo.method("tepo", **GSPO_CLIP).surrogate.bounds == FixedBounds(3e-4, 4e-4)
 
 
+def test_tr_grpo_warns_only_where_its_weight_would_be_clipped_away(recwarn: pytest.WarningsRecorder) -> None:
+    tokenpo.method("tr_grpo")
+    tokenpo.method("tr_grpo", weight_placement="ratio", upper=1.2)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"a weight above 1\.2 clips confident correct tokens, and upper is 1\.4"):
+        tokenpo.method("tr_grpo", weight_placement="ratio")
+
+
 def test_redistribution_may_be_nothing() -> None:
     """beta 0 is a factor of 1, and allowed; the builder leaves the stage out."""
     from tokenpo.methods.hapo import Redistribution
