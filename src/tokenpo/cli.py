@@ -175,7 +175,8 @@ def _signature(build: Any) -> str:
 
 def _recipes(options: argparse.Namespace) -> int:
     _need_engine()
-    from .train.config import RECIPES, find_recipe, load_config, to_toml
+    from .train.config import RECIPES, find_recipe, load_config
+    from .train.recipe import to_toml
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")

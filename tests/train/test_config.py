@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.train.config import Config, differences, find_recipe, load_config, parse_config, to_toml
+from tokenpo.train.config import Config, differences, find_recipe, load_config, parse_config
+from tokenpo.train.recipe import to_toml
 
 
 def recipe(tmp_path: Path, text: str) -> Path:

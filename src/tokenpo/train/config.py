@@ -7,7 +7,6 @@ nearest that does; method options are checked by the method's own builder, task 
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -218,45 +217,6 @@ def differences(old: Config, new: Config) -> list[str]:
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def to_toml(config: Config, *, explain: bool = False) -> str:
-    """The whole config as a recipe that `tokenpo train` takes; `explain` adds what each setting means."""
-    lines: list[str] = []
-    _write_table(config.model_dump(), (), lines, explain)
-    return "\n".join(lines).strip() + "\n"
-
-
-def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str], explain: bool) -> None:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    if path and plain:
-        lines.append(f"\n[{'.'.join(map(_toml_key, path))}]")
-    fields = _fields(path) if explain else {}
-    for key, value in plain.items():
-        meaning = fields[key].description if key in fields else None
-        line = f"{_toml_key(key)} = {_toml(value)}"
-        lines.append(f"{line:<32}# {meaning}" if meaning else line)
-    for key, value in table.items():
-        if isinstance(value, dict):
-            _write_table(value, (*path, key), lines, explain)
-
-
-def _toml_key(key: str) -> str:
-    bare = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if bare else json.dumps(key)
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return '"none"'
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items()) + "}"
-    # JSON writes strings, booleans and numbers as TOML does, except for DEL, which TOML wants escaped.
-    return json.dumps(value).replace("\x7f", "\\u007f")
-
-
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     *sections, last = key.strip().split(".")
@@ -278,11 +238,11 @@ def _explain(problem: ErrorDetails, where: str) -> str:
     *sections, key = (str(part) for part in problem["loc"])
     place = f"section [{'.'.join(sections)}]" if sections else "the top level"
     if problem["type"] == "extra_forbidden":
-        return f"{where}: {place} has no key {key!r}: {nearest(key, _fields(sections))}"
+        return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(sections))}"
     return f"{where}: {'.'.join([*sections, key])} = {problem['input']!r}: {problem['msg'].lower()}"
 
 
-def _fields(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
+def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
     """The settings of a section; none below a free table such as task.options."""
     model: type[BaseModel] = Config
     for section in sections:

@@ -17,8 +17,9 @@ from typing import Any
 from ..errors import TokenPOError
 from . import checkpoint
 from .checkpoint import Progress
-from .config import Config, differences, parse_config, to_toml
+from .config import Config, differences, parse_config
 from .metrics import Lines, TensorBoard, cut
+from .recipe import to_toml
 
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
