@@ -103,7 +103,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "methods/gtpo.py",
         "return masked.mean(entropy, rollouts.mask, 1)[:, 0].clamp(min=FLOOR)",
-        "return masked.mean(entropy, rollouts.mask, 1)[:, 0]",
+        "return (masked.mean(entropy, rollouts.mask, 1)[:, 0])",
     ): "only a row without tokens has a mean of 0, and it is in no group",
     (
         "methods/gtpo.py",
