@@ -110,7 +110,7 @@ def load(
     Args:
         path_or_hub_id: a directory with config.json, safetensors weights and tokenizer files, or "owner/name".
         dtype: "float32", "bfloat16", "float16" or "float64".
-        device: a torch device, such as "cpu" or "cuda".
+        device: a torch device, such as "cpu" or "cuda"; "auto" is cuda where there is one.
         lora: adapters to train instead of the weights.
 
     Raises:
@@ -124,6 +124,8 @@ def load(
     if local:
         where = str(Path(path_or_hub_id).expanduser())
         check_directory(Path(where))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)

@@ -13,16 +13,15 @@ from torch import Tensor
 from .. import lm as language
 from ..errors import TokenPOError, Unsupported
 from ..lm import LanguageModel, LoraOptions
-from ..lm.tiny import ASSETS
 from ..methods import METHODS, method
 from ..objective import Objective
+from ..responses import Draw
+from ..sampling.seeds import keyed_seed
 from ..stages import GroupOverlong, SoftOverlong
 from ..tasks import Task, make_task
 from ..types import Rollouts
 from .config import Config
 from .forward import Forward
-from .rollout import Draw
-from .seeds import keyed_seed
 
 PROVIDES = frozenset(
     {"old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"}
@@ -144,12 +143,7 @@ def load_model(config: Config) -> LanguageModel:
     with torch.random.fork_rng():
         # LoRA's first factors come from the global generator.
         torch.manual_seed(keyed_seed(config.seed, "model"))
-        where = ASSETS if options.path == "tiny" else options.path
-        return language.load(where, dtype=options.dtype, device=resolve_device(options.device), lora=adapters)
-
-
-def resolve_device(name: str) -> str:
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        return language.load(language.locate(options.path), dtype=options.dtype, device=options.device, lora=adapters)
 
 
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
