@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .commands import evaluate
+from .commands.needs import need_engine
+
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
   tokenpo train quickstart --method hapo --set seed=1      another method, another seed
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
+  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 
@@ -63,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
+    evaluate.add(commands)
+
     methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
     methods.set_defaults(run=_methods)
 
@@ -96,7 +102,7 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
-    _need_engine()
+    need_engine()
     from .train.config import find_recipe, load_config
 
     overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
@@ -174,7 +180,7 @@ def _signature(build: Any) -> str:
 
 
 def _recipes(options: argparse.Namespace) -> int:
-    _need_engine()
+    need_engine()
     from .train.config import RECIPES, find_recipe, load_config
     from .train.recipe import to_toml
 
@@ -192,17 +198,6 @@ def _report(options: argparse.Namespace) -> int:
 
     print(write_report(options.directory, options.out))
     return 0
-
-
-def _need_engine() -> None:
-    """Raises TokenPOError with the remedy where the packages of the extra `train` are missing."""
-    from importlib.util import find_spec
-
-    from .errors import TokenPOError
-
-    missing = [name for name in ("pydantic", "rich", "transformers", "safetensors") if find_spec(name) is None]
-    if missing:
-        raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
 
 
 if __name__ == "__main__":
