@@ -29,7 +29,7 @@ class Interval:
     kind: str
 
 
-def interval(values: Sequence[float], seed: int = 0) -> Interval:
+def interval(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """The 95 % interval of the mean of `values` (each in 0..1), one value per problem.
 
     Values that are all 0 or 1 are independent trials, so the interval is Wilson's. Values that agree with each other
@@ -41,7 +41,7 @@ def interval(values: Sequence[float], seed: int = 0) -> Interval:
     values = [round(value, _DIGITS) for value in values]
     if all(value in (0, 1) for value in values) or min(values) == max(values):
         return Interval(*wilson(math.fsum(values), len(values)), "wilson")
-    return Interval(*bootstrap(values, seed), "bootstrap")
+    return Interval(*bootstrap(values, seed, resamples), "bootstrap")
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:

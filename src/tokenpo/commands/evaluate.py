@@ -13,6 +13,7 @@ from .needs import need_engine
 
 if TYPE_CHECKING:
     from ..evaluate.benchmarks import Benchmark
+    from ..evaluate.run import Drawing
     from ..tasks import Task
 
 EXAMPLES = """examples:
@@ -25,17 +26,9 @@ EXAMPLES = """examples:
 Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
 """
 PROBLEMS = 200  # of a task that generates them without end
-# name of the option -> its default; they sample a model, and mean nothing for samples that are there already.
-SAMPLING: dict[str, Any] = {
-    "samples_per_prompt": 1,
-    "temperature": 1.0,
-    "max_new_tokens": 512,
-    "rows": 64,
-    "dtype": "float32",
-    "device": "auto",
-}
+SAMPLING = ("samples_per_prompt", "temperature", "max_new_tokens", "rows", "dtype", "device")
 CHANGES = ("question", "answer", "reference", "prompt", "verifier", "extract")
-ASKING = ("benchmark", "data", "task", "problems", "question", "answer", "reference", "prompt", "chat")
+ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "answer", "reference", "prompt", "chat")
 
 
 def add(commands: Any) -> None:
@@ -92,7 +85,7 @@ def _check(options: argparse.Namespace) -> None:
     if (options.model is None) == (options.samples is None):
         raise _error("eval needs a MODEL to sample or --samples FILE, one of the two")
     if options.samples:
-        wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) is not None]
+        wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
         if wrong:
             raise _error(f"--{wrong[0].replace('_', '-')} means nothing for samples that are there: leave it out")
         return
@@ -102,7 +95,9 @@ def _check(options: argparse.Namespace) -> None:
         wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
         if wrong:
             raise _error(f"--{wrong[0]} goes with --benchmark; a task is told by --task-option KEY=VALUE")
-    elif options.task_option:
+    if options.problems is not None and options.problems < 1:
+        raise _error(f"--problems is {options.problems}, expected at least 1")
+    if options.benchmark and options.task_option:
         raise _error("--task-option goes with --task; a benchmark is told by --question, --answer and --prompt")
 
 
@@ -132,25 +127,22 @@ def _of_samples(options: argparse.Namespace) -> int:
 
 def _of_model(options: argparse.Namespace) -> int:
     """Samples a model, then estimates."""
-    ks = _ks(options.k)
-    for name, default in SAMPLING.items():
-        if getattr(options, name) is None:
-            setattr(options, name, default)
     from .. import lm as language
     from ..evaluate import run as evaluation
     from ..evaluate.samples import read_samples
 
-    where = language.locate(options.model)
+    # Mistakes are found before anything is loaded.
+    ks, drawing, where = _ks(options.k), _drawing(options), language.locate(options.model)
     task, described = _task(options) if options.task else _benchmark(options)
     try:
         count = _count(options, task)
-        lm = language.load(where, dtype=options.dtype, device=options.device)
+        dtype = options.dtype or "float32"
+        lm = language.load(where, dtype=dtype, device=options.device or "auto")
         if options.benchmark:
             described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
             task = evaluation.as_chat(task) if described["chat"] else task
-        drawn = (options.samples_per_prompt, options.max_new_tokens, options.temperature, options.seed, options.rows)
-        plan = evaluation.Plan(lm, task, count, *drawn)
-        about = {"path": options.model, "weights": evaluation.weights(where, lm), "dtype": options.dtype}
+        plan = evaluation.Plan(lm, task, count, drawing)
+        about = {"path": options.model, "weights": evaluation.weights(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
         out = options.out or evaluation.free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)
@@ -164,6 +156,15 @@ def _of_model(options: argparse.Namespace) -> int:
     samples, notes = read_samples(out / evaluation.SAMPLES)
     _report(samples, ks, notes, config, f"{options.model} on {name}", out, options.seed)
     return 0
+
+
+def _drawing(options: argparse.Namespace) -> Drawing:
+    """How to sample, by the options that were given."""
+    from ..evaluate.run import Drawing
+
+    given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
+    given |= {"temperature": options.temperature, "seed": options.seed}
+    return Drawing(**{name: value for name, value in given.items() if value is not None})
 
 
 def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -187,8 +188,6 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         options.benchmark, Changes(**{name: getattr(options, name) for name in CHANGES}), options.data
     )
     file = options.data or (None if entry.hub else Path(options.benchmark).expanduser())
-    if options.problems is not None and options.problems < 1:
-        raise _error(f"--problems is {options.problems}, expected at least 1")
     task: Any = load(entry, file, options.problems)
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
 
@@ -213,8 +212,9 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
 
     summary = summarise(samples, ks, seed)
     summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
-    # A file or a pipe has no width: what is cut there is lost.
-    show(summary, title, Console(width=None if sys.stdout.isatty() else 40 + 30 * len({n.k for n in summary.numbers})))
+    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
+    needed = 20 + 25 * len({number.k for number in summary.numbers})
+    show(summary, title, Console(width=max(needed, Console().width)))
     if out is not None:
         print(f"results: {write_results(out, config, summary)}")
 

@@ -33,41 +33,55 @@ _EDGE = 2**20  # bytes of each end of a weight file that identify it
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is sampled.
+class Drawing:
+    """How samples are drawn.
 
     Args:
-        count: the first so many test problems of the task.
-        samples: of each.
+        samples: of each prompt.
+        max_new_tokens: longest sample.
         temperature: 0 is greedy.
-        seed: the same as in `evaluate` of a training run with this seed, so the same samples.
-        rows: responses sampled at once.
+        seed: that of a training run, for the samples that its own evaluation draws.
+        rows: samples drawn at once.
+
+    Raises:
+        TokenPOError: a number that makes no sense; the message names the option.
     """
 
-    lm: LanguageModel
-    task: Task
-    count: int
-    samples: int
-    max_new_tokens: int
-    temperature: float
-    seed: int
-    rows: int
+    samples: int = 1
+    max_new_tokens: int = 512
+    temperature: float = 1.0
+    seed: int = 0
+    rows: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("count", "samples", "rows"):
-            if getattr(self, name) < 1:
-                option = {"count": "--problems", "samples": "--samples-per-prompt", "rows": "--rows"}[name]
-                raise TokenPOError(f"{option} is {getattr(self, name)}, expected at least 1")
+        for option, value in (("--samples-per-prompt", self.samples), ("--rows", self.rows)):
+            if value < 1:
+                raise TokenPOError(f"{option} is {value}, expected at least 1")
         if self.temperature == 0 and self.samples > 1:
             raise TokenPOError(
                 f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
                 "--temperature above 0"
             )
+        assert self.sampling  # its own limits hold too
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"))
 
     @property
     def at_once(self) -> int:
         """Problems in one batch."""
         return max(1, self.rows // self.samples)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sampled: the first `count` test problems of a task."""
+
+    lm: LanguageModel
+    task: Task
+    count: int
+    drawing: Drawing
 
 
 def as_chat(task: Files) -> Files:
@@ -109,20 +123,23 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
     Raises:
         TokenPOError: the directory holds something else.
     """
-    prepare(directory, config)
+    check(directory, config)
     start = _kept(directory / SAMPLES, plan)
     watch(start)
-    lines = Lines(directory / SAMPLES)
+    drawing, lines = plan.drawing, None
     try:
-        for first in range(start, plan.count, plan.at_once):
-            count = min(plan.at_once, plan.count - first)
-            # The seed of an evaluation while training, so that both draw the same samples.
-            sampling = Sampling(plan.max_new_tokens, plan.temperature, keyed_seed(plan.seed, "evaluation"))
-            for record in _records(draw(plan.lm, plan.task, "test", first, count, plan.samples, sampling)):
+        for first in range(start, plan.count, drawing.at_once):
+            count = min(drawing.at_once, plan.count - first)
+            piece = draw(plan.lm, plan.task, "test", first, count, drawing.samples, drawing.sampling)
+            if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
+                prepare(directory, config)
+                lines = Lines(directory / SAMPLES)
+            for record in _records(piece):
                 lines.write(record)
             watch(first + count)
     finally:
-        lines.close()
+        if lines is not None:
+            lines.close()
 
 
 def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) -> Path:
@@ -135,14 +152,7 @@ def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) 
 
 def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
     """The config: all that the samples depend on, and the software."""
-    sampling = {
-        "samples_per_prompt": plan.samples,
-        "temperature": plan.temperature,
-        "max_new_tokens": plan.max_new_tokens,
-        "seed": plan.seed,
-        "rows": plan.rows,
-        "device": str(plan.lm.device),
-    }
+    sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
     asked = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
     return {"model": dict(model), "problems": asked, "sampling": sampling, "versions": versions()}
 
@@ -159,6 +169,22 @@ def prepare(directory: Path, config: Mapping[str, Any]) -> None:
     Raises:
         TokenPOError: it holds anything else.
     """
+    if check(directory, config):
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
+        (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+
+
+def check(directory: Path, config: Mapping[str, Any]) -> bool:
+    """Whether the directory is of this very evaluation; False where nothing is there yet.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
     if directory.is_file():
         raise TokenPOError(f"{directory} is a file: give a directory with --out")
     changed = _changed(directory, config)
@@ -166,11 +192,9 @@ def prepare(directory: Path, config: Mapping[str, Any]) -> None:
         raise TokenPOError(
             f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
         )
-    if changed is None:
-        if directory.exists() and any(directory.iterdir()):
-            raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / CONFIG).write_text(json.dumps(config, indent=1, default=str) + "\n", encoding="utf-8")
+    if changed is None and directory.exists() and any(directory.iterdir()):
+        raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
+    return changed is not None
 
 
 def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
@@ -207,9 +231,10 @@ def _kept(path: Path, plan: Plan) -> int:
             if not (line.endswith(b"\n") and _is_json(line)):
                 break
             ends.append(ends[-1] + len(line))
-    problems = min(plan.count, (len(ends) - 1) // plan.samples)
-    kept = problems if problems == plan.count else problems // plan.at_once * plan.at_once
-    cut(path, ends[kept * plan.samples])
+    samples, at_once = plan.drawing.samples, plan.drawing.at_once
+    problems = min(plan.count, (len(ends) - 1) // samples)
+    kept = problems if problems == plan.count else problems // at_once * at_once
+    cut(path, ends[kept * samples])
     return kept
 
 
