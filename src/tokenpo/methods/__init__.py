@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from .adv_reweight import adv_reweight
+from .aer import aer
 from .archer import archer
 from .aspo import aspo
 from .ce_gppo import ce_gppo
@@ -24,7 +25,9 @@ from .gpg import gpg
 from .grpo import grpo
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
+from .ha_dw import ha_dw
 from .hapo import hapo
+from .lopti import lopti
 from .opo import opo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
@@ -34,7 +37,9 @@ from .rloo import rloo
 from .s_grpo import s_grpo
 from .sapo import sapo
 from .sent import sent
+from .skywork_entropy import skywork_entropy
 from .stapo import stapo
+from .t_spmo import t_spmo
 from .tepo import tepo, tepo_v1
 from .tr_grpo import tr_grpo
 
@@ -74,6 +79,11 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "opo": opo,
     "sent": sent,
     "s_grpo": s_grpo,
+    "lopti": lopti,
+    "ha_dw": ha_dw,
+    "skywork_entropy": skywork_entropy,
+    "aer": aer,
+    "t_spmo": t_spmo,
 }
 
 
@@ -106,9 +116,9 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
-    "tr_grpo",
+    "METHODS", "Paper", "adv_reweight", "aer", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo",
+    "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo",
+    "gspo_token", "gtpo", "ha_dw", "hapo", "kl_cov", "lopti", "method", "opo", "paper", "published", "raft",
+    "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
+    "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "tr_grpo",
 ]  # fmt: skip
