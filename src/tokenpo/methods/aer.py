@@ -1,6 +1,6 @@
 """AER: adaptive entropy regularisation, more of it on hard prompts, towards a fraction of the first batch's entropy.
 
-Paper: Rethinking Entropy Regularization in Large Reasoning Models (2510.10959); provenance: second-hand + reconstructed.
+Paper: Rethinking Entropy Regularization in LRMs (2510.10959); provenance: second-hand + reconstructed.
 
 Known is that hard prompts get more of the bonus, that the target lies below the initial entropy, and that a global
 coefficient follows the distance to the target; the forms of d and of the update are ours.
