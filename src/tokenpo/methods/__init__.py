@@ -10,6 +10,7 @@ from ..errors import TokenPOError, choose
 from ..objective import Objective
 from .adv_reweight import adv_reweight
 from .archer import archer
+from .arm import arm
 from .aspo import aspo
 from .ce_gppo import ce_gppo
 from .cispo import cispo
@@ -25,6 +26,7 @@ from .grpo import grpo
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
+from .nthr import nthr
 from .opo import opo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
@@ -36,7 +38,9 @@ from .sapo import sapo
 from .sent import sent
 from .stapo import stapo
 from .tepo import tepo, tepo_v1
+from .thr import thr
 from .tr_grpo import tr_grpo
+from .tw_grpo import tw_grpo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -74,6 +78,10 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "opo": opo,
     "sent": sent,
     "s_grpo": s_grpo,
+    "tw_grpo": tw_grpo,
+    "nthr": nthr,
+    "thr": thr,
+    "arm": arm,
 }
 
 
@@ -106,9 +114,9 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
+    "METHODS", "Paper", "adv_reweight", "archer", "arm", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "gtpo", "hapo", "kl_cov", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
-    "tr_grpo",
+    "thr", "tr_grpo", "tw_grpo",
 ]  # fmt: skip
