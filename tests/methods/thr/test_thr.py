@@ -14,7 +14,8 @@ OPTIONS = [{}, {"p": -0.5}, {"p": 0.0}, {"mask": False}, {"p": 0.9, "mask": Fals
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", OPTIONS)
 def test_is_its_oracle(seed: int, options: dict) -> None:
-    agrees("thr", ragged(seed, binary=seed % 2 == 0), **options)
+    oracle = {"masked" if name == "mask" else name: value for name, value in options.items()}
+    agrees("thr", ragged(seed, binary=seed % 2 == 0), oracle=oracle, **options)
 
 
 def _three() -> Sample:
