@@ -11,6 +11,7 @@ from ..objective import Objective
 from .adv_reweight import adv_reweight
 from .aer import aer
 from .archer import archer
+from .arm import arm
 from .aspo import aspo
 from .ce_gppo import ce_gppo
 from .cispo import cispo
@@ -28,6 +29,7 @@ from .gtpo import grpo_s, gtpo
 from .ha_dw import ha_dw
 from .hapo import hapo
 from .lopti import lopti
+from .nthr import nthr
 from .opo import opo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
@@ -41,7 +43,9 @@ from .skywork_entropy import skywork_entropy
 from .stapo import stapo
 from .t_spmo import t_spmo
 from .tepo import tepo, tepo_v1
+from .thr import thr
 from .tr_grpo import tr_grpo
+from .tw_grpo import tw_grpo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -84,6 +88,10 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "skywork_entropy": skywork_entropy,
     "aer": aer,
     "t_spmo": t_spmo,
+    "tw_grpo": tw_grpo,
+    "nthr": nthr,
+    "thr": thr,
+    "arm": arm,
 }
 
 
@@ -116,9 +124,9 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "aer", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo",
+    "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo",
     "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo",
-    "gspo_token", "gtpo", "ha_dw", "hapo", "kl_cov", "lopti", "method", "opo", "paper", "published", "raft",
-    "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
-    "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "tr_grpo",
+    "gspo_token", "gtpo", "ha_dw", "hapo", "kl_cov", "lopti", "method", "nthr", "opo", "paper", "published",
+    "raft", "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo",
+    "sent", "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "tr_grpo", "tw_grpo",
 ]  # fmt: skip
