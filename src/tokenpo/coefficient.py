@@ -44,6 +44,7 @@ def entropy_at(quantile: float) -> float:
     return -MEAN_ENTROPY * math.log1p(-quantile)
 
 
+@torch.enable_grad()
 def coefficients(
     objective: Any,
     ratio: Numbers,
@@ -57,7 +58,8 @@ def coefficients(
 
     The response asked about has one token, so ratios of sequences are the token's own. Entropies given as [E] make it a
     response of E tokens that share ratio and advantage, hence the ratios of sequences too: [E, K, R], one table per
-    token. Quantiles over a response need that; in a response of one token nothing stands out.
+    token. Quantiles over a response need that; in a response of one token nothing stands out. With scope "batch" its
+    tokens compete: a method that picks the few most extreme tokens of a step may pick some of them and not the others.
 
     The advantage is given, not computed: methods that differ in their credit alone have one c. Rollout and reference
     policy are the old one, temperatures are 1, and the response counts as right where A > 0.
@@ -116,8 +118,9 @@ class _Step:
             x[:copies, :tokens], x[copies:, :TOKENS] = own, others
             return x
 
-        shuffled = torch.randperm(ROWS * TOKENS, generator=torch.Generator().manual_seed(0)).view(ROWS, TOKENS)
-        spread = -MEAN_ENTROPY * torch.log1p(-(shuffled.double() + 0.5) / shuffled.numel())
+        # Steps of about the golden section spread every response over all quantiles, without a random number.
+        ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
+        spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
         old = laid(old_logprob, -spread)
         row = torch.arange(shape[0])
         known = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,28 +55,34 @@ def write_coefficients(name: str, objective: Any, out: Path | str) -> Path:
     return _save(lambda: draw(name, objective), out)
 
 
-def write_family(objectives: Mapping[str, Any], out: Path | str, note: str = "") -> Path:
+def write_family(objectives: Mapping[str, Any], out: Path | str, note: str = "", dpi: int = 110) -> Path:
     """Draws c of every method into one PNG or SVG, `note` in its metadata.
 
     Raises:
         TokenPOError: as above.
     """
     out = _place(out)
-    return _save(lambda: draw_family(objectives), out, note)
+    return _save(lambda: draw_family(objectives), out, note, dpi)
 
 
 def text(name: str, objective: Any) -> list[str]:
     """c at a few ratios for A = ±1 as lines for a terminal, one pair for each level of entropy."""
-    table = tables(objective, RATIOS, ADVANTAGES)
-    rows = [
-        (f"A = {advantage:+.0f}", level.label, *(f"{x:.3f}" for x in table[level.place, k].tolist()))
-        for level in levels(objective, table)
-        for k, advantage in enumerate(ADVANTAGES)
-    ]
+    rows = [(f"A = {a:+.0f}", label, *(f"{x:.3f}" for x in c)) for a, label, c in numbers(objective)]
     head = ("", "ratio", *(f"{r:g}" for r in RATIOS))
     width = max(len(row[1]) for row in (head, *rows))
     lines = [f"{row[0]:<8}{row[1]:<{width}}" + "".join(f"{x:>8}" for x in row[2:]) for row in (head, *rows)]
     return [f"effective coefficient c of {name}, p_old = {OLD_PROB:g}: grad L = -sum coefficient * c * grad lp", *lines]
+
+
+def numbers(objective: Any) -> list[tuple[float, str, list[float]]]:
+    """(A, level of entropy, c at each of `RATIOS`) for A = ±1, level by level; on a bound, c is that of its inside."""
+    # Exactly on a bound rounding would decide, and differently from machine to machine.
+    table = tables(objective, [1 + (r - 1) * (1 - 1e-9) for r in RATIOS], ADVANTAGES)
+    return [
+        (advantage, level.label, table[level.place, k].tolist())
+        for level in levels(objective, table)
+        for k, advantage in enumerate(ADVANTAGES)
+    ]
 
 
 def tables(objective: Any, ratio: Any, advantage: Any, places: Sequence[int] = range(len(SHOWN))) -> Tensor:
@@ -130,7 +136,7 @@ def draw(name: str, objective: Any) -> Figure:
     axes = figure.subplots(1, 1 + len(mapped), width_ratios=[1.5, *[1.0] * len(mapped)])
     _curves(axes[0], ratio, table, found)
     dress(axes[0], "at A = +1 and A = −1", RATIO_LABEL, C_LABEL)
-    axes[0].legend(frameon=False, fontsize=7.5, loc="upper left")
+    axes[0].legend(frameon=False, fontsize=7.5, loc="best")
     across = torch.logspace(-1, 1, 41 if coarse else 121, dtype=torch.float64)
     up = torch.linspace(-2, 2, 21 if coarse else 65, dtype=torch.float64)
     colours = _maps(axes[1:], objective, mapped, across, up)
@@ -153,12 +159,13 @@ def _maps(places: Sequence[Axes], objective: Any, mapped: list[Level], ratio: Te
     limit = min(max(float(planes.abs().max()), 1.0), HIGHEST)
     # Orange below 0 and blue above, as in the report: told apart by every kind of colour vision.
     scale = LinearSegmentedColormap.from_list("tokenpo", ["#6b2400", ORANGE, "#f4f4f2", BLUE, "#052c4a"])
-    colours = ScalarMappable(Normalize(-limit, limit), scale)
+    norm = Normalize(-limit, limit)
     for axes, level, plane in zip(places, mapped, planes, strict=True):
-        axes.pcolormesh(ratio, advantage, plane, cmap=scale, norm=colours.norm, shading="nearest", rasterized=True)
+        grid = (x.numpy() for x in (ratio, advantage, plane))
+        axes.pcolormesh(*grid, cmap=scale, norm=norm, shading="nearest", rasterized=True)
         _log_axis(axes)
-        dress(axes, f"over ratio and advantage{', ' + level.label if level.label else ''}", RATIO_LABEL, "advantage A")
-    return colours
+        dress(axes, level.label or "over ratio and advantage", RATIO_LABEL, "advantage A")
+    return ScalarMappable(norm, scale)
 
 
 def draw_family(objectives: Mapping[str, Any], columns: int = 7) -> Figure:
@@ -170,10 +177,12 @@ def draw_family(objectives: Mapping[str, Any], columns: int = 7) -> Figure:
     rows = math.ceil(len(found) / columns)
     figure = Figure(figsize=(1.75 * columns, 1.55 * rows + 0.7), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
-    for axes, (name, table) in zip(grid, found.items(), strict=False):
+    for place, (axes, (name, table)) in enumerate(zip(grid, found.items(), strict=False)):
         if "grpo" in found:
-            axes.plot(ratio, found["grpo"][0].T, color="#bbbbbb", lw=2.6)
+            axes.plot(ratio.numpy(), found["grpo"][0].T.numpy(), color="#bbbbbb", lw=2.6)
         _curves(axes, ratio, table, _ends(levels(objectives[name], table)), room=2.4)
+        axes.set_xticks([0.1, 1, 10], labels=["0.1", "1", "10"])
+        axes.tick_params(labelbottom=place + columns >= len(found))
         dress(axes, name, "")
     for axes in grid[len(found) :]:
         axes.axis("off")
@@ -194,7 +203,7 @@ def _curves(axes: Axes, ratio: Tensor, table: Tensor, shown: list[Level], room: 
     for style, level in zip(STYLES, shown, strict=False):
         for k, (colour, sign) in enumerate(((BLUE, "+1"), (ORANGE, "−1"))):
             label = f"A = {sign}{', ' + level.label if level.label else ''}"
-            axes.plot(ratio, table[level.place, k], color=colour, ls=style, lw=1.5, label=label)
+            axes.plot(ratio.numpy(), table[level.place, k].numpy(), color=colour, ls=style, lw=1.5, label=label)
     _log_axis(axes)
     axes.set_ylim(-room, room)
 
@@ -224,12 +233,12 @@ def _place(out: Path | str) -> Path:
     return out
 
 
-def _save(make: Any, out: Path, note: str = "") -> Path:
+def _save(make: Callable[[], Figure], out: Path, note: str = "", dpi: int = 140) -> Path:
     """The same bytes whatever the reader's settings, the day and the hour."""
     import matplotlib
     from matplotlib import style
 
     metadata = {**FORMATS[out.suffix], **({"Description": note} if note else {})}
     with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}):
-        make().savefig(out, dpi=140, facecolor="white", metadata=metadata)
+        make().savefig(out, dpi=dpi, facecolor="white", metadata=metadata)
     return out
