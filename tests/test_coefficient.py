@@ -11,7 +11,7 @@ import torch
 import tokenpo
 from tokenpo.coefficient import COPIES, MEAN_ENTROPY, ROWS, TOKENS, coefficients, entropy_at
 from tokenpo.methods import METHODS
-from tokenpo.stages import Clip, FixedBounds
+from tokenpo.stages import Clip, FixedBounds, HighInResponse
 
 RATIOS = [0.3, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 4.0]
 # Apart from every bound that a method has, so that no rounding decides.
@@ -218,9 +218,12 @@ class Plain:
     needs = frozenset()
 
     def prepare(self, rollouts: tokenpo.Rollouts) -> tokenpo.Credit:
-        return tokenpo.Credit(torch.full_like(rollouts.old_logprob, torch.nan))
+        return tokenpo.Credit(torch.where(rollouts.mask, torch.nan, 0.0).double())
 
     def loss(self, batch: tokenpo.Batch, totals: tokenpo.Totals) -> tokenpo.Loss:
+        assert torch.equal(batch.credit.advantage > 0, (batch.rollouts.reward > 0)[:, None] & batch.mask)
+        assert torch.equal(batch.credit.advantage != 0, batch.mask)
+        assert (batch.policy.logprob <= 0).all()
         ratio = (batch.policy.logprob - batch.rollouts.old_logprob).exp()
         value = -(ratio * batch.credit.advantage)[batch.mask].sum() * 7
         return tokenpo.Loss(value, {"coefficient": torch.full_like(ratio.detach(), 7.0)})
@@ -259,9 +262,17 @@ def test_mistakes_are_named(ratio: list, advantage: list, given: dict, said: str
 
 
 def test_probability_one_is_allowed() -> None:
-    """log(0.1) + log(10) may round above 0, which no log-probability is."""
-    assert torch.isfinite(coefficients(tokenpo.method("dppo_kl"), [10.0], [1.0, -1.0])).all()
-    assert c("gpg", 1.0, [3.0000000000000004], given={"old_prob": 1 / 3}) == 1
+    """1/n · n and log(1/n) + log(n) may round above 1 and 0, which no probability is; Plain would refuse it."""
+    for n in range(2, 30):
+        for ratio in (n, 1 / np.nextafter(1 / n, 0)):
+            assert coefficients(Plain(), [ratio], [1.0], old_prob=1 / n).item() == pytest.approx(n, rel=1e-12)
+
+
+def test_a_token_without_coefficient_has_none() -> None:
+    """Only the tokens that an optimiser pass is about count; the others are pushed by 0, not by 0 / 0."""
+    objective = dataclasses.replace(tokenpo.method("grpo"), only=HighInResponse(0.8))
+    got = coefficients(objective, [0.5], [1.0], old_entropy=TENTHS)[:, 0, 0]
+    np.testing.assert_allclose(got, [0] * 8 + [0.5] * 2, rtol=1e-12)
 
 
 def test_quantile_of_the_companions_ends_below_one() -> None:

@@ -27,6 +27,7 @@ TITLES = {
     "penalties": ("Penalties", "Some tokens are held back."),
     "shaping": ("Shaping", "Something is added to the reward."),
     "temperature": ("Temperature", "Tokens are sampled at temperatures of their own."),
+    "passes": ("Passes", "The tokens of a rollout batch are learnt in several optimiser passes."),
     "several": ("Several slots", "Parts of more than one slot are others."),
 }
 

@@ -3,7 +3,8 @@
     ∇L = −Σ_it coefficient_it · c_it · ∇lp_it
 
 c is what is left of a loss when the aggregation's coefficient is divided out of its gradient; weights and penalties are
-in it. It is the common currency of methods that look nothing alike: A at ratio 1, 0 where a token is cut off.
+in it, a gradient through the entropy (an entropy bonus) is not. It is the common currency of methods that look nothing
+alike: A at ratio 1, 0 where a token is cut off.
 
 A few methods compare a token with the others of its step. So the token stands in one: `ROWS` companions, half of them
 right, of `TOKENS` tokens each, whose policy has not moved. Their entropies spread like an exponential distribution with
@@ -62,7 +63,8 @@ def coefficients(
     tokens compete: a method that picks the few most extreme tokens of a step may pick some of them and not the others.
 
     The advantage is given, not computed: methods that differ in their credit alone have one c. Rollout and reference
-    policy are the old one, temperatures are 1, and the response counts as right where A > 0.
+    policy are the old one, temperatures are 1, what remembers earlier batches has seen none, and the response counts as
+    right where A > 0.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
@@ -93,8 +95,7 @@ def coefficients(
     step = _Step.of(objective, math.log(old_prob), now.expand_as(response), old.expand_as(response))
     logprob = (math.log(old_prob) + ratio.log()).clamp(max=0.0)
     table = torch.stack([step.coefficients(a, logprob) for a in advantage])
-    # Adding 0 turns the -0 of a cut-off token into 0.
-    return (table.permute(2, 0, 1) if response.dim() else table[..., 0]) + 0.0
+    return table.permute(2, 0, 1) if response.dim() else table[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +135,7 @@ class _Step:
             "entropy": laid(entropy, spread),
             "temperature": torch.ones_like(old),
             "token_ids": torch.arange(old.numel()).view(shape),
+            "prompt_logprob": old[:, 0],
         }
         needs = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
         fields = [
@@ -162,8 +164,10 @@ class _Step:
         policy = Policy(**{**{name: x[same] for name, x in self.policy.items()}, "logprob": moved})
         loss = self.objective.loss(Batch(rollouts.rows(same), credit, policy), Totals.of(rollouts))
         (gradient,) = torch.autograd.grad(loss.value, moved)
-        pushed = (-gradient / loss.terms["coefficient"])[:, : self.tokens]
-        return pushed.view(len(logprob), self.copies, self.tokens).mean(1)
+        coefficient = loss.terms["coefficient"]
+        # A coefficient of 0 leaves a token out, and padding is no token.
+        pushed = torch.where(coefficient == 0, 0.0, -gradient / coefficient)[:, : self.tokens]
+        return pushed.reshape(len(logprob), self.copies, self.tokens).mean(1)
 
     def _observed(self, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> Credit:
         """The response's credit with what the objective saw of a step in which it has this log-probability []."""
@@ -180,7 +184,7 @@ def _joined(credits: Sequence[Credit]) -> Credit:
 
 
 def _neutral(name: str, old_logprob: Tensor) -> Tensor:
-    """What an input that nobody asked about holds: the old policy's log-probability, or nothing."""
+    """What any other input [N, T] holds: the old policy's log-probability, or nothing."""
     return old_logprob if name.endswith("logprob") else torch.zeros_like(old_logprob)
 
 
