@@ -8,6 +8,7 @@ widened percentiles, Guenther (1981) for the number of seeds.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -80,6 +81,7 @@ def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = R
     return (-high, -low) if swapped else (low, high)
 
 
+@functools.cache
 def widened(n: int) -> float:
     """The level at which percentile intervals of n normal differences are as wide as Student's at 95 %.
 
@@ -136,9 +138,9 @@ def least_seeds(comparisons: int) -> int:
 def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
     """How many seeds would decide with a power of 80 % if the seen mean and deviation were the true ones.
 
-    n = ((z(1 − α/2m) + z(power)) / δ)² + z(1 − α/2m)² / 2 with δ = |mean| / deviation and m comparisons (the second term
-    is Guenther's, for a deviation that is estimated). At least `least_seeds`, and one more than there are. None where
-    no number below a thousand would do, or where fewer than three differences tell nothing of their deviation.
+    n = ((z(1 − α/2m) + z(power)) / δ)² + z(1 − α/2m)² / 2 with δ = |mean| / deviation and m comparisons; the second
+    term is Guenther's, for a deviation that is estimated. At least `least_seeds`, and one more than there are. None
+    where no number below a thousand would do, or where fewer than three differences tell nothing of their deviation.
     """
     d = np.asarray(differences, dtype=np.float64)
     if len(d) < 3:

@@ -70,9 +70,7 @@ class Plan:
         return next(run.config.method.options for run in self.runs if run.label == label)
 
 
-def make_plan(
-    recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None
-) -> Plan:
+def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None) -> Plan:
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
 
     Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise.
@@ -130,7 +128,7 @@ def parse_methods(text: str) -> list[Entry]:
         entries.append(Entry(label or (f"{method}:{written}" if written else method), method, tuple(options)))
     labels = [entry.label for entry in entries]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise TokenPOError(f"--methods names {twice} twice: leave one out, or tell them apart as LABEL@METHOD:KEY=VALUE")
+        raise TokenPOError(f"--methods names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
     if len(entries) < 2:
         raise TokenPOError(f"--methods {text!r} holds nothing to compare with: name at least two; {SYNTAX}")
     if "all" in labels:
@@ -202,7 +200,9 @@ def _check_directories(runs: Sequence[PlannedRun]) -> None:
                 "as LABEL@METHOD:KEY=VALUE"
             )
         if len(name) > 120:
-            raise TokenPOError(f"--methods: {run.label} is too long for a directory: write it as LABEL@METHOD:KEY=VALUE")
+            raise TokenPOError(
+                f"--methods: {run.label} is too long for a directory: give it a shorter name with LABEL@"
+            )
         taken[name] = run.label
 
 
@@ -216,7 +216,7 @@ def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -
             notes.append(f"{run.label} takes from the recipe or --set: {listed}.")
     if base.rollout.dynamic_sampling:
         notes.append(
-            "Dynamic sampling drops groups by what the policy answers, so from the first refill on the methods meet the "
-            "same problems in the same order, but not at the same step."
+            "Dynamic sampling drops groups by what the policy answers: the methods meet the same problems in the same "
+            "order, but from the first refill on not at the same step."
         )
     return notes

@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import TokenPOError
@@ -67,9 +66,7 @@ class Comparison:
         return f"{len(self.plan.labels)} methods on {self.plan.config.name}, {len(self.plan.seeds)} seeds"
 
 
-def gather(
-    plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = ()
-) -> Comparison:
+def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = ()) -> Comparison:
     """Reads every whole run of the plan and judges the pairs.
 
     Raises:
@@ -150,8 +147,8 @@ def _unlike_starts(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
         first = {dict(of[seed].series("eval/accuracy")).get(0) for of in runs.values() if seed in of}
         if len(first) > 1:
             notes.append(
-                f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software, "
-                "or a device that is not exact?)."
+                f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software "
+                "or machine, or a device that is not exact?)."
             )
     return notes
 
@@ -164,16 +161,21 @@ def _unlike_software(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
 
 
 def _unlike_values(result: Result) -> list[str]:
+    """Runs without a number, and those whose number is a bound."""
     notes, title = [], result.measure.title
+    missing, late = [], []
     for label, of in result.values.items():
-        none = [seed for seed, value in of.items() if value.number is None]
-        if none:
-            notes.append(f"{title}: {label} has no number for {len(none)} of {len(of)} seeds, which are left out.")
-        if late := result.censored(label):
-            notes.append(
-                f"{title}: {late} of {len(of)} runs of {label} never got there. They count as one evaluation beyond the "
-                "last, the earliest at which they could have: their mean is a lower bound."
-            )
+        if none := sum(value.number is None for value in of.values()):
+            missing.append(f"{none} of {len(of)} runs of {label}")
+        if result.censored(label):
+            late.append(f"{result.censored(label)} of {len(of)} runs of {label}")
+    if missing:
+        notes.append(f"{title}: {', '.join(missing)} have no number and are left out.")
+    if late:
+        notes.append(
+            f"{title}: {', '.join(late)} never got there. They count as one interval of the curve beyond its end, the "
+            "earliest at which they could have: means with ≥ are lower bounds."
+        )
     return notes
 
 
@@ -248,10 +250,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def write_json(comparison: Comparison, out: Path) -> Path:
-    """Writes compare.json."""
-    path = out / "compare.json"
-    path.write_text(to_json(comparison), encoding="utf-8")
-    return path

@@ -1,4 +1,7 @@
-"""Runs the plan as processes, several at once: what is done is skipped, what was begun goes on, what differs is refused."""
+"""Runs the plan as processes, several at once.
+
+What is done is skipped, what was begun goes on, and a directory that holds something else is refused.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from ..errors import TokenPOError
 from ..report.text import visible
@@ -54,14 +57,14 @@ class Ended:
     interrupted: bool
 
 
-class Watcher:
-    """Told of what happens; this one says nothing."""
+class Watcher(Protocol):
+    """Told of what happens."""
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        pass
+        """A run has ended, `failure` if not well."""
 
     def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        pass
+        """Many times a second."""
 
 
 Command = Callable[[PlannedRun, bool], list[str]]
@@ -91,8 +94,8 @@ def state(run: PlannedRun) -> State:
     changed = [line for line in differences(old, run.config) if not line.startswith("output.")]
     if changed:
         raise TokenPOError(
-            f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings that it was made "
-            "with, or choose another --out"
+            f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings that it was "
+            "made with, or choose another --out"
         )
     if steps_made(run) >= run.config.train.steps:
         return State.DONE
@@ -211,7 +214,7 @@ def _locked(out: Path) -> Iterator[IO[str]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise TokenPOError(
-                f"another comparison, or a run it left behind, is at work in {out}: wait for it, or choose another --out"
+                f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
             ) from error
         yield file
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from . import paired
 from .paired import ALPHA, least_seeds
@@ -21,25 +20,34 @@ class Pair:
         a, b: labels of the methods; every difference is a's value minus b's.
         seeds: those in which both have a value, ascending.
         differences: one per seed.
+        family: comparisons that Holm corrects for.
         mean, low, high: of the differences, with their 95 % bootstrap interval; None with fewer than two seeds.
         p, adjusted: of the sign-flip test, and after Holm over the family; None with fewer than two seeds.
-        family: comparisons that Holm corrects for.
-        above: the label of the method with the higher mean where the test tells them apart, else None.
-        needed: seeds that would probably decide, where it is inconclusive and an estimate can be made.
     """
 
     a: str
     b: str
     seeds: tuple[int, ...]
     differences: tuple[float, ...]
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    adjusted: float | None
-    family: int
-    above: str | None
-    needed: int | None
+    family: int = 1
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    adjusted: float | None = None
+
+    @property
+    def above(self) -> str | None:
+        """The label of the method with the higher mean where the test tells them apart, else None."""
+        # Products of exact fractions: a p that is 0.05 on paper must not miss it by rounding.
+        if self.adjusted is None or self.mean is None or self.adjusted > ALPHA * (1 + 1e-9):
+            return None
+        return self.a if self.mean > 0 else self.b
+
+    @property
+    def needed(self) -> int | None:
+        """Seeds that would probably decide, where it is inconclusive and an estimate can be made."""
+        return None if self.above is not None else paired.seeds_needed(self.differences, self.family)
 
     @property
     def verdict(self) -> str:
@@ -69,7 +77,7 @@ class Pair:
 
     def _estimate(self) -> str:
         if self.needed is not None:
-            return f"If the difference is as large as it looks, about {self.needed} seeds would probably tell (estimate)."
+            return f"If the difference is what it seems, about {self.needed} seeds would probably tell (estimate)."
         if len(self.seeds) < 3:
             return "Two seeds say too little of their spread to estimate how many would."
         return "The seen difference is so near 0 that no number of seeds can be named."
@@ -95,35 +103,15 @@ def judge(values: Values, pairs: Sequence[tuple[str, str]], *, resamples: int = 
     found = []
     for a, b in pairs:
         seeds = tuple(sorted(values[a].keys() & values[b].keys()))
-        found.append((a, b, seeds, tuple(values[a][seed] - values[b][seed] for seed in seeds)))
-    tested = [i for i, (_, _, seeds, _) in enumerate(found) if len(seeds) >= 2]
-    raw = [float(paired.sign_flip(paired.canonical(found[i][3])[0])) for i in tested]
-    adjusted = dict(zip(tested, paired.holm(raw).tolist(), strict=True))
-    p = dict(zip(tested, raw, strict=True))
-    return [
-        _pair(*one, p=p[i], adjusted=adjusted[i], family=len(tested), resamples=resamples)
-        if i in p
-        else Pair(*one, None, None, None, None, None, len(tested), None, None)
-        for i, one in enumerate(found)
-    ]
+        found.append(Pair(a, b, seeds, tuple(values[a][seed] - values[b][seed] for seed in seeds)))
+    tested = [pair for pair in found if len(pair.seeds) >= 2]
+    p = [float(paired.sign_flip(paired.canonical(pair.differences)[0])) for pair in tested]
+    results = iter(zip(p, paired.holm(p).tolist(), strict=True))
+    return [_tested(pair, len(tested), *next(results), resamples) if len(pair.seeds) >= 2 else pair for pair in found]
 
 
-def _pair(
-    a: str,
-    b: str,
-    seeds: tuple[int, ...],
-    differences: tuple[float, ...],
-    *,
-    p: float,
-    adjusted: float,
-    family: int,
-    resamples: int,
-) -> Pair:
-    mean = float(np.mean(paired.canonical(differences)[0])) * (-1 if paired.canonical(differences)[1] else 1)
-    low, high = paired.bootstrap(differences, resamples=resamples)
-    above = None
-    # Products of exact fractions: a p that is 0.05 on paper must not miss it by rounding.
-    if adjusted <= ALPHA * (1 + 1e-9):
-        above = a if mean > 0 else b
-    needed = None if above is not None else paired.seeds_needed(differences, family)
-    return Pair(a, b, seeds, differences, mean, low, high, p, adjusted, family, above, needed)
+def _tested(pair: Pair, family: int, p: float, adjusted: float, resamples: int) -> Pair:
+    low, high = paired.bootstrap(pair.differences, resamples=resamples)
+    # The sum of fsum is exact, so neither the order of the seeds nor that of the pair changes it.
+    mean = math.fsum(pair.differences) / len(pair.differences)
+    return replace(pair, family=family, mean=mean, low=low, high=high, p=p, adjusted=adjusted)

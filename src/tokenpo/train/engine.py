@@ -16,6 +16,7 @@ from ..objective import Objective
 from ..tasks import Task, make_task
 from ..types import Rollouts
 from .config import Config
+from .device import resolve_device
 from .forward import Forward
 from .objective import build_objective, negotiate
 from .rollout import Draw
@@ -71,10 +72,6 @@ def load_model(config: Config) -> LanguageModel:
         torch.manual_seed(keyed_seed(config.seed, "model"))
         where = ASSETS if options.path == "tiny" else options.path
         return language.load(where, dtype=options.dtype, device=resolve_device(options.device), lora=adapters)
-
-
-def resolve_device(name: str) -> str:
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
