@@ -67,7 +67,7 @@ def compare(options: argparse.Namespace) -> int:
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
     plan = make_plan(options.recipe, options.methods, options.seeds, overrides=options.set, out=options.out)
-    names = options.metrics.split(",") if options.metrics else DEFAULT
+    names = DEFAULT if options.metrics is None else options.metrics.split(",")
     chosen = measures([name.strip() for name in names], options.threshold, plan.config)
     baseline = options.baseline or plan.labels[0]
     pairs(plan.labels, baseline)

@@ -56,7 +56,7 @@ def render(comparison: Comparison) -> str:
         facts=_facts(comparison),
         summaries=[(visible(r.measure.title, limit=80), words.summary(r)) for r in comparison.results],
         notes=[visible(note, limit=1000) for note in comparison.notes],
-        failures=[f"{words.name(f.run.label)} seed {f.run.seed}: {f.line}" for f in comparison.failures],
+        failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
         labels=labels,
         heading=words.heading(comparison),
         sections=[_section(comparison, result) for result in comparison.results],

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..report.text import visible
 from . import words
 from .result import Comparison, Result
 
@@ -25,11 +26,11 @@ def show(comparison: Comparison, stream: TextIO) -> None:
     for result in comparison.results:
         console.print(Text(f"{result.measure.title}: {words.summary(result)}"))
     for note in comparison.notes:
-        console.print(Text(f"note: {note}"))
+        console.print(Text(f"note: {visible(note, limit=1000)}"))
 
 
 def _means(comparison: Comparison) -> Table:
-    table = Table(title=f"{comparison.title}: means over seeds", title_justify="left")
+    table = Table(title=Text(f"{visible(comparison.title, limit=200)}: means over seeds"), title_justify="left")
     table.add_column("method")
     table.add_column("runs", justify="right")
     for result in comparison.results:
