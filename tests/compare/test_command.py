@@ -14,7 +14,7 @@ from page_tree import read_html
 from tokenpo.cli import main
 from tokenpo.compare.command import Progress
 from tokenpo.compare.plan import make_plan
-from tokenpo.compare.runs import Ended, Failure, State, state
+from tokenpo.compare.runs import Ended, Failure, State, state, train_command
 from written_runs import rows, write_run
 
 TINY = """
@@ -48,39 +48,16 @@ def without_times(run):
     return [{key: value for key, value in line.items() if not key.startswith("seconds_")} for line in lines]
 
 
-def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
-    """Seed 0 is made beforehand, by the arguments of the plan; of seed 1 one run was stopped after its first step."""
-    out = tmp_path / "out"
-    methods = "grpo,plain@hapo:tau=0,beta=0"
-    plan = make_plan(str(tiny), methods, 2, out=out)
-    for run in plan.runs[:3]:
-        assert main(["train", *run.arguments]) == 0
-    capsys.readouterr()
-    stopped = plan.runs[2]
-    whole = without_times(stopped)
-    shutil.rmtree(stopped.directory / "checkpoints" / "step-000002")
-    shutil.rmtree(stopped.directory / "model")
-    log = stopped.directory / "metrics.jsonl"
-    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-1]))
-    found = [State.DONE, State.DONE, State.BEGUN, State.NEW]
-    assert [state(run) for run in plan.runs] == found
-    before = log.stat().st_mtime_ns, (plan.runs[0].directory / "metrics.jsonl").stat().st_mtime_ns
+METHODS = "grpo,plain@hapo:tau=0,beta=0"
 
-    command = ["compare", str(tiny), "--methods", methods, "--seeds", "2", "--out", str(out), "--jobs", "2"]
-    assert main([*command, "--dry-run"]) == 0
-    dry = capsys.readouterr().out.splitlines()
-    assert [line.partition(" ")[0] for line in dry[:4]] == [one.value.partition(" ")[0] for one in found]
-    assert dry[4] == f"4 runs, 2 done, in {out}" and not (out / "logs").exists()
 
-    assert main(command) == 0
-    shown = capsys.readouterr().out
-    assert f"{out}: 4 runs, 2 done, 2 at a time" in shown and "[4/4]" in shown
-    assert "2 methods on tiny, 2 seeds: means over seeds" in shown and "2 seeds cannot tell anything apart" in shown
-    assert f"page: {out / 'compare.html'}" in shown and f"numbers: {out / 'compare.json'}" in shown
-    assert without_times(stopped) == whole and log.stat().st_mtime_ns > before[0]
-    assert (plan.runs[0].directory / "metrics.jsonl").stat().st_mtime_ns == before[1]
-    assert "resuming" in (out / "logs" / f"{stopped.directory.name}.log").read_text()
+def compare(tiny, out, *more):
+    command = ["compare", str(tiny), "--methods", METHODS, "--seeds", "2", "--out", str(out), "--jobs", "2"]
+    return main([*command, *more])
 
+
+def check_results(out):
+    """Table, page and numbers of two methods and two seeds."""
     record = json.loads((out / "compare.json").read_text())
     assert [metric["name"] for metric in record["metrics"]] == ["accuracy", "area", "steps", "entropy", "seconds"]
     assert record["methods"][1]["options"] == {"tau": 0, "beta": 0}
@@ -89,11 +66,57 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     assert not [note for note in record["notes"] if "begin alike" in note or "software" in note]
     assert read_html((out / "compare.html").read_text()).one("h1").text == "2 methods on tiny, 2 seeds"
 
+
+def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
+    """Three of the four runs are made here, in this process, by the very arguments that the command gives its
+    processes; it skips them and makes the fourth.
+    """
+    out = tmp_path / "out"
+    plan = make_plan(str(tiny), METHODS, 2, out=out)
+    for run in plan.runs[:3]:
+        assert main(train_command(run, False)[4:]) == 0
+    capsys.readouterr()
+    found = [State.DONE, State.DONE, State.DONE, State.NEW]
+    assert [state(run) for run in plan.runs] == found
+    assert compare(tiny, out, "--dry-run") == 0
+    dry = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] for line in dry[:4]] == [one.value for one in found]
+    assert dry[4] == f"4 runs, 3 done, in {out}" and not (out / "logs").exists()
+    before = [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]]
+
+    assert compare(tiny, out) == 0
+    shown = capsys.readouterr().out
+    assert f"{out}: 4 runs, 3 done, 2 at a time" in shown and "[4/4] plain seed 1: done in " in shown
+    assert "2 methods on tiny, 2 seeds: means over seeds" in shown and "2 seeds cannot tell anything apart" in shown
+    assert f"page: {out / 'compare.html'}" in shown and f"numbers: {out / 'compare.json'}" in shown
+    assert [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]] == before
+    check_results(out)
+
     # Everything is there now: asked for other numbers, it runs nothing.
-    assert main([*command, "--metrics", "avg,sd:grad_norm", "--baseline", "all", "--threshold", "0.5"]) == 0
+    assert compare(tiny, out, "--metrics", "avg,sd:grad_norm", "--baseline", "all", "--threshold", "0.5") == 0
     assert "plain − grpo" in capsys.readouterr().out
-    assert main([*command, "--metrics", "avg", "--set", "train.lr=1"]) == 2
+    assert compare(tiny, out, "--metrics", "avg", "--set", "train.lr=1") == 2
     assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_four_runs_as_processes(tiny, tmp_path, capsys):
+    assert compare(tiny, tmp_path / "out") == 0
+    assert "4 runs, 0 done, 2 at a time" in capsys.readouterr().out
+    check_results(tmp_path / "out")
+
+
+def test_what_was_begun_goes_on_as_if_it_had_never_stopped(tiny, tmp_path):
+    """The arguments for a run that was stopped after its first step."""
+    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[1]
+    assert main(train_command(run, False)[4:]) == 0
+    whole, log = without_times(run), run.directory / "metrics.jsonl"
+    shutil.rmtree(run.directory / "checkpoints" / "step-000002")
+    shutil.rmtree(run.directory / "model")
+    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-1]))
+    assert state(run) is State.BEGUN
+    assert main(train_command(run, True)[4:]) == 0
+    assert state(run) is State.DONE and without_times(run) == whole
 
 
 @pytest.mark.parametrize(
