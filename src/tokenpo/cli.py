@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .compare import command as compare
+
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
   tokenpo train quickstart --method hapo --set seed=1      another method, another seed
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
+  tokenpo compare quickstart --methods grpo,tepo --seeds 10
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 
@@ -84,6 +87,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("directory", metavar="RUN", type=Path)
     report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
     report.set_defaults(run=_report)
+
+    compare.add_parser(commands, RECIPE, ready=_need_engine)
     return top
 
 

@@ -11,8 +11,9 @@ from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS, method
 from tokenpo.stages import GroupOverlong, SoftOverlong
 from tokenpo.train.config import Config, parse_config
-from tokenpo.train.engine import PROVIDES, build_engine, build_objective, negotiate, warnings, with_optional_inputs
+from tokenpo.train.engine import build_engine, with_optional_inputs
 from tokenpo.train.loop import train
+from tokenpo.train.objective import PROVIDES, build_objective, negotiate, warnings
 from tokenpo.train.rollout import collect
 from tokenpo.train.step import Learner
 from tokenpo.train.view import SilentView
