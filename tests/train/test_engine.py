@@ -121,8 +121,8 @@ def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
     bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("forward", "rollout"):
-        monkeypatch.setattr(f"tokenpo.train.{module}.precision", lambda device, autocast: bf16(autocast))
+    for module in ("train.forward", "responses"):
+        monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
     sections = (
         {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
     )

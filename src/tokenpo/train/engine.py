@@ -11,16 +11,14 @@ from torch import Tensor
 
 from .. import lm as language
 from ..lm import LanguageModel, LoraOptions
-from ..lm.tiny import ASSETS
 from ..objective import Objective
+from ..responses import Draw
+from ..sampling.seeds import keyed_seed
 from ..tasks import Task, make_task
 from ..types import Rollouts
 from .config import Config
-from .device import resolve_device
 from .forward import Forward
 from .objective import build_objective, negotiate
-from .rollout import Draw
-from .seeds import keyed_seed
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ def load_model(config: Config) -> LanguageModel:
     with torch.random.fork_rng():
         # LoRA's first factors come from the global generator.
         torch.manual_seed(keyed_seed(config.seed, "model"))
-        where = ASSETS if options.path == "tiny" else options.path
-        return language.load(where, dtype=options.dtype, device=resolve_device(options.device), lora=adapters)
+        return language.load(language.locate(options.path), dtype=options.dtype, device=options.device, lora=adapters)
 
 
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:

@@ -81,7 +81,7 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
     if own:
         raise TokenPOError(
-            f"train.reference_kl comes on top of {own[0]}, which method {objective.name} has already: drop the section, "
+            f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
             "or switch the method's own off with its option for the coefficient"
         )
     estimator = _ESTIMATORS[asked.estimator]
@@ -122,7 +122,7 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         )
     if rollout.correction is not None and not rollout.rescore:
         notes.append(
-            "rollout.correction can not act, because the old log-probs are the sampler's own; set rollout.rescore = true"
+            "rollout.correction can not act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
