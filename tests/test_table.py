@@ -164,6 +164,34 @@ DEFAULTS = {
         f"ConfidenceShift(alpha=0.1, fraction=0.2, only_correct=False, group={GROUP})",
         _clip(_fixed(0.2, 0.28)), "TokenMean()", {"needs": "prompt_logprob"},
     ),
+    "lopti": (
+        GROUP, _clip(_fixed(0.2, 0.24), dual=10.0), "TokenMean()",
+        {
+            "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
+            "passes": "OldProbability(threshold=0.4, below=True) · OldProbability(threshold=0.4, below=False)",
+            "needs": "ref_logprob",
+        },
+    ),
+    "ha_dw": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
+        {"weights": "DifficultyWeight(scale=1.3, ease=Ease(history=10, current=False))"},
+    ),
+    "skywork_entropy": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {
+            "penalties": "EntropyBonus(coef=GatedCoefficient(target=0.2, delta=0.0001, largest=0.005, initial=0.0))",
+            "needs": "entropy, old_entropy",
+        },
+    ),
+    "aer": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {
+            "penalties": "EntropyBonus(coef=DifficultyCoefficient(tau=0.4, rho=0.5, delta=0.0001, largest=0.005, "
+            "initial=0.0, proportional=False))",
+            "needs": "entropy, old_entropy",
+        },
+    ),
+    "t_spmo": ("PrefixTree(pairs=True)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "token_ids"}),
 }  # fmt: skip
 
 
