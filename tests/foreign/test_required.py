@@ -10,7 +10,7 @@ from foreign_support.required import REQUIRED
 
 def test_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REQUIRED, raising=False)
-    with pytest.raises(pytest.skip.Exception, match="^nothing was compared$"):
+    with pytest.raises(pytest.skip.Exception, match=r"^nothing was compared$"):
         need("no_such_package.of_ours", "nothing was compared")
     monkeypatch.setenv(REQUIRED, "1")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
