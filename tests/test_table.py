@@ -153,7 +153,7 @@ def test_defaults(name: str) -> None:
     credit, surrogate, aggregate, others = DEFAULTS[name]
     slots = {
         "shaping": "-", "credit": credit, "surrogate": surrogate, "weights": "-", "penalties": "-",
-        "aggregate": aggregate, "temperature": "-", "needs": "-", **others,
+        "aggregate": aggregate, "temperature": "-", "passes": "-", "needs": "-", **others,
     }  # fmt: skip
     lines = [f"objective {name}", *(f"  {slot:<12}{choice}" for slot, choice in slots.items())]
     assert str(tokenpo.method(name)).splitlines() == lines

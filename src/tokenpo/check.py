@@ -19,9 +19,21 @@ from .objective import Objective
 from .types import Batch, Loss, Policy, Rollouts, Totals
 
 _OPTIONAL = {
-    Rollouts: ("old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids"),
+    Rollouts: (
+        "old_entropy",
+        "rollout_logprob",
+        "ref_logprob",
+        "temperature",
+        "token_ids",
+        "prompt_logprob",
+        "influence",
+        "divergence",
+    ),
     Policy: ("entropy", "entropy_drift"),
 }
+
+
+_LEAVES = ("logprob", "entropy")
 
 
 class Nonconforming(AssertionError):
@@ -67,6 +79,10 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -
         "old_entropy": normal(0.7).abs(), "rollout_logprob": old + normal(0.01), "ref_logprob": old + normal(0.3),
         "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
     }  # fmt: skip
+    rollouts |= {
+        "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
+        "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
+    }  # fmt: skip
     policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
     inputs = Inputs(rollouts, policy)
     return inputs.map(lambda x: x.masked_fill(~mask, torch.nan) if x.dim() == 2 and x.is_floating_point() else x)
@@ -74,25 +90,27 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of an objective: the loss and its gradient with respect to the log-probabilities [N, T]."""
+    """One evaluation of an objective: the loss and its gradients to the log-probabilities and the entropies [N, T]."""
 
     loss: Loss
     gradient: Tensor
+    entropy_gradient: Tensor
 
 
 def evaluate(objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),)) -> Evaluation:
     """Loss and gradient of the step, its rows evaluated in the given splits and added up."""
     rollouts = Rollouts(**inputs.rollouts)
-    logprob = inputs.policy["logprob"].clone().requires_grad_()
-    policy = Policy(**{**inputs.policy, "logprob": logprob})
+    leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
+    policy = Policy(**{**inputs.policy, **leaves})
     batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
     if hasattr(objective, "observe"):
         batch = objective.observe(batch)
     totals = Totals.of(rollouts)
     losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
     value = torch.stack([loss.value for loss in losses]).sum()
-    (gradient,) = torch.autograd.grad(value, logprob)
-    return Evaluation(Loss(value.detach(), losses[0].terms), gradient)
+    found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+    gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
+    return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
 
 
 def rows_add_up(objective: Any) -> None:
@@ -112,14 +130,16 @@ def padding_is_inert(objective: Any) -> None:
     """Neither the content nor the amount of padding changes loss or gradient; padding gets no gradient."""
     inputs, mask = example(2), example(2).rollouts["mask"]
     whole = evaluate(objective, inputs)
-    assert not whole.gradient[~mask].any(), "padding has a gradient"
+    for gradient in (whole.gradient, whole.entropy_gradient):
+        assert not gradient[~mask].any(), "padding has a gradient"
     _same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
 
     def widen(x: Tensor) -> Tensor:
         return x if x.dim() == 1 else torch.cat([x, torch.zeros_like(x)], 1)
 
     wide = evaluate(objective, inputs.map(widen))
-    _same(Evaluation(wide.loss, wide.gradient[:, : mask.shape[1]]), whole)
+    t = mask.shape[1]
+    _same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
 
 
 def order_is_free(objective: Any) -> None:
@@ -130,7 +150,7 @@ def order_is_free(objective: Any) -> None:
     whole = evaluate(objective, inputs)
     order = torch.randperm(len(whole.gradient), generator=torch.Generator().manual_seed(0))
     shuffled = evaluate(objective, inputs.map(lambda x: x[order]))
-    _same(shuffled, Evaluation(whole.loss, whole.gradient[order]))
+    _same(shuffled, Evaluation(whole.loss, whole.gradient[order], whole.entropy_gradient[order]))
     renamed = inputs.replace(group=(inputs.rollouts["group"] * 7919 + 13) % 101)
     _same(evaluate(objective, renamed), whole)
 
@@ -207,6 +227,12 @@ def needs_are_true(objective: Any) -> None:
             raise AssertionError(f"{name} is declared, but its absence goes unnoticed")
 
 
+def entropy_gradient_is_declared(objective: Any) -> None:
+    """A gradient goes through the entropy only where the method says so: engines drop its graph otherwise."""
+    seen = evaluate(objective, example(12)).entropy_gradient.any()
+    assert getattr(objective, "entropy_gradient", False) or not seen, "the entropy has a gradient nobody declared"
+
+
 def credit_carries_no_gradient(objective: Any) -> None:
     """Phase one is cut off from the graph, and terms are detached and of shape [N, T]."""
     inputs = example(7)
@@ -259,6 +285,7 @@ LAWS: tuple[Callable[[Any], None], ...] = (
     degenerate_batches_are_finite,
     rows_without_advantage_add_nothing,
     needs_are_true,
+    entropy_gradient_is_declared,
     credit_carries_no_gradient,
     half_precision_gives_float32,
     same_inputs_same_bytes,
@@ -287,6 +314,7 @@ def check_method(objective: Any) -> tuple[str, ...]:
 def _same(seen: Evaluation, expected: Evaluation) -> None:
     _close(seen.loss.value, expected.loss.value)
     _close(seen.gradient, expected.gradient)
+    _close(seen.entropy_gradient, expected.entropy_gradient)
 
 
 def _close(seen: Tensor, expected: Tensor) -> None:

@@ -140,7 +140,7 @@ def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin
     config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
     engine = build_engine(config)
     forward = Learner.of(config, engine.lm, engine.objective).forward
-    experience = collect(config, engine.lm, engine.task, 0, None, None)
+    experience = collect(config, engine.lm, engine.task, 0, None)
     with torch.no_grad():
         for x in engine.lm.model.parameters():
             x += 0.3 * x.requires_grad

@@ -31,6 +31,7 @@ def score(
     temperature: Tensor | float = 1.0,
     *,
     drift: bool = False,
+    entropy_grad: bool = False,
     max_tokens: int = _TOKENS,
 ) -> Policy:
     """Log-probability and entropy [N, T] (nats) of responses under the current weights.
@@ -42,6 +43,7 @@ def score(
         mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
         temperature: [N, T], the temperature that sampled each token, or one number.
         drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
+        entropy_grad: let gradients flow through the entropy too.
         max_tokens: tokens per forward pass (a single row may exceed it); larger batches are cut into several.
 
     Returns:
@@ -63,7 +65,7 @@ def score(
         heat = temperature.to(device)[row, column] if isinstance(temperature, Tensor) else temperature
         target = token_ids[row, column]
         out = run(lm, prompts, owner[at], token_ids[at], length[at], local, column)
-        stats.append(_stats(lm, out, target, heat, drift))
+        stats.append(_stats(lm, out, target, heat, drift, entropy_grad))
         places.append((row, column))
     return _spread(stats, places, mask.shape, device, drift)
 
@@ -117,11 +119,13 @@ def _padded(
     return lm.model(**inputs).logits[row, before[row] + column]
 
 
-def _stats(lm: LanguageModel, out: Tensor, target: Tensor, heat: Tensor | float, drift: bool) -> TokenStats:
+def _stats(
+    lm: LanguageModel, out: Tensor, target: Tensor, heat: Tensor | float, drift: bool, entropy_grad: bool
+) -> TokenStats:
     if not has_plain_head(lm):
-        return stats_from_logits(out, target, heat, drift=drift)
+        return stats_from_logits(out, target, heat, drift=drift, entropy_grad=entropy_grad)
     head = lm.model.get_output_embeddings()
-    return token_stats(out, head.weight, target, heat, bias=head.bias, drift=drift)
+    return token_stats(out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
 
 
 def has_plain_head(lm: LanguageModel) -> bool:

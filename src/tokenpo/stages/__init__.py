@@ -2,8 +2,9 @@
 
 from .aggregate import ConstantLength, SequenceMean, TokenMean
 from .base import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
+from .correction import RolloutCorrection
 from .credit import GroupAdvantage
-from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, Estimator, ReferenceKl
+from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, EntropyBonus, Estimator, ReferenceKl, StraightThrough
 from .ratio import (
     ArithmeticSequence,
     GeometricSequence,
@@ -35,6 +36,7 @@ __all__ = [
     "CreditStage",
     "DetachedClip",
     "Drop",
+    "EntropyBonus",
     "Estimator",
     "FixedBounds",
     "GeometricSequence",
@@ -51,6 +53,7 @@ __all__ = [
     "Ratio",
     "ReferenceKl",
     "Region",
+    "RolloutCorrection",
     "RolloutRatio",
     "RowNormalised",
     "SelectedBounds",
@@ -58,6 +61,7 @@ __all__ = [
     "SequenceMean",
     "Shaping",
     "SoftOverlong",
+    "StraightThrough",
     "SurrogateStage",
     "TokenMean",
     "TokenRatio",

@@ -113,14 +113,14 @@ def warnings(objective: Objective, config: Config) -> list[str]:
     """What is allowed but unlikely to be meant."""
     train, rollout = config.train, config.rollout
     notes: list[str] = []
-    idle = getattr(objective, "idle_on_policy", ())
+    idle = objective.idle_on_policy
     if idle and train.epochs * train.minibatches == 1:
         parts = ", ".join(type(part).__name__ for part in idle)
         notes.append(
             f"{objective.name}: {parts} can not act, because with one update per rollout batch the policy is still the "
             "one that sampled; set train.minibatches or train.epochs above 1"
         )
-    blind = getattr(objective, "assumes_on_policy", ())
+    blind = objective.assumes_on_policy
     if blind and train.epochs * train.minibatches > 1:
         parts = ", ".join(type(part).__name__ for part in blind)
         notes.append(

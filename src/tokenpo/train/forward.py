@@ -23,6 +23,7 @@ class Forward:
         micro_tokens: most tokens of one pass, counted as rows x (longest prompt + longest response).
         drift: also Policy.entropy_drift.
         autocast: bf16 on a GPU.
+        entropy_grad: keep the graph of the entropy.
     """
 
     lm: LanguageModel
@@ -30,6 +31,7 @@ class Forward:
     micro_tokens: int
     drift: bool = False
     autocast: bool = False
+    entropy_grad: bool = False
 
     def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
         """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
@@ -63,5 +65,6 @@ class Forward:
                 rollouts.mask,
                 rollouts.temperature.where(rollouts.mask, 1.0),
                 drift=self.drift,
+                entropy_grad=self.entropy_grad,
                 max_tokens=self.micro_tokens,
             )

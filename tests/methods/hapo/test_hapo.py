@@ -111,9 +111,10 @@ def test_equal_lengths_leave_only_the_kind_of_standard_deviation() -> None:
 
 def test_needs_follow_the_options() -> None:
     assert tokenpo.method("hapo").needs == {"old_entropy"}
-    assert tokenpo.method("hapo", entropy="current").needs == {"entropy"}
+    assert tokenpo.method("hapo", entropy="current").needs == {"entropy", "old_entropy"}
+    assert tokenpo.method("hapo", entropy="current", tau=0.0).needs == {"entropy"}
     assert tokenpo.method("hapo", entropy="current").scope == "batch"
-    assert tokenpo.method("hapo", alpha=0.0, beta=0.0).needs == frozenset()
+    assert tokenpo.method("hapo", alpha=0.0, beta=0.0, tau=0.0).needs == frozenset()
 
 
 @pytest.mark.parametrize("sign", ["paper", "released"])
