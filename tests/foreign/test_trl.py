@@ -1,6 +1,6 @@
 """TRL 1.16's loss types on our batches: value and gradient equal where they mean the same, else the difference.
 
-Not compared, because no method of ours has them: the off-policy sequence mask and the entropy bonus.
+Not compared, because nothing of ours is like it: the off-policy sequence mask.
 Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
 """
 
@@ -18,7 +18,7 @@ from foreign_support import ours, summed
 from foreign_support.trl_trainer import GRPOConfig, loss
 from oracle_support import Sample, by_hand, close, of, ragged, run
 from tokenpo.methods import METHODS
-from tokenpo.stages import GeometricSequence
+from tokenpo.stages import EntropyBonus, GeometricSequence
 
 seeds = pytest.mark.parametrize("seed", range(2))
 
@@ -29,10 +29,10 @@ def _of_sequences(name: str, **options: Any) -> tokenpo.Objective:
     return dataclasses.replace(objective, surrogate=dataclasses.replace(objective.surrogate, ratio=GeometricSequence()))
 
 
-def _tabled(name: str) -> tokenpo.Objective:
+def _tabled(name: str, **options: Any) -> tokenpo.Objective:
     if name not in METHODS:
         pytest.skip(f"{name} is no method of ours: TRL's loss of that name was compared with no method")
-    return tokenpo.method(name)
+    return tokenpo.method(name, **options)
 
 
 def test_every_loss_type_is_compared_here() -> None:
@@ -103,18 +103,22 @@ def test_sapo_of_sequences_is_ours_where_all_tokens_of_a_response_moved_alike(se
 
 
 @seeds
-def test_luspo(seed: int) -> None:
-    sample, objective = ragged(seed).alive(), _tabled("luspo")
+@pytest.mark.parametrize(("options", "settings"), [({}, {}), ({"low": 3e-4, "high": 4e-4}, GSPO)])
+def test_luspo(options: dict, settings: dict, seed: int) -> None:
+    sample, objective = ragged(seed).alive(), _tabled("luspo", **options)
     got, advantage = ours(objective, sample)
-    clip = {"epsilon": objective.surrogate.bounds.low, "epsilon_high": objective.surrogate.bounds.high}
-    close(got, loss(sample, advantage, loss_type="luspo", importance_sampling_level="sequence", **clip))
+    close(got, loss(sample, advantage, loss_type="luspo", importance_sampling_level="sequence", **settings))
 
 
 @seeds
-def test_vespo(seed: int) -> None:
-    sample, objective = ragged(seed).alive(), _tabled("vespo")
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("options", [{}, {"k_pos": 1.0, "lambda_pos": 0.5, "k_neg": 0.5, "lambda_neg": 1.5}])
+def test_vespo(options: dict, level: str, seed: int) -> None:
+    """Its ratio is the response's at either level."""
+    sample, objective = ragged(seed).alive(), _tabled("vespo", **options)
     got, advantage = ours(objective, sample)
-    close(got, loss(sample, advantage, loss_type="vespo"))
+    settings = {f"vespo_{name}": value for name, value in options.items()}
+    close(got, loss(sample, advantage, loss_type="vespo", importance_sampling_level=level, **settings))
 
 
 @seeds
@@ -220,3 +224,21 @@ def test_a_ratio_grows_without_bound_in_trl_and_stops_at_20_nats_in_ours() -> No
     got = run(tokenpo.method("grpo"), sample, advantage=wrong)
     assert got.value == pytest.approx(np.exp(20), rel=1e-10)
     assert got.gradient[0, 0] == 0
+
+
+@seeds
+def test_the_entropy_bonus_is_ours_under_a_token_mean(seed: int) -> None:
+    sample, bonus = ragged(seed).alive(), (EntropyBonus(0.1),)
+    got, advantage = ours(dataclasses.replace(tokenpo.method("dapo", dual=None), penalties=bonus), sample)
+    close(got, loss(sample, advantage, loss_type="dapo", epsilon_high=0.28, entropy_coef=0.1))
+    assert np.abs(got.entropy_gradient).sum() == pytest.approx(0.1, rel=1e-10)
+
+
+def test_the_entropy_bonus_is_a_token_mean_in_trl_whatever_the_loss_and_follows_the_aggregate_in_ours() -> None:
+    """A token of a response of |o| tokens: TRL 0.1 / Σ|o_i|, GRPO's aggregate in ours 0.1 / (|o| N)."""
+    sample, bonus = ragged(0).alive(), (EntropyBonus(0.1),)
+    got, advantage = ours(dataclasses.replace(tokenpo.method("grpo"), penalties=bonus), sample)
+    theirs = loss(sample, advantage, loss_type="grpo", entropy_coef=0.1)
+    lengths = sample.mask.sum(1, keepdims=True)
+    np.testing.assert_allclose(theirs.entropy_gradient, -0.1 * sample.mask / lengths.sum(), rtol=1e-10)
+    np.testing.assert_allclose(got.entropy_gradient, -0.1 * sample.mask / lengths / len(lengths), rtol=1e-10)

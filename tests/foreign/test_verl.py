@@ -15,7 +15,7 @@ import tokenpo
 from foreign_support import ours
 from foreign_support.verl_losses import core
 from foreign_support.verl_losses import loss as _verl
-from oracle_support import Sample, close, ragged, run
+from oracle_support import Sample, close, of, ragged, run
 
 seeds = pytest.mark.parametrize("seed", range(2))
 
@@ -98,7 +98,7 @@ def test_a_part_of_a_step_weighs_the_same_when_verl_is_told_the_whole(name: str,
     told = {"batch_num_tokens": int(sample.mask.sum()), "global_batch_size": int(sample.mask.any(1).sum())}
     actor = {"clip_ratio_high": 0.28, "clip_ratio_c": 10.0} if name == "dapo" else {"clip_ratio_c": 1e9}
     part = _verl("vanilla", sample.rows(rows), advantage[rows], aggregate, global_batch_info=told, **actor)
-    close(dataclasses.replace(got, gradient=got.gradient[rows]), part)
+    close(dataclasses.replace(got, gradient=got.gradient[rows], entropy_gradient=got.entropy_gradient[rows]), part)
 
 
 @seeds
@@ -218,11 +218,10 @@ def test_reference_penalties(name: str, kind: str, seed: int) -> None:
     np.testing.assert_allclose(with_.gradient - without.gradient, 0.3 * gradient, rtol=1e-9, atol=1e-14)
 
 
-def test_k3_stops_at_10_in_verl_and_grows_on_inours() -> None:
+def test_k3_stops_at_10_in_verl_and_grows_on_in_ours() -> None:
     """A token that fell three e-folds below the reference: k3 = e³ - 4 = 16, held at 10 without any gradient there."""
-    lp, mask = np.array([[-5.0]]), np.ones((1, 1), bool)
-    zero = np.zeros((1, 1))
-    sample = Sample(mask, np.ones(1), np.zeros(1, int), lp, lp, lp + 3, zero, zero, zero, lp, zero + 1)
+    one = np.ones((1, 1))
+    sample = of(one, np.ones(1), np.zeros(1, int), logprob=-5 * one, old_logprob=-5 * one, ref_logprob=-2 * one)
     got = run(tokenpo.method("grpo", beta=1.0), sample)
     assert got.value == pytest.approx(np.exp(3) - 4)
     assert got.gradient[0, 0] == pytest.approx(1 - np.exp(3))

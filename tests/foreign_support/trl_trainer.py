@@ -42,7 +42,7 @@ class Trainer(trainer.GRPOTrainer):
         self.epsilon_low = self.args.epsilon
         self.epsilon_high = self.args.epsilon if self.args.epsilon_high is None else self.args.epsilon_high
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
-        self._entropy_bonus_enabled = self.aux_loss_enabled = False
+        self._entropy_bonus_enabled, self.aux_loss_enabled = self.args.entropy_coef != 0, False
         self.environment_factories = self.environments = self.tools = None
         self.reward_funcs, self.reward_func_names = [None], ["reward"]
         self.reward_weights = None
@@ -85,7 +85,7 @@ def loss(
     correction: np.ndarray | None = None,
     **settings: Any,
 ) -> Outcome:
-    """TRL's loss of one optimiser step and its gradient to the log-probabilities.
+    """TRL's loss of one optimiser step and its gradients to the log-probabilities and the entropies.
 
     Args:
         sample: the rows of the step.
@@ -96,7 +96,7 @@ def loss(
     """
     with float64():
         theirs = Trainer(gradient_accumulation_steps=len(pieces), **settings)
-        lp = torch.tensor(sample.logprob, requires_grad=True)
+        lp, entropy = (torch.tensor(x, requires_grad=True) for x in (sample.logprob, sample.entropy))
         fields = {
             "completion_mask": torch.tensor(sample.mask, dtype=torch.int64),
             "completion_ids": torch.zeros(sample.mask.shape, dtype=torch.int64),
@@ -111,11 +111,11 @@ def loss(
         counted = torch.tensor(int(sample.mask.sum()) if tokens is None else tokens)
         total = torch.zeros(())
         for rows in pieces:
-            policy = SimpleNamespace(logprob=lp[rows], entropy=torch.tensor(sample.entropy)[rows])
+            policy = SimpleNamespace(logprob=lp[rows], entropy=entropy[rows])
             inputs = {name: field[rows] for name, field in fields.items()}
             total = total + theirs.compute_loss(policy, {**inputs, "num_items_in_batch": counted})
-        (gradient,) = torch.autograd.grad(total, lp)
-    return Outcome(float(total.detach()), gradient.numpy(), {})
+        gradient, of_entropy = torch.autograd.grad(total, (lp, entropy), allow_unused=True, materialize_grads=True)
+    return Outcome(float(total.detach()), gradient.numpy(), {}, of_entropy.numpy())
 
 
 def rollouts(sample: Sample, **settings: Any) -> dict[str, np.ndarray]:

@@ -42,4 +42,4 @@ def loss(
         config=settings,
     )
     (gradient,) = torch.autograd.grad(value, lp)
-    return Outcome(float(value.detach()), gradient.numpy(), {})
+    return Outcome(float(value.detach()), gradient.numpy(), {}, np.zeros(sample.mask.shape))
