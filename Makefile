@@ -36,7 +36,7 @@ bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
 	$(BIN)/python tools/mutants.py
 
-docs: $(VENV)/.dev  ## re-make the pages that come from the code
+docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/docs.py
 
 format: $(VENV)/.dev

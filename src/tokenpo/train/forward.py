@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..lm import LanguageModel, score
+from ..lm.precision import precision
 from ..types import Policy, Rollouts
-from .precision import precision
 
 
 @dataclass(frozen=True)
