@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tokenpo
-from foreign_support.trl_trainer import GRPOConfig, Trainer, trainer
+from foreign_support.trl_trainer import GRPOConfig, GRPOTrainer, Trainer
 
 TINY = Path(tokenpo.__file__).parent / "lm" / "assets" / "tiny"
 ANOTHER = {
@@ -24,6 +24,8 @@ ANOTHER = {
     "vllm_importance_sampling_mode": "token_truncate",
     "vllm_importance_sampling_clip_max": 1.5,
     "num_generations": 4,
+    "entropy_coef": 0.1,
+    "use_adaptive_entropy": True,
     "gradient_accumulation_steps": 2,
 }
 
@@ -37,7 +39,7 @@ def test_stand_in(settings: dict, tmp_path: Path) -> None:
 
     args = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", **settings)
     data = Dataset.from_list([{"prompt": "1"}] * 8)
-    real = trainer.GRPOTrainer(model=str(TINY), reward_funcs=lambda **_: [], args=args, train_dataset=data)
+    real = GRPOTrainer(model=str(TINY), reward_funcs=lambda **_: [], args=args, train_dataset=data)
     stand_in = Trainer(**settings)
     plain = {name: value for name, value in vars(real).items() if isinstance(value, bool | int | float | str)}
     known = {name: getattr(stand_in, name) for name in plain if hasattr(stand_in, name) and name not in FILLED}

@@ -12,8 +12,8 @@ import pytest
 
 import tokenpo
 from foreign_support import ours, summed
-from foreign_support.trl_trainer import WHOLE, loss
-from oracle_support import Sample, close, ragged
+from foreign_support.trl_trainer import WHOLE, Trainer, loss
+from oracle_support import Sample, assemble, close, ragged, run, tensors
 
 UNEVEN = (slice(0, 3), slice(3, 12), slice(12, 20))
 EVEN = (slice(0, 5), slice(5, 10), slice(10, 15), slice(15, 20))
@@ -126,3 +126,27 @@ def test_top_entropy_quantile_is_of_a_micro_batch_in_trl_and_of_the_step_in_ours
     how = {"loss_type": "dapo", "epsilon_high": 0.28, "top_entropy_quantile": 0.2}
     whole, split = (loss(sample, advantage, pieces=pieces, **how) for pieces in (WHOLE, EVEN))
     assert not np.allclose(whole.gradient, split.gradient)
+
+
+def test_adaptive_entropy_is_gated_by_the_step_before_in_trl_and_by_the_batchs_own_entropy_in_ours() -> None:
+    """Target 0.3, delta 0.01, at most 0.065, from 0.05: both coefficients move by the entropy that was just seen, to
+    0.06, 0.05, 0.06, 0.065, 0.055, 0.065. TRL applies one where the entropy before was low, and none at first.
+    """
+    entropies = (0.1, 0.5, 0.1, 0.1, 0.6, 0.1)
+    objective = tokenpo.method("skywork_entropy", target=0.3, delta=0.01, largest=0.065, start=0.05)
+    how = {"entropy_target": 0.3, "entropy_coef_delta": 0.01, "entropy_coef_max": 0.065, "entropy_coef": 0.05}
+    trainer = Trainer(loss_type="dapo", use_adaptive_entropy=True, **how)
+    state, theirs, moved, applied = objective.start(), [], [], []
+    for mean in entropies:
+        sample = _batch()
+        entropy = sample.entropy * mean / sample.entropy[sample.mask].mean()
+        sample = sample.but(entropy=entropy, old_entropy=entropy)
+        got, advantage = run(objective, sample, state=state), ours("dapo", sample)[1]
+        applied.append(-got.entropy_gradient.sum())
+        theirs.append(-loss(sample, advantage, trainer=trainer).entropy_gradient.sum())
+        state = objective.after(state, assemble(objective, tensors(sample)).batch.rollouts)
+        moved.append((trainer.entropy_coef, *(numbers["coefficient"] for numbers in state.values())))
+    coefficients = [0.06, 0.05, 0.06, 0.065, 0.055, 0.065]
+    np.testing.assert_allclose(moved, [[c, c] for c in coefficients], rtol=1e-10)
+    np.testing.assert_allclose(theirs, [0, 0.06, 0, 0.06, 0.065, 0], rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(applied, [0.05, 0, 0.05, 0.06, 0, 0.055], rtol=1e-10, atol=1e-14)

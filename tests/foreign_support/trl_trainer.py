@@ -20,14 +20,14 @@ from oracle_support import Outcome, Sample
 from .required import need
 
 MISSING = "trl is not installed: none of its losses and advantages was compared with ours"
-trainer = need("trl.trainer.grpo_trainer", MISSING)
+GRPOTrainer = need("trl.trainer.grpo_trainer", MISSING).GRPOTrainer
 GRPOConfig = need("trl", MISSING).GRPOConfig
 Accelerator = need("accelerate", MISSING).Accelerator
 
 WHOLE = (slice(None),)
 
 
-class Trainer(trainer.GRPOTrainer):
+class Trainer(GRPOTrainer):
     """The constructor takes settings only. What TRL's methods read and is not here is the setting of that name."""
 
     def __init__(self, **settings: Any) -> None:
@@ -42,7 +42,9 @@ class Trainer(trainer.GRPOTrainer):
         self.epsilon_low = self.args.epsilon
         self.epsilon_high = self.args.epsilon if self.args.epsilon_high is None else self.args.epsilon_high
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
-        self._entropy_bonus_enabled, self.aux_loss_enabled = self.args.entropy_coef != 0, False
+        self.entropy_coef, self.aux_loss_enabled = self.args.entropy_coef, False
+        self._entropy_bonus_enabled = self.entropy_coef != 0 or self.args.use_adaptive_entropy
+        self._last_world_entropy, self._entropy_window_stats = float("inf"), None
         self.environment_factories = self.environments = self.tools = None
         self.reward_funcs, self.reward_func_names = [None], ["reward"]
         self.reward_weights = None
@@ -83,6 +85,7 @@ def loss(
     pieces: Collection[Any] = WHOLE,
     tokens: int | None = None,
     correction: np.ndarray | None = None,
+    trainer: Trainer | None = None,
     **settings: Any,
 ) -> Outcome:
     """TRL's loss of one optimiser step and its gradients to the log-probabilities and the entropies.
@@ -93,9 +96,10 @@ def loss(
         pieces: the micro-batches of the step, as rows; TRL accumulates over that many.
         tokens: what TRL believes the generation batch holds; None counts the sample.
         correction: [N, T] or [N, 1], the importance weight of the engine that sampled.
+        trainer: one that remembers earlier steps; None takes a fresh one with the `settings`.
     """
     with float64():
-        theirs = Trainer(gradient_accumulation_steps=len(pieces), **settings)
+        theirs = trainer or Trainer(gradient_accumulation_steps=len(pieces), **settings)
         lp, entropy = (torch.tensor(x, requires_grad=True) for x in (sample.logprob, sample.entropy))
         fields = {
             "completion_mask": torch.tensor(sample.mask, dtype=torch.int64),
