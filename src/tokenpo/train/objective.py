@@ -24,9 +24,10 @@ from ..stages import (
 )
 from .config import Config
 
-PROVIDES = frozenset(
-    {"old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"}
-)
+PROVIDES = frozenset({
+    "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
+    "prompt_logprob", "influence", "divergence",
+})  # fmt: skip
 
 _ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
 
