@@ -149,6 +149,15 @@ def test_stapo_drops_unlikely_sure_tokens() -> None:
     np.testing.assert_allclose(got, [0] * 7 + [tokens / (tokens - 7)] * 3, rtol=1e-12)
 
 
+def test_the_token_has_influence_and_its_companions_have_none() -> None:
+    """THR: 1 + p on right and 1 - p on wrong tokens, p = 0.1. NTHR: in the response's group of eight four others are
+    right, so eta = 2 |1/2 - 4/8| = 0 spares a wrong token altogether."""
+    np.testing.assert_allclose(c("thr", 1.0, [0.9]), 1.1 * 0.9, rtol=1e-12)
+    np.testing.assert_allclose(c("thr", -1.0, [0.9]), -0.9 * 0.9, rtol=1e-12)
+    assert c("nthr", -1.0, [0.9], kl=0.0) == 0
+    assert c("nthr", -1.0, [0.9], kl=0.0, eta=0.5) == pytest.approx(-0.45, rel=1e-12)
+
+
 def test_random_draws_are_averaged() -> None:
     kept = c("s_grpo", 1.0) / np.where(FINE <= 1.2, FINE, 1) * COPIES
     (share,) = set(np.round(kept[FINE <= 1.2], 9))

@@ -62,7 +62,8 @@ are c at a few ratios r, for a token with p_old = {old_prob:g}; methods that agr
 differ elsewhere.
 
 - The advantage A is given, so methods that differ in their credit alone have one c. Reference and rollout policy are
-  the old one. Penalties are in c: with one, a clipped token need not be 0.
+  the old one, and the token's influence is 1. Penalties are in c: with one, a clipped token need not be 0. A gradient
+  through the entropy is not.
 - Ratios of sequences: the tokens of a response share one ratio, hence have it as the ratio of the response.
 - Entropies are shown where they make a difference, in nats: H of the current policy where a method reads it, H_old then
   standing at its median, else H_old.

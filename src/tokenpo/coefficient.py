@@ -63,8 +63,8 @@ def coefficients(
     tokens compete: a method that picks the few most extreme tokens of a step may pick some of them and not the others.
 
     The advantage is given, not computed: methods that differ in their credit alone have one c. Rollout and reference
-    policy are the old one, temperatures are 1, what remembers earlier batches has seen none, and the response counts as
-    right where A > 0.
+    policy are the old one, temperatures are 1, what remembers earlier batches has seen none, the influence of the token
+    is 1 and that of its companions 0, and the response counts as right where A > 0.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
@@ -136,6 +136,8 @@ class _Step:
             "temperature": torch.ones_like(old),
             "token_ids": torch.arange(old.numel()).view(shape),
             "prompt_logprob": old[:, 0],
+            # Of zeros alone a threshold would silence every token.
+            "influence": laid(1.0, 0.0),
         }
         needs = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
         fields = [
