@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .compare import command as compare
+from .commands import compare, evaluate
+from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
@@ -18,6 +19,7 @@ EXAMPLES = """examples:
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
+  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 
@@ -66,6 +68,8 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
+    evaluate.add(commands)
+
     methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
     methods.set_defaults(run=_methods)
 
@@ -88,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
     report.set_defaults(run=_report)
 
-    compare.add_parser(commands, RECIPE, ready=_need_engine)
+    compare.add(commands, RECIPE)
     return top
 
 
@@ -107,7 +111,7 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
-    _need_engine()
+    need_engine()
     from .train.config import find_recipe, load_config
 
     overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
@@ -183,7 +187,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _coefficients(options: argparse.Namespace, objective: Any) -> int:
-    _need("matplotlib", "jinja2")
+    need("matplotlib", "jinja2")
     from .report.coefficients import text, write_coefficients
 
     picture = write_coefficients(options.method, objective, options.out or f"{options.method}-coefficients.png")
@@ -200,7 +204,7 @@ def _signature(build: Any) -> str:
 
 
 def _recipes(options: argparse.Namespace) -> int:
-    _need_engine()
+    need_engine()
     from .train.config import RECIPES, find_recipe, load_config
     from .train.recipe import to_toml
 
@@ -218,21 +222,6 @@ def _report(options: argparse.Namespace) -> int:
 
     print(write_report(options.directory, options.out))
     return 0
-
-
-def _need_engine() -> None:
-    _need("pydantic", "rich", "transformers", "safetensors")
-
-
-def _need(*packages: str) -> None:
-    """Raises TokenPOError with the remedy where packages of the extra `train` are missing."""
-    from importlib.util import find_spec
-
-    from .errors import TokenPOError
-
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
 
 
 if __name__ == "__main__":

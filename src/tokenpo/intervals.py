@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 Z = 1.959963984540054  # two-sided 95 %
 RESAMPLES = 10_000
 _AT_ONCE = 2**22  # drawn indices in memory
+_DIGITS = 12  # what is closer is equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Interval:
     kind: str
 
 
-def interval(values: Sequence[float], seed: int = 0) -> Interval:
+def interval(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """The 95 % interval of the mean of `values` (each in 0..1), one value per problem.
 
     Values that are all 0 or 1 are independent trials, so the interval is Wilson's. Values that agree with each other
@@ -37,9 +38,10 @@ def interval(values: Sequence[float], seed: int = 0) -> Interval:
     """
     if not values:
         return Interval(math.nan, math.nan, "")
+    values = [round(value, _DIGITS) for value in values]
     if all(value in (0, 1) for value in values) or min(values) == max(values):
         return Interval(*wilson(math.fsum(values), len(values)), "wilson")
-    return Interval(*bootstrap(values, seed), "bootstrap")
+    return Interval(*bootstrap(values, seed, resamples), "bootstrap")
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
@@ -63,8 +65,9 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     x = np.asarray(values, dtype=np.float64)
     means = _resampled_means(x, np.random.default_rng(seed), resamples)
     normal = NormalDist()
-    # Half of the ties count as below: means of few problems are lumpy.
-    below = ((means < x.mean()).mean() + (means <= x.mean()).mean()) / 2
+    # Half of the ties count as below: means of few problems are lumpy. The order of a sum moves its last bit: rounded.
+    apart = np.round(means - x.mean(), _DIGITS)
+    below = ((apart < 0).mean() + (apart <= 0).mean()) / 2
     bias = normal.inv_cdf(min(max(float(below), 0.5 / resamples), 1 - 0.5 / resamples))
     away = x - x.mean()
     skew = float((away**3).sum() / (6 * (away**2).sum() ** 1.5))

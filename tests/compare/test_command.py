@@ -12,7 +12,7 @@ import pytest
 
 from page_tree import read_html
 from tokenpo.cli import main
-from tokenpo.compare.command import Progress
+from tokenpo.commands.compare import Progress
 from tokenpo.compare.plan import make_plan
 from tokenpo.compare.runs import Ended, Failure, State, state, train_command
 from written_runs import rows, write_run
@@ -215,7 +215,7 @@ def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
 
 
 def test_the_parser_stands_alone():
-    from tokenpo.compare.command import add_parser
+    from tokenpo.commands.compare import add
 
     seen = []
     top = argparse.ArgumentParser()

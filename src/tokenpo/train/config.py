@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from .. import wording
 from ..errors import TokenPOError, UnknownName, nearest
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -230,8 +231,7 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
 
 def differences(old: Config, new: Config) -> list[str]:
     """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
-    a, b = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
-    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    return wording.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -244,11 +244,15 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
             raise TokenPOError(f"--set {override}: {section} is a setting, not a section")
+    table[last] = toml_value(text)
+
+
+def toml_value(text: str) -> Any:
+    """What the user typed behind "=": a value of TOML, else plain text."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()
-    table[last] = value
+        return text.strip()
 
 
 def _explain(problem: ErrorDetails, where: str) -> str:
@@ -272,13 +276,6 @@ def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
             return {}
         model = models[0]
     return model.model_fields
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _tuples(value: Any) -> Any:

@@ -7,14 +7,16 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from .needs import need_engine
+
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
-    from .plan import Plan, PlannedRun
-    from .runs import Failure
+    from ..compare.plan import Plan, PlannedRun
+    from ..compare.runs import Failure
 
 EXAMPLES = """examples:
   tokenpo compare quickstart --methods grpo,dapo,tepo --seeds 10
@@ -24,8 +26,8 @@ What the numbers mean: docs/comparison.md
 """
 
 
-def add_parser(commands: argparse._SubParsersAction, recipe_help: str, ready: Callable[[], None]) -> None:
-    """Adds the command to those of `tokenpo`; `ready` raises where its packages are missing."""
+def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
+    """The parser of `tokenpo compare`."""
     parser = commands.add_parser(
         "compare",
         help="train a recipe with several methods and seeds, and say what the seeds tell apart",
@@ -48,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction, recipe_help: str, ready: Ca
     parser.add_argument("--dry-run", action="store_true", help="print the runs and what is there of them, and stop")
 
     def run(options: argparse.Namespace) -> int:
-        ready()
+        need_engine()
         return compare(options)
 
     parser.set_defaults(run=run)
@@ -60,9 +62,9 @@ def compare(options: argparse.Namespace) -> int:
     Raises:
         TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
     """
+    from ..compare.measures import DEFAULT, measures
+    from ..compare.plan import make_plan, pairs
     from ..errors import TokenPOError
-    from .measures import DEFAULT, measures
-    from .plan import make_plan, pairs
 
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
@@ -75,11 +77,11 @@ def compare(options: argparse.Namespace) -> int:
         return _dry_run(plan)
     jobs = options.jobs or _jobs(plan)
     # Mistakes are found above, before anything is made.
+    from ..compare.page import write_page
+    from ..compare.result import failed_in_words, gather, to_json
+    from ..compare.runs import execute
+    from ..compare.table import show
     from ..report.shell import write
-    from .page import write_page
-    from .result import failed_in_words, gather, to_json
-    from .runs import execute
-    from .table import show
 
     ended = execute(plan.runs, jobs, plan.out, Progress(plan, jobs, sys.stdout))
     if ended.interrupted:
@@ -95,7 +97,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _dry_run(plan: Plan) -> int:
-    from .runs import State, state
+    from ..compare.runs import State, state
 
     states = [state(run) for run in plan.runs]
     for run, found in zip(plan.runs, states, strict=True):
@@ -122,7 +124,7 @@ class Progress:
     def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
         from rich.console import Console
 
-        from .runs import State, state
+        from ..compare.runs import State, state
 
         self._console = Console(file=stream, highlight=False)
         self._status = self._console.status("") if self._console.is_terminal else None
@@ -149,7 +151,7 @@ class Progress:
         """Told by the runs, many times a second."""
         from rich.text import Text
 
-        from .runs import steps_made
+        from ..compare.runs import steps_made
 
         if self._status is None or (active and time.monotonic() - self._looked < 1):
             return
