@@ -71,6 +71,12 @@ def parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
     show.add_argument("method", metavar="METHOD")
+    show.add_argument(
+        "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
+    )
+    show.add_argument(
+        "--out", metavar="FILE", type=Path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
+    )
     show.set_defaults(run=_show)
 
     recipes = commands.add_parser("recipes", help="list the recipes of the package, or print one with every setting")
@@ -163,11 +169,26 @@ def _show(options: argparse.Namespace) -> int:
     import inspect
 
     from . import methods
+    from .errors import TokenPOError
 
     objective = methods.method(options.method)
+    if options.coefficients:
+        return _coefficients(options, objective)
+    if options.out:
+        raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
     build = inspect.unwrap(methods.METHODS[options.method])
     print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
     print(f"\n{options.method}{_signature(build)}\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    return 0
+
+
+def _coefficients(options: argparse.Namespace, objective: Any) -> int:
+    _need("matplotlib", "jinja2")
+    from .report.coefficients import text, write_coefficients
+
+    picture = write_coefficients(options.method, objective, options.out or f"{options.method}-coefficients.png")
+    print("\n".join(text(options.method, objective)))
+    print(f"picture: {picture}")
     return 0
 
 
@@ -200,12 +221,16 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _need_engine() -> None:
-    """Raises TokenPOError with the remedy where the packages of the extra `train` are missing."""
+    _need("pydantic", "rich", "transformers", "safetensors")
+
+
+def _need(*packages: str) -> None:
+    """Raises TokenPOError with the remedy where packages of the extra `train` are missing."""
     from importlib.util import find_spec
 
     from .errors import TokenPOError
 
-    missing = [name for name in ("pydantic", "rich", "transformers", "safetensors") if find_spec(name) is None]
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
 

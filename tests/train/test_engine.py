@@ -121,8 +121,8 @@ def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
     bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("forward", "rollout"):
-        monkeypatch.setattr(f"tokenpo.train.{module}.precision", lambda device, autocast: bf16(autocast))
+    for module in ("train.forward", "responses"):
+        monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
     sections = (
         {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
     )
@@ -141,7 +141,7 @@ def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin
     config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
     engine = build_engine(config)
     forward = Learner.of(config, engine.lm, engine.objective).forward
-    experience = collect(config, engine.lm, engine.task, 0, None, None)
+    experience = collect(config, engine.lm, engine.task, 0, None)
     with torch.no_grad():
         for x in engine.lm.model.parameters():
             x += 0.3 * x.requires_grad

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tokenpo.errors import Unsupported
+from tokenpo.sampling.seeds import keyed_generator
 from tokenpo.train.config import Train
 from tokenpo.train.engine import build_engine
 from tokenpo.train.rollout import collect
-from tokenpo.train.seeds import keyed_generator
 from tokenpo.train.step import Learner, _descend, accumulate, improve, learning_rate, live_rows, minibatches
 from tokenpo.train.tally import Tally, Tracer
 from tokenpo.types import Batch, Totals
@@ -29,7 +29,7 @@ def make(small, tmp_path, coin, double_dir):
         model = {"dtype": dtype, **({"path": str(double_dir)} if dtype == "float64" else {})}
         config = small(tmp_path, method={"name": method, **options}, model=model, rollout=rollout)
         engine = build_engine(config)
-        experience = collect(config, engine.lm, engine.task, 0, None, None)
+        experience = collect(config, engine.lm, engine.task, 0, None)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for x in engine.lm.model.parameters():

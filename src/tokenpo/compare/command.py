@@ -108,7 +108,7 @@ def _dry_run(plan: Plan) -> int:
 
 def _jobs(plan: Plan) -> int:
     """One run per core and thread; a GPU is not shared unasked."""
-    from ..train.device import resolve_device
+    from ..device import resolve_device
 
     if resolve_device(plan.config.model.device).startswith("cuda"):
         return 1

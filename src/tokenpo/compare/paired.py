@@ -88,7 +88,7 @@ def widened(n: int) -> float:
     """The level at which percentile intervals of n normal differences are as wide as Student's at 95 %.
 
     >>> round(widened(10), 4), round(widened(1000), 4)
-    (0.9829, 0.9502)
+    (0.9829, 0.9504)
     """
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)) - 1
 

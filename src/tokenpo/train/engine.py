@@ -11,16 +11,14 @@ from torch import Tensor
 
 from .. import lm as language
 from ..lm import LanguageModel, LoraOptions
-from ..lm.tiny import ASSETS
 from ..objective import Objective
+from ..responses import Draw
+from ..sampling.seeds import keyed_seed
 from ..tasks import Task, make_task
 from ..types import Rollouts
 from .config import Config
-from .device import resolve_device
 from .forward import Forward
 from .objective import build_objective, negotiate
-from .rollout import Draw
-from .seeds import keyed_seed
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ def build_engine(config: Config) -> Engine:
     task = make_task(config.task.name, config.task.options, seed)
     try:
         lm = load_model(config)
+        if "influence" in objective.needs:
+            language.require_plain_head(lm)
         # Under LoRA the reference is the same model with its adapters switched off.
         apart = "ref_logprob" in objective.needs and lm.adapter is None
         return Engine(config, objective, lm, task, load_model(config) if apart else None)
@@ -70,21 +70,29 @@ def load_model(config: Config) -> LanguageModel:
     with torch.random.fork_rng():
         # LoRA's first factors come from the global generator.
         torch.manual_seed(keyed_seed(config.seed, "model"))
-        where = ASSETS if options.path == "tiny" else options.path
-        return language.load(where, dtype=options.dtype, device=resolve_device(options.device), lora=adapters)
+        return language.load(language.locate(options.path), dtype=options.dtype, device=options.device, lora=adapters)
 
 
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
-    """The rollouts with what takes another forward pass: the reference's log-prob, and on request the old policy's."""
+    """The rollouts with what takes another forward pass: the reference's log-prob, on request the old policy's, and
+    what the objective compares inside a group beyond the rewards."""
     fields: dict[str, Tensor | None] = {}
+    needs = engine.objective.needs
     with torch.no_grad():
         if engine.config.rollout.rescore:
             policy = forward.policy(rollouts, kept.prompts)
             fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
-        if "ref_logprob" in engine.objective.needs:
+        if "ref_logprob" in needs:
             lm = engine.reference or engine.lm
             base = engine.lm.adapter.disable_adapter() if engine.reference is None else contextlib.nullcontext()
             with base:
                 policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
             fields["ref_logprob"] = policy.logprob.float()
+        if "influence" in needs:
+            fields["influence"] = forward.influence(rollouts, kept.prompts).float()
+        if "divergence" in needs:
+            fields["divergence"] = forward.divergence(rollouts, kept.prompts).float()
+        if "prompt_logprob" in needs:
+            heat = engine.config.rollout.temperature
+            fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()
     return dataclasses.replace(rollouts, **fields) if fields else rollouts

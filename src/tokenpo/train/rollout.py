@@ -1,57 +1,21 @@
-"""Problems to rollouts: prompt, sample, verify; refill what dynamic sampling dropped, up to a cap."""
+"""Problems to rollouts: draw responses, refill what dynamic sampling dropped, up to a cap."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..lm import LanguageModel, Sampling, sample
-from ..tasks import Problem, Score, Split, Task
+from ..lm import LanguageModel, Sampling
+from ..responses import Draw, draw
+from ..sampling import TemperatureRule
+from ..sampling.seeds import keyed_seed
+from ..tasks import Task
 from ..types import Rollouts
 from .config import Config
-from .precision import precision
-from .seeds import keyed_seed
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Responses to some problems; row = position in `problems` x group_size + g.
-
-    Args:
-        start: position of the first problem in the task's order.
-        prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature: [N, T] as the sampler recorded them.
-        finished: [N] bool, EOS was reached.
-    """
-
-    start: int
-    problems: list[Problem]
-    prompts: list[list[int]]
-    token_ids: Tensor
-    mask: Tensor
-    logprob: Tensor
-    entropy: Tensor
-    temperature: Tensor
-    finished: Tensor
-    completions: list[str]
-    scores: list[Score]
-
-    @property
-    def group_size(self) -> int:
-        return len(self.scores) // len(self.problems)
-
-    def reward(self) -> Tensor:
-        """[N] float32."""
-        return torch.tensor([score.reward for score in self.scores], dtype=torch.float32)
-
-    def correct(self) -> Tensor:
-        """[N] float32, 1 where the answer is right."""
-        return torch.tensor([float(score.correct) for score in self.scores])
 
 
 @dataclass(frozen=True)
@@ -72,52 +36,17 @@ class Experience:
     discarded: float
     cursor: int
 
+    def everything(self) -> Rollouts:
+        """Facts of every draw, discarded groups included."""
+        whole = _joined(self.drawn, [range(len(piece.problems)) for piece in self.drawn])
+        assert whole is not None
+        return _facts(whole)
+
 
 Draws = Callable[[int, int], Draw]
 
 
-def draw(
-    lm: LanguageModel,
-    task: Task,
-    split: Split,
-    start: int,
-    count: int,
-    group_size: int,
-    sampling: Sampling,
-    *,
-    autocast: bool = False,
-    rule: Any = None,
-    scale: Any = None,
-) -> Draw:
-    """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
-
-    A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
-    """
-    problems = task.problems(split, start, count)
-    prompts = [lm.encode(problem.prompt) for problem in problems]
-    with precision(lm.device, autocast):
-        streams = range(start, start + count)
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, scale=scale)
-    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
-    completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
-    repeated = [problem for problem in problems for _ in range(group_size)]
-    scores = task.score(repeated, completions, token_ids)
-    return Draw(
-        start=start,
-        problems=problems,
-        prompts=prompts,
-        token_ids=out.token_ids,
-        mask=out.mask,
-        logprob=out.logprob,
-        entropy=out.entropy,
-        temperature=out.temperature,
-        finished=out.finished,
-        completions=completions,
-        scores=scores,
-    )
-
-
-def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: Any, scale: Any) -> Experience:
+def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: TemperatureRule | None) -> Experience:
     """One rollout batch from position `cursor` of the training problems on."""
     options = config.rollout
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
@@ -125,13 +54,13 @@ def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: An
     def fresh(start: int, count: int) -> Draw:
         autocast = config.train.autocast
         size = options.group_size
-        return draw(lm, task, "train", start, count, size, sampling, autocast=autocast, rule=rule, scale=scale)
+        return draw(lm, task, "train", start, count, size, sampling, autocast=autocast, rule=rule)
 
     extra = options.max_extra_batches if options.dynamic_sampling else 0
     drawn, kept = _fill(fresh, cursor, options.prompts, extra, choose=options.dynamic_sampling)
     groups = sum(len(piece.problems) for piece in drawn)
     usable = sum(len(groups_of) for groups_of in kept)
-    chosen = _joined(drawn, kept, options.prompts)
+    chosen = _joined(drawn, _first(kept, options.prompts))
     rollouts = None if chosen is None else _facts(chosen)
     return Experience(rollouts, chosen, drawn, 1 - usable / groups, cursor + groups)
 
@@ -160,9 +89,15 @@ def _mixed_groups(piece: Draw) -> list[int]:
     return (reward != reward[:, :1]).any(1).nonzero()[:, 0].tolist()
 
 
-def _joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]], most: int) -> Draw | None:
-    """The first `most` kept groups as one draw, padded to the longest response."""
-    pairs = [(piece, group) for piece, groups in zip(drawn, kept, strict=True) for group in groups][:most]
+def _first(kept: Sequence[list[int]], most: int) -> list[list[int]]:
+    """The first `most` of the kept groups of each draw."""
+    before = [sum(map(len, kept[:i])) for i in range(len(kept))]
+    return [groups[: max(0, most - seen)] for groups, seen in zip(kept, before, strict=True)]
+
+
+def _joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]]) -> Draw | None:
+    """The kept groups of each draw as one draw, padded to the longest response."""
+    pairs = [(piece, group) for piece, groups in zip(drawn, kept, strict=True) for group in groups]
     if not pairs:
         return None
     if len(drawn) == 1 and len(pairs) == len(drawn[0].problems):
@@ -202,7 +137,3 @@ def _facts(kept: Draw) -> Rollouts:
         temperature=kept.temperature,
         token_ids=kept.token_ids,
     )
-
-
-def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
-    return ids[:-1] if ids and ids[-1] in eos else ids

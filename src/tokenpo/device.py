@@ -1,4 +1,4 @@
-"""Where a run computes."""
+"""Where a model computes."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import torch
 
 
 def resolve_device(name: str) -> str:
-    """The device of a recipe; "auto" is cuda where there is one."""
+    """The device that a setting names; "auto" is cuda where there is one."""
     return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
