@@ -6,7 +6,9 @@ import argparse
 import io
 import json
 import re
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -195,6 +197,19 @@ def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, ca
     assert "no two methods have two whole runs with the same seeds" in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md", "docs/log.md"])
+def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(r"^tokenpo (compare [^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.toml").write_text(TINY)
+    assert commands
+    for command in commands:
+        words = shlex.split("".join(command))
+        assert main([*words, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
+        assert " 0 done, in runs/compare-" in capsys.readouterr().out
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -217,8 +232,7 @@ def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
 def test_the_parser_stands_alone():
     from tokenpo.commands.compare import add
 
-    seen = []
     top = argparse.ArgumentParser()
-    add_parser(top.add_subparsers(), "a recipe", lambda: seen.append("ready"))
+    add(top.add_subparsers(), "a recipe")
     options = top.parse_args(["compare", "r", "--methods", "a,b"])
     assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, 0.9, [], None, False)

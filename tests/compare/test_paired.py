@@ -49,7 +49,7 @@ def test_sign_flip_by_hand(differences, p):
     assert sign_flip(differences) == pytest.approx(p, rel=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(DIFFERENCES)
 def test_sign_flip_is_the_enumeration(differences):
     assert float(sign_flip(differences)) == by_enumeration(differences)
@@ -101,7 +101,14 @@ def test_the_interval_of_two_and_of_equal_differences():
     assert bootstrap([0.5] * 7) == (0.5, 0.5)
 
 
-@settings(max_examples=40, deadline=None)
+def test_an_end_at_zero_is_zero():
+    """0.1 + 0.2 - 0.3 is not 0 in floating point."""
+    assert 0.1 + 0.2 - 0.3 != 0
+    zero = [x for seed in range(600) if abs(x := bootstrap([0.1, 0.2, -0.3], seed=seed, resamples=1)[0]) < 1e-9]
+    assert len(zero) > 80 and set(zero) == {0.0}  # 6 of the 27 resamples hold each of them once
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(DIFFERENCES, st.randoms())
 def test_neither_the_order_of_the_seeds_nor_that_of_the_pair_matters(differences, random):
     shuffled = random.sample(differences, len(differences))
@@ -139,7 +146,7 @@ def test_holm_by_hand():
     assert holm([0.2]).tolist() == [0.2] and holm([]).tolist() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 64).map(lambda i: i / 64), min_size=1, max_size=6))
 def test_holm_is_the_closure_of_bonferroni(p):
     """Its independent definition: the worst of |S| min p over all sets of hypotheses that hold the one in question."""
@@ -191,11 +198,11 @@ def test_false_positives_are_rare_whatever_the_distribution(n):
     """Seven methods that are one: six pairs share their baseline. Familywise, a verdict in at most 5 %."""
     rng = np.random.default_rng(n)
     for values in (
-        rng.normal(size=(4000, 7, n)),
-        rng.lognormal(0, 1.5, (4000, 7, n)),
-        rng.integers(0, 3, (4000, 7, n)),
+        rng.normal(size=(2000, 7, n)),
+        rng.lognormal(0, 1.5, (2000, 7, n)),
+        rng.integers(0, 3, (2000, 7, n)),
     ):
         p = holm(sign_flip(values[:, 1:] - values[:, :1]))
         false = (p.min(-1) <= 0.05).mean()
-        assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 4000)
+        assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
         assert false > 0 or n < least_seeds(6) or values.dtype.kind == "i"

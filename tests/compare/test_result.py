@@ -141,7 +141,7 @@ def test_runs_that_did_not_begin_alike_are_told(made):
     assert [note[:52] for note in notes if "begin alike" in note] == [
         "Seed 1: the evaluations before training differ, so i"
     ]
-    assert "The runs were not made with the same software or machine: torch differ." in notes
+    assert "The runs were not made with the same software on one machine: they differ in torch." in notes
 
 
 def test_too_few_seeds_is_said_once(made):

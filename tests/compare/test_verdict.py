@@ -49,7 +49,7 @@ def test_the_family_corrects():
 def test_inconclusive_with_the_seeds_that_it_would_take():
     pair = one([-0.5, 0.5, 1.5] * 3, [0] * 9)  # mean 0.5; deviation sqrt(6/8) = 0.8660
     # δ = 0.57735: 7.848879 / 0.33333 + 1.92073 = 25.47 -> 26
-    assert (pair.verdict, pair.needed, pair.short) == ("inconclusive", 26, "inconclusive (about 26 seeds)")
+    assert (pair.verdict, pair.needed, pair.short) == ("inconclusive", 26, "inconclusive (takes about 26 seeds)")
     assert pair.reason.endswith("about 26 seeds would probably tell (estimate).")
 
 
@@ -83,7 +83,7 @@ def test_the_whole_verdict_is_rarely_wrong(monkeypatch):
     labels, rng = "abcde", np.random.default_rng(1)
     baseline = [(label, "a") for label in labels[1:]]
     told = []
-    for _ in range(600):
+    for _ in range(400):
         shared = rng.normal(size=8)  # what a seed has in common, which pairing takes out
         drawn = {label: dict(enumerate((shared + rng.normal(size=8)).tolist())) for label in labels}
         told.append([pair.verdict for pair in judge(drawn, baseline, resamples=9)])

@@ -57,7 +57,6 @@ def render(comparison: Comparison) -> str:
         summaries=[(visible(r.measure.title, limit=80), words.summary(r)) for r in comparison.results],
         notes=[visible(note, limit=1000) for note in comparison.notes],
         failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
-        labels=labels,
         heading=words.heading(comparison),
         sections=[_section(comparison, result) for result in comparison.results],
         means=[(labels[label], [words.mean(r, label) for r in comparison.results]) for label in plan.labels],

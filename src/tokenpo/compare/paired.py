@@ -77,7 +77,9 @@ def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = R
     generator = np.random.default_rng(seed)
     means = d[generator.integers(0, len(d), (resamples, len(d)))].mean(-1)
     tail = 100 * (1 - widened(len(d))) / 2
-    low, high = (float(x) for x in np.percentile(means, [tail, 100 - tail]))
+    ends = np.percentile(means, [tail, 100 - tail])
+    # A sum that is 0 but for rounding is 0: an end there is read with care.
+    low, high = np.where(np.abs(ends) <= 1e-12 * np.abs(d).max(), 0.0, ends).tolist()
     return (-high, -low) if swapped else (low, high)
 
 

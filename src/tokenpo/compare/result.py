@@ -157,7 +157,11 @@ def _unlike_software(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
     versions = [run.versions for of in runs.values() for run in of.values()]
     names = sorted({name for found in versions for name in found})
     odd = [name for name in names if len({json.dumps(found.get(name)) for found in versions}) > 1]
-    return [f"The runs were not made with the same software or machine: {', '.join(odd)} differ."] if odd else []
+    return (
+        [f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."]
+        if odd
+        else []
+    )
 
 
 def _unlike_values(result: Result) -> list[str]:

@@ -59,7 +59,7 @@ class Pair:
     @property
     def short(self) -> str:
         """The verdict and, where there is none, what it would take."""
-        return f"{self.verdict} (about {self.needed} seeds)" if self.needed else self.verdict
+        return f"{self.verdict} (takes about {self.needed} seeds)" if self.needed else self.verdict
 
     @property
     def reason(self) -> str:
