@@ -281,7 +281,7 @@ def test_prepare_names_the_missing_input(name: str, options: dict, missing: str,
 @pytest.mark.parametrize("call", ["loss", "observe"])
 def test_the_second_phase_names_the_missing_input(call: str) -> None:
     """Of the policy, and of rollouts that lost a field since phase one."""
-    objective = tokenpo.method("hapo", entropy="current")
+    objective = tokenpo.method("hapo", entropy="current", tau=0.0)
     batch = _batch(PLAIN)
     arguments = (TOTALS,) if call == "loss" else ()
     message = r"^hapo needs entropy: give Policy\(entropy=\.\.\.\) with shape \[N, T\]$"
@@ -311,6 +311,7 @@ def test_text_shows_every_slot() -> None:
         "  penalties   ReferenceKl(beta=0.5, estimator=K3(), scale=None, inside=None)",
         "  aggregate   SequenceMean()",
         "  temperature -",
+        "  passes      -",
         "  needs       ref_logprob",
     ]
     assert "  needs       -" in str(tokenpo.method("grpo"))

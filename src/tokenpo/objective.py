@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +17,21 @@ import torch
 from torch import Tensor
 
 from .errors import MissingInput, TokenPOError
-from .signals import BatchSignal, Part, Signal, walk
-from .stages import AdaptiveTemperature, Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
+from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, walk
+from .stages import (
+    AdaptiveTemperature,
+    Aggregate,
+    CreditStage,
+    Penalty,
+    Selection,
+    Shaping,
+    SurrogateStage,
+    Weight,
+)
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_PER_ROLLOUT = frozenset({"prompt_logprob"})
 _SLOTS: dict[str, type] = {
     "credit": CreditStage,
     "surrogate": SurrogateStage,
@@ -29,8 +40,15 @@ _SLOTS: dict[str, type] = {
     "penalties": Penalty,
     "shaping": Shaping,
     "temperature": AdaptiveTemperature,
+    "passes": Selection,
+    "only": Selection,
 }
-_MANY = ("weights", "penalties", "shaping")
+_MANY = ("weights", "penalties", "shaping", "passes")
+_MAYBE = ("temperature", "only")
+_SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
+
+
+State = Mapping[Memory, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,9 @@ class Objective:
         penalties: added to the loss of a token, summed.
         shaping: added to the reward before the group is compared, summed.
         temperature: how samplers adapt the temperature; None keeps it constant.
+        passes: optimiser passes over a rollout batch, each on some of the tokens, in order; none is one pass on all.
+            `loss` is that of all tokens; `split` gives the passes.
+        only: the tokens whose loss counts, penalties included; the denominators stay. None counts all.
     """
 
     name: str
@@ -56,11 +77,13 @@ class Objective:
     penalties: tuple[Penalty, ...] = ()
     shaping: tuple[Shaping, ...] = ()
     temperature: AdaptiveTemperature | None = None
+    passes: tuple[Selection, ...] = ()
+    only: Selection | None = None
 
     def __post_init__(self) -> None:
         for slot, kind in _SLOTS.items():
             choice = getattr(self, slot)
-            stages = choice if slot in _MANY else () if choice is None and slot == "temperature" else (choice,)
+            stages = choice if slot in _MANY else () if choice is None and slot in _MAYBE else (choice,)
             if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
                 wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a {kind.__name__} value"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
@@ -95,17 +118,53 @@ class Objective:
         """True where a row whose advantage is 0 everywhere adds nothing to loss and gradient: it may be skipped."""
         return all(stage.follows_advantage for stage in self.penalties)
 
+    @property
+    def entropy_gradient(self) -> bool:
+        """True where the loss sends a gradient through `Policy.entropy`: engines keep its graph."""
+        return any(part.entropy_gradient for part in walk(self))
+
+    def split(self) -> tuple[Objective, ...]:
+        """One objective for each optimiser pass; they share the credit and the denominators of this one."""
+        if not self.passes:
+            return (self,)
+        return tuple(dataclasses.replace(self, passes=(), only=chosen) for chosen in self.passes)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The parts that carry numbers from one rollout batch to the next, in the order of a checkpoint."""
+        return tuple(dict.fromkeys(part for part in walk(self) if isinstance(part, Memory)))
+
+    def start(self) -> State:
+        """What the memories hold before the first rollout batch."""
+        return {memory: memory.start() for memory in self.memories}
+
     @torch.no_grad()
-    def prepare(self, rollouts: Rollouts) -> Credit:
+    def after(self, state: State, rollouts: Rollouts) -> State:
+        """What the memories hold after a rollout batch, given all that it drew; once a batch, after `prepare`.
+
+        Raises:
+            MissingInput: an optional field of the rollouts that this objective needs is absent.
+        """
+        self._require(rollouts, frozenset().union(*(m.needs for m in self.memories)), "Rollouts")
+        return {memory: memory.after(state[memory], rollouts) for memory in self.memories}
+
+    @torch.no_grad()
+    def prepare(self, rollouts: Rollouts, state: State | None = None) -> Credit:
         """Phase one on whole groups: advantages and signals, without gradient.
+
+        Args:
+            rollouts: whole groups.
+            state: of the memories, as `start` or `after` gave it; None is `start`.
 
         Raises:
             MissingInput: an optional field of the rollouts that this objective needs is absent.
         """
         self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
+        state = self.start() if state is None else state
         bonus = sum((stage(rollouts) for stage in self.shaping), torch.zeros_like(rollouts.reward))
         advantage = torch.where(rollouts.mask, self.credit(rollouts, bonus), 0.0).to(rollouts.old_logprob.dtype)
-        signals = {part: part(rollouts) for part in dict.fromkeys(walk(self)) if isinstance(part, Signal)}
+        signals: dict[Part, Tensor] = {p: p(rollouts) for p in dict.fromkeys(walk(self)) if isinstance(p, Signal)}
+        signals |= {m: m(rollouts, state[m]) for m in self.memories if isinstance(m, MemorySignal)}
         return Credit(advantage, signals)
 
     @torch.no_grad()
@@ -163,7 +222,8 @@ class Objective:
 
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         coefficient = self.aggregate(batch.mask, totals)
-        return batch.mask.to(dtype) * (coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
+        counted = batch.mask if self.only is None else batch.mask & self.only(batch)
+        return counted.to(dtype) * (coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
 
     def _observed(self, batch: Batch, totals: Totals) -> Batch:
         signals = [part for part in walk(self) if isinstance(part, BatchSignal)]
@@ -183,11 +243,12 @@ class Objective:
     def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
         for name in sorted(names):
             if getattr(owner, name) is None:
-                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape [N, T]")
+                shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
+                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape {shape}")
 
     def __str__(self) -> str:
         lines = [f"objective {self.name}"]
-        for slot in ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature"):
+        for slot in _SHOWN:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
             lines.append(f"  {slot:<12}{shown if choice not in ((), None) else '-'}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .lm import LanguageModel, Sampling, sample
 from .lm.precision import precision
+from .sampling import TemperatureRule
 from .tasks import Problem, Score, Split, Task
 
 
@@ -60,8 +60,7 @@ def draw(
     sampling: Sampling,
     *,
     autocast: bool = False,
-    rule: Any = None,
-    scale: Any = None,
+    rule: TemperatureRule | None = None,
 ) -> Draw:
     """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
 
@@ -71,7 +70,7 @@ def draw(
     prompts = [lm.encode(problem.prompt) for problem in problems]
     with precision(lm.device, autocast):
         streams = range(start, start + count)
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, scale=scale)
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
     token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
     completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
     repeated = [problem for problem in problems for _ in range(group_size)]

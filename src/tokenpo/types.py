@@ -18,7 +18,9 @@ from torch import Tensor
 from .boundary import Boundary
 from .errors import TokenPOError
 
-_TOKEN_FIELDS = ("old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature")
+_TOKEN_FIELDS = (
+    "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,12 @@ class Rollouts:
         ref_logprob: [N, T] nats, under the reference policy.
         temperature: [N, T] > 0, the temperature at which each token was sampled.
         token_ids: [N, T] int, the sampled tokens.
+        prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
+        influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
+            how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
+            hidden state, g: one-hot of the token − probabilities, of the old policy).
+        divergence: [N, T], how far the group's next-token distributions lie apart at position t (2505.24718), the same
+            for every rollout of the group.
 
     Raises:
         TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true.
@@ -52,6 +60,9 @@ class Rollouts:
     ref_logprob: Tensor | None = None
     temperature: Tensor | None = None
     token_ids: Tensor | None = None
+    prompt_logprob: Tensor | None = None
+    influence: Tensor | None = None
+    divergence: Tensor | None = None
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -65,6 +76,10 @@ class Rollouts:
             check.positive(self.temperature, "temperature", self.mask)
         if self.token_ids is not None:
             check.ids(self.token_ids, "token_ids", (n, t))
+        if self.prompt_logprob is not None:
+            object.__setattr__(
+                self, "prompt_logprob", check.numbers(self.prompt_logprob, "prompt_logprob", (n,)).detach()
+            )
 
     def __len__(self) -> int:
         return self.mask.shape[0]

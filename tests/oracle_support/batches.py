@@ -16,12 +16,15 @@ TOKEN_FIELDS = (
     "entropy_drift",
     "rollout_logprob",
     "temperature",
+    "influence",
+    "divergence",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One batch: mask [N, T] bool, reward [N], group [N], and the [N, T] fields, zero on padding."""
+    """One batch: mask [N, T] bool, reward, group and prompt_logprob [N], token_ids [N, T] int, and the other [N, T]
+    fields, zero on padding."""
 
     mask: np.ndarray
     reward: np.ndarray
@@ -34,6 +37,10 @@ class Sample:
     entropy_drift: np.ndarray
     rollout_logprob: np.ndarray
     temperature: np.ndarray
+    influence: np.ndarray
+    divergence: np.ndarray
+    prompt_logprob: np.ndarray
+    token_ids: np.ndarray
 
     def but(self, **fields: np.ndarray) -> Sample:
         """The same batch with some fields exchanged."""
@@ -52,22 +59,35 @@ class Sample:
         """The rows at `index`."""
         return Sample(**{field.name: getattr(self, field.name)[index] for field in dataclasses.fields(self)})
 
+    def alive(self) -> Sample:
+        """The rollouts that have a token."""
+        return self.rows(np.flatnonzero(self.mask.any(1)))
+
     def widened(self, columns: int) -> Sample:
         """The same batch with more padding on the right."""
-        wide = {name: np.pad(getattr(self, name), ((0, 0), (0, columns))) for name in ("mask", *TOKEN_FIELDS)}
+        wide = {
+            name: np.pad(getattr(self, name), ((0, 0), (0, columns))) for name in ("mask", "token_ids", *TOKEN_FIELDS)
+        }
         return self.but(**wide)
 
 
 def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.ndarray) -> Sample:
     """A sample from the fields that matter; the others are zero (temperature: one)."""
     mask = np.asarray(mask, bool)
+    prompt = np.asarray(fields.pop("prompt_logprob", np.zeros(len(mask))), float)
+    tokens = np.asarray(fields.pop("token_ids", np.zeros(mask.shape)), int)
     given = {
         name: np.asarray(fields.pop(name, np.full(mask.shape, float(name == "temperature"))), float)
         for name in TOKEN_FIELDS
     }
     assert not fields, f"unknown: {list(fields)}"
     return Sample(
-        mask, np.asarray(reward, float), np.asarray(group), **{k: np.where(mask, v, 0) for k, v in given.items()}
+        mask,
+        np.asarray(reward, float),
+        np.asarray(group),
+        **{k: np.where(mask, v, 0) for k, v in given.items()},
+        prompt_logprob=prompt,
+        token_ids=np.where(mask, tokens, 0),
     )
 
 
@@ -122,10 +142,12 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
     old_entropy[rng.random(shape) < 0.05] = 0.0
     old_entropy[rng.random(shape) < 0.05] = 1e-11
     entropy = np.abs(old_entropy + rng.choice([0.0, 0.3], size=shape) * rng.normal(size=shape))
+    d = rng.exponential(size=(31, width))[group]  # of a group at a position
     return of(
         mask, reward, group, old_logprob=old, logprob=logprob, old_entropy=old_entropy, entropy=entropy,
         ref_logprob=np.minimum(old + 0.4 * rng.normal(size=shape), -1e-3),
         entropy_drift=0.2 * rng.normal(size=shape),
         rollout_logprob=old + 0.01 * rng.normal(size=shape),
-        temperature=rng.uniform(0.8, 1.2, shape),
+        temperature=rng.uniform(0.8, 1.2, shape), influence=rng.normal(size=shape), divergence=d,
+        prompt_logprob=-rng.exponential(size=31)[group], token_ids=rng.integers(0, 3, shape),
     )  # fmt: skip

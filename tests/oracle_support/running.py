@@ -19,16 +19,20 @@ from .batches import TOKEN_FIELDS, Sample
 
 METHODS = Path(__file__).parents[1] / "methods"
 POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
-OPTIONAL = ("old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift")
+OPTIONAL = (
+    "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
+    "divergence", "prompt_logprob", "token_ids",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A loss, its gradient to the log-probabilities [N, T], and (from the library) the terms as arrays."""
+    """A loss, its gradients to the log-probabilities and the entropies [N, T], and (from the library) the terms."""
 
     value: float
     gradient: np.ndarray
     terms: dict[str, np.ndarray]
+    entropy_gradient: np.ndarray
 
 
 @cache
@@ -46,8 +50,8 @@ def score(name: str, sample: Sample, extra: dict[str, np.ndarray] | None = None,
     oracle: Callable[..., Any] = getattr(module(name), name)
     known = {**vars(sample), **(extra or {})}
     positional = [p for p in inspect.signature(oracle).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    value, gradient = oracle(*(known[p.name] for p in positional), **options)
-    return Outcome(float(value), gradient, {})
+    value, gradient, *of_entropy = oracle(*(known[p.name] for p in positional), **options)
+    return Outcome(float(value), gradient, {}, of_entropy[0] if of_entropy else np.zeros(sample.mask.shape))
 
 
 def tensors(
@@ -59,41 +63,44 @@ def tensors(
         "mask": torch.tensor(sample.mask),
         "reward": torch.tensor(sample.reward).to(dtype),
         "group": torch.tensor(sample.group),
+        "prompt_logprob": torch.tensor(sample.prompt_logprob).to(dtype),
+        "token_ids": torch.tensor(np.where(sample.mask, sample.token_ids, -1)),
         **out,
     }
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One optimiser step, ready for `objective.loss`: the log-probabilities are the leaf that gradients go to."""
+    """One optimiser step, ready for `objective.loss`: gradients go to the log-probabilities and entropies."""
 
     batch: Any
     totals: Any
     logprob: torch.Tensor
+    entropy: torch.Tensor
 
 
 def assemble(
     objective: Any, field: dict[str, torch.Tensor], *, seed: int = 0, inputs: Collection[str] | None = None,
-    advantage: np.ndarray | None = None,
+    advantage: np.ndarray | None = None, state: Any = None,
 ) -> Step:  # fmt: skip
     """Phase one, and the look at the whole step where the objective asks for it.
 
     `inputs` are the optional inputs handed over, by default those that the objective says it needs; `advantage` [N, T]
-    takes the place of the prepared one.
+    takes the place of the prepared one; `state` is that of the objective's memories.
     """
     inputs = objective.needs if inputs is None else inputs
-    lp = field["logprob"].clone().requires_grad_()
-    chosen = {name: field[name] for name in OPTIONAL if name in inputs}
+    lp, entropy = field["logprob"].clone().requires_grad_(), field["entropy"].clone().requires_grad_()
+    chosen = {name: entropy if name == "entropy" else field[name] for name in OPTIONAL if name in inputs}
     policy = tokenpo.Policy(logprob=lp, **{k: v for k, v in chosen.items() if k in POLICY_FIELDS})
     facts = {k: v for k, v in chosen.items() if k not in POLICY_FIELDS}
     rollouts = tokenpo.Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], **facts)
-    credit = objective.prepare(rollouts)
+    credit = objective.prepare(rollouts, state)
     if advantage is not None:
         credit = tokenpo.Credit(torch.tensor(advantage, dtype=lp.dtype), credit.signals)
     batch = tokenpo.Batch(rollouts=rollouts, credit=credit, policy=policy)
     if objective.scope == "batch":
         batch = objective.observe(batch, torch.Generator().manual_seed(seed))
-    return Step(batch, tokenpo.Totals.of(rollouts), lp)
+    return Step(batch, tokenpo.Totals.of(rollouts), lp, entropy)
 
 
 def run(
@@ -104,15 +111,17 @@ def run(
     batches = [step.batch] if pieces is None else [step.batch.rows(rows) for rows in pieces]
     losses = [objective.loss(batch, step.totals) for batch in batches]
     total = torch.stack([loss.value for loss in losses]).sum()
-    (gradient,) = torch.autograd.grad(total, step.logprob)
+    gradient, of_entropy = torch.autograd.grad(total, (step.logprob, step.entropy), allow_unused=True)
+    of_entropy = torch.zeros_like(gradient) if of_entropy is None else of_entropy
     terms = {k: v.numpy() for k, v in losses[0].terms.items()} if pieces is None else {}
-    return Outcome(float(total.detach()), gradient.numpy(), terms)
+    return Outcome(float(total.detach()), gradient.numpy(), terms, of_entropy.numpy())
 
 
 def close(one: Outcome, other: Outcome, rtol: float = 1e-10) -> None:
     """Values and gradients agree; the floor only covers exact zeros."""
     np.testing.assert_allclose(one.value, other.value, rtol=rtol, atol=1e-14)
     np.testing.assert_allclose(one.gradient, other.gradient, rtol=rtol, atol=1e-14)
+    np.testing.assert_allclose(one.entropy_gradient, other.entropy_gradient, rtol=rtol, atol=1e-14)
 
 
 def agrees(name: str, sample: Sample, *, oracle: dict[str, Any] | None = None, **options: Any) -> Outcome:

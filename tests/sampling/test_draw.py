@@ -36,15 +36,15 @@ def test_a_rule_sees_the_entropy_at_the_base_temperature_and_sets_each_row_its_o
     logits = torch.randn(5, 11, dtype=torch.float64)
     seen = {}
 
-    def rule(entropy, base, scale):
-        seen.update(entropy=entropy, base=base, scale=scale)
+    def rule(entropy, base):
+        seen.update(entropy=entropy, base=base)
         return base + torch.arange(5).double() / 10
 
     uniform = torch.rand(5, dtype=torch.float64)
-    got = draw(logits, uniform, 0.9, rule, "statistics")
+    got = draw(logits, uniform, 0.9, rule)
     base = torch.log_softmax(logits / 0.9, -1)
     torch.testing.assert_close(seen["entropy"], -(base.exp() * base).sum(-1))
-    assert (seen["base"], seen["scale"]) == (0.9, "statistics")
+    assert seen["base"] == 0.9
     for row in range(5):
         alone = draw(logits[row : row + 1], uniform[row : row + 1], 0.9 + row / 10)
         for a, b in zip(got, alone, strict=True):

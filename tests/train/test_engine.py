@@ -11,8 +11,9 @@ from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS, method
 from tokenpo.stages import GroupOverlong, SoftOverlong
 from tokenpo.train.config import Config, parse_config
-from tokenpo.train.engine import PROVIDES, build_engine, build_objective, negotiate, warnings, with_optional_inputs
+from tokenpo.train.engine import build_engine, with_optional_inputs
 from tokenpo.train.loop import train
+from tokenpo.train.objective import PROVIDES, build_objective, negotiate, warnings
 from tokenpo.train.rollout import collect
 from tokenpo.train.step import Learner
 from tokenpo.train.view import SilentView
@@ -140,7 +141,7 @@ def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin
     config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
     engine = build_engine(config)
     forward = Learner.of(config, engine.lm, engine.objective).forward
-    experience = collect(config, engine.lm, engine.task, 0, None, None)
+    experience = collect(config, engine.lm, engine.task, 0, None)
     with torch.no_grad():
         for x in engine.lm.model.parameters():
             x += 0.3 * x.requires_grad

@@ -29,7 +29,7 @@ def make(small, tmp_path, coin, double_dir):
         model = {"dtype": dtype, **({"path": str(double_dir)} if dtype == "float64" else {})}
         config = small(tmp_path, method={"name": method, **options}, model=model, rollout=rollout)
         engine = build_engine(config)
-        experience = collect(config, engine.lm, engine.task, 0, None, None)
+        experience = collect(config, engine.lm, engine.task, 0, None)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for x in engine.lm.model.parameters():

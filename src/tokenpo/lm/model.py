@@ -18,6 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as hf_logging
 
+from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
 from tokenpo.lm.directory import check_directory, is_local
 
@@ -124,8 +125,7 @@ def load(
     if local:
         where = str(Path(path_or_hub_id).expanduser())
         check_directory(Path(where))
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = resolve_device(device)
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)

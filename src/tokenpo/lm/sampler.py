@@ -81,15 +81,13 @@ def sample(
     *,
     streams: Sequence[int] | None = None,
     rule: Any = None,
-    scale: Any = None,
 ) -> Samples:
     """Samples `group_size` responses to every prompt.
 
     Args:
         prompts: token ids of each prompt, none empty.
         streams: one id per prompt that addresses its random numbers; its position by default.
-        rule: adaptive temperature, `rule(entropy [M], base, scale) -> temperature [M]`; None for none.
-        scale: the rule's statistics of an earlier batch.
+        rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; None for none.
 
     Raises:
         TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
@@ -104,7 +102,7 @@ def sample(
     keys = stream_keys(sampling.seed, stream, torch.arange(group_size, device=device).repeat(len(prompts)))
     with evaluating(lm.model):
         decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
-        record = _decode(lm, decoder, n, sampling, keys, rule, scale)
+        record = _decode(lm, decoder, n, sampling, keys, rule)
     return _assemble(record, prompt, n, lm.pad_id)
 
 
@@ -117,9 +115,7 @@ class _Step(NamedTuple):
     ended: Tensor
 
 
-def _decode(
-    lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, keys: Tensor, rule: Any, scale: Any
-) -> list[_Step]:
+def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, keys: Tensor, rule: Any) -> list[_Step]:
     logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
     record: list[_Step] = []
@@ -130,7 +126,7 @@ def _decode(
         else:
             if step % _BLOCK == 0:
                 block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
-            drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule, scale)
+            drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule)
         token, ended = drawn.token, is_eos[drawn.token]
         record.append(_Step(rows, alive, drawn, ended))
         alive = alive & ~ended

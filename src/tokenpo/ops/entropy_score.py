@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +13,8 @@ from . import masked
 EPS = 1e-8
 
 
-@dataclass(frozen=True)
-class EntropyScale:
-    """What turns an entropy into a score: a plain value that a checkpoint can hold.
+class EntropyScale(NamedTuple):
+    """What turns an entropy into a score; numbers, or tensors of shape [].
 
     Args:
         pivot: quantile of log H over the batch (log-nats).
@@ -24,14 +23,14 @@ class EntropyScale:
         bottom: smallest z-score (≤ 0), 0 when none lies below.
     """
 
-    pivot: float
-    spread: float
-    top: float
-    bottom: float
+    pivot: Tensor | float
+    spread: Tensor | float
+    top: Tensor | float
+    bottom: Tensor | float
 
 
-def measure(entropy: Tensor, mask: Tensor, quantile: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(pivot, spread, top, bottom), each [], of the true entries of entropy [N, T] (nats)."""
+def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
+    """The scale of the true entries of entropy [N, T] (nats), its four numbers as tensors []."""
     values = entropy[mask].clamp(min=EPS).log()
     if values.numel() == 0:
         raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")
@@ -39,25 +38,17 @@ def measure(entropy: Tensor, mask: Tensor, quantile: float) -> tuple[Tensor, Ten
     raw = values - pivot
     spread = raw.square().mean().sqrt()
     safe = torch.where(spread > 0, spread, 1.0)
-    return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe
+    return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)
 
 
-def score(
-    entropy: Tensor,
-    pivot: Tensor | float,
-    spread: Tensor | float,
-    top: Tensor | float,
-    bottom: Tensor | float,
-    *,
-    negative_is_positive: bool = False,
-) -> Tensor:
+def score(entropy: Tensor, scale: EntropyScale, *, negative_is_positive: bool = False) -> Tensor:
     """ĥ of entropies of any shape: z / top above the pivot, z / |bottom| below; 0 where the scale has no extent.
 
     `negative_is_positive` divides by bottom itself, as the authors' released code does: then ĥ ≥ 0 everywhere.
     """
-    z = _over(entropy.clamp(min=EPS).log() - pivot, spread)
-    below = _over(z, bottom)
-    return torch.where(z > 0, _over(z, top), below if negative_is_positive else -below)
+    z = _over(entropy.clamp(min=EPS).log() - scale.pivot, scale.spread)
+    below = _over(z, scale.bottom)
+    return torch.where(z > 0, _over(z, scale.top), below if negative_is_positive else -below)
 
 
 def _over(x: Tensor, extent: Tensor | float) -> Tensor:

@@ -51,6 +51,10 @@ class Groups:
         low, high = self.extremes(x)
         return self.valid & (high > low)
 
+    def above_mean(self, x: Tensor) -> Tensor:
+        """[N] bool, true where the row counts and its x [N] exceeds the mean of its group."""
+        return self.varied(x) & (x.double() > self.mean_std(x)[0])
+
     def mean_std(self, x: Tensor, weight: Tensor | None = None, correction: int = 1) -> tuple[Tensor, Tensor]:
         """([N] mean, [N] standard deviation) of x [N]; `weight` [N] counts a row that many times.
 

@@ -25,12 +25,10 @@ class Draw(NamedTuple):
 class TemperatureRule(Protocol):
     """Temperature [M] of the next token from the entropy [M] (nats) of its logits at the base temperature."""
 
-    def __call__(self, entropy: Tensor, base: float, scale: object, /) -> Tensor: ...
+    def __call__(self, entropy: Tensor, base: float, /) -> Tensor: ...
 
 
-def draw(
-    logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None, scale: object = None
-) -> Draw:
+def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:
     """Samples at temperature `base`, or at the temperature that `rule` gives each row for its entropy at `base`.
 
     Args:
@@ -38,14 +36,13 @@ def draw(
         uniform: [M] float64 in [0, 1), the point of each row's cumulative distribution to invert.
         base: temperature > 0.
         rule: adaptive temperature; None for the constant one.
-        scale: statistics handed to the rule.
     """
     parts = softmax_parts(logits, 1.0 / base)
     entropy = entropy_of(parts)
     if rule is None:
         temperature = torch.full_like(entropy, base)
     else:
-        temperature = rule(entropy, base, scale).to(entropy.dtype)
+        temperature = rule(entropy, base).to(entropy.dtype)
         parts = softmax_parts(logits, temperature.reciprocal().unsqueeze(-1))
         entropy = entropy_of(parts)
     token = _invert(parts.p, uniform)

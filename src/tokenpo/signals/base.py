@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Part:
             update per rollout would never feel it; engines warn.
         assumes_on_policy: true where it takes the current policy for the one that sampled and corrects for nothing, so
             that further updates on the same rollouts are biased; engines warn.
+        entropy_gradient: true where it sends a gradient through `Policy.entropy`; engines then keep its graph.
     """
 
     @property
@@ -34,6 +35,10 @@ class Part:
 
     @property
     def assumes_on_policy(self) -> bool:
+        return False
+
+    @property
+    def entropy_gradient(self) -> bool:
         return False
 
 
@@ -60,6 +65,29 @@ class BatchSignal(Part):
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         """[N, T], finite where the mask is true. `trust()` evaluates the surrogate; a signal inside the surrogate
         cannot ask for it. Signals that this one holds are in the batch already."""
+        raise NotImplementedError
+
+
+class Memory(Part):
+    """A few numbers that go from one rollout batch to the next: a controller's coefficient, a running mean.
+
+    The numbers are values outside the part, so that engines can put them into a checkpoint as they are.
+    """
+
+    def start(self) -> Mapping[str, float]:
+        """The numbers before the first rollout batch; empty where nothing is known yet."""
+        raise NotImplementedError
+
+    def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
+        """The numbers after a rollout batch: everything that was drawn, in whole groups."""
+        raise NotImplementedError
+
+
+class MemorySignal(Memory):
+    """A memory that phase one shows as a signal."""
+
+    def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
+        """[N, T], finite where the mask is true, from this batch and the numbers that earlier ones left."""
         raise NotImplementedError
 
 

@@ -79,4 +79,4 @@ class CurrentEntropyQuantile(BatchSignal):
 def _scored(entropy: Tensor | None, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:
     assert entropy is not None  # declared in `needs`, checked by the objective
     scale = entropy_score.measure(entropy, mask, quantile)
-    return entropy_score.score(entropy, *scale, negative_is_positive=released_sign)
+    return entropy_score.score(entropy, scale, negative_is_positive=released_sign)

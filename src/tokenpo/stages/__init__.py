@@ -2,8 +2,9 @@
 
 from .aggregate import ConstantLength, SequenceMean, TokenMean
 from .base import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
+from .correction import RolloutCorrection
 from .credit import GroupAdvantage
-from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, Estimator, ReferenceKl
+from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, EntropyBonus, Estimator, ReferenceKl, StraightThrough
 from .ratio import (
     ArithmeticSequence,
     GeometricSequence,
@@ -17,7 +18,7 @@ from .selection import HighInBatch, HighInResponse, Selection
 from .shaping import GroupOverlong, SoftOverlong
 from .surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds, Unclipped
 from .temperature import AdaptiveTemperature
-from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised
+from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised, SignalWeight
 
 __all__ = [
     "K1",
@@ -35,6 +36,7 @@ __all__ = [
     "CreditStage",
     "DetachedClip",
     "Drop",
+    "EntropyBonus",
     "Estimator",
     "FixedBounds",
     "GeometricSequence",
@@ -51,13 +53,16 @@ __all__ = [
     "Ratio",
     "ReferenceKl",
     "Region",
+    "RolloutCorrection",
     "RolloutRatio",
     "RowNormalised",
     "SelectedBounds",
     "Selection",
     "SequenceMean",
     "Shaping",
+    "SignalWeight",
     "SoftOverlong",
+    "StraightThrough",
     "SurrogateStage",
     "TokenMean",
     "TokenRatio",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..ops import kl
 from ..ops.ratio import log_ratio
-from ..signals import BatchSignal, Part, Signal
+from ..signals import BatchSignal, MemorySignal, Part, Signal
 from .base import Penalty
 from .weights import BatchWeight
 
@@ -57,6 +57,25 @@ class AbsoluteLogRatio(Estimator):
 
 
 @dataclass(frozen=True)
+class StraightThrough(Estimator):
+    """The value of one estimator, the gradient of another.
+
+    k1 has no gradient in expectation and k3's is not that of the divergence; k2's is, on samples of the policy.
+
+    Args:
+        value: what the loss and the report show.
+        gradient: what the policy learns from.
+    """
+
+    value: Estimator = K3()
+    gradient: Estimator = K2()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        learnt = self.gradient(x)
+        return learnt + (self.value(x) - learnt).detach()
+
+
+@dataclass(frozen=True)
 class ReferenceKl(Penalty):
     """beta · estimator(lp_ref − lp): GRPO's divergence from the reference policy.
 
@@ -83,6 +102,30 @@ class ReferenceKl(Penalty):
             x = x + self.inside.of_batch(batch).log()
         divergence = self.beta * self.estimator(x)
         return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
+
+
+@dataclass(frozen=True)
+class EntropyBonus(Penalty):
+    """−coef · H of the current policy, with gradient: the loss falls where the policy hesitates.
+
+    Args:
+        coef: coefficient, or a memory that steers it.
+    """
+
+    coef: float | MemorySignal
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    @property
+    def entropy_gradient(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
+        coef = batch.signal(self.coef) if isinstance(self.coef, MemorySignal) else self.coef
+        return -coef * batch.policy.entropy
 
 
 @dataclass(frozen=True)

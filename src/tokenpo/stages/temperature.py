@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import TokenPOError
 from ..ops import entropy_score
 from ..ops.entropy_score import EntropyScale
-from ..signals import Part
+from ..signals import Memory
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..types import Rollouts
+
 
 @dataclass(frozen=True)
-class AdaptiveTemperature(Part):
+class AdaptiveTemperature(Memory):
     """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
+
+    Remembers the entropy scale of one rollout batch for the sampling of the next; without one it changes nothing.
 
     Args:
         tau: largest relative change, 0 <= tau < 1.
@@ -32,15 +37,21 @@ class AdaptiveTemperature(Part):
         if not 0 <= self.tau < 1:
             raise TokenPOError(f"adaptive temperature: tau = {self.tau} must lie in [0, 1)")
 
-    def measure(self, entropy: Tensor, mask: Tensor) -> EntropyScale:
-        """The scale of one rollout batch, for the sampling of the next; entropy [N, T] nats, mask [N, T] bool."""
-        return EntropyScale(*(float(x) for x in entropy_score.measure(entropy, mask, self.quantile)))
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
 
-    def __call__(self, entropy: Tensor, base: float, scale: EntropyScale | None) -> Tensor:
-        """Temperature [M] of tokens whose logits have this entropy [M] at the base temperature; no scale, no change."""
-        if scale is None:
+    def start(self) -> Mapping[str, float]:
+        return {}
+
+    def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
+        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        scale = entropy_score.measure(rollouts.old_entropy, rollouts.mask, self.quantile)
+        return {name: float(x) for name, x in scale._asdict().items()}
+
+    def __call__(self, entropy: Tensor, base: float, numbers: Mapping[str, float]) -> Tensor:
+        """Temperature [M] of tokens whose logits have this entropy [M] at the base temperature."""
+        if not numbers:
             return entropy.new_full(entropy.shape, base)
-        h = entropy_score.score(
-            entropy, scale.pivot, scale.spread, scale.top, scale.bottom, negative_is_positive=self.released_sign
-        )
+        h = entropy_score.score(entropy, EntropyScale(**numbers), negative_is_positive=self.released_sign)
         return base * (1 + self.tau * h.clamp(-1.0, 1.0))

@@ -3,8 +3,8 @@
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
 
 Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
-save: step, data cursor and entropy scale say where the run stands. A directory is written under another name, brought
-to the disk and renamed; its checksums tell a good one from a damaged one.
+save: step, data cursor and the objective's memory say where the run stands. A directory is written under another name,
+brought to the disk and renamed; its checksums tell a good one from a damaged one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,14 @@ class Progress:
         step: rollout batches trained on.
         updates: optimiser updates made; the learning rate follows it.
         cursor: the first problem of the training order that was not drawn yet.
-        scale: state of the adaptive temperature (HAPO's EntropyScale as a dict), none before the first rollout.
+        memory: what each of the objective's memories holds, in their order; none before the first rollout.
         sizes: bytes of each JSON Lines file.
     """
 
     step: int = 0
     updates: int = 0
     cursor: int = 0
-    scale: Mapping[str, float] | None = None
+    memory: Sequence[Mapping[str, float]] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -80,6 +80,19 @@ class GroupOverlong(Section):
     threshold: float = Field(default=0.0, description="a response is correct when its reward exceeds this")
 
 
+class Correction(Section):
+    level: Literal["token", "sequence"] = Field(default="token", description="one weight for each token or response")
+    mode: Literal["truncate", "mask"] = Field(default="truncate", description="beyond the bounds: clamp, or drop")
+    cap: float = Field(default=2.0, ge=1, description="largest weight")
+    floor: float = Field(default=0.0, ge=0, le=1, description="smallest weight")
+
+
+class ReferenceKl(Section):
+    beta: float = Field(gt=0, description="coefficient")
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    straight_through: bool = Field(default=False, description="the estimator's value, k2's gradient")
+
+
 class Rollout(Section):
     prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
     group_size: int = Field(default=8, ge=1, description="responses to each problem")
@@ -93,6 +106,9 @@ class Rollout(Section):
     )
     rescore: bool = Field(
         default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
+    )
+    correction: Correction | None = Field(
+        default=None, description="weights for the sampler's log-probs; they differ from the old ones with rescore"
     )
 
 
@@ -110,6 +126,7 @@ class Train(Section):
     eps: float = Field(default=1e-8, gt=0)
     grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
+    reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
     ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: by precision (step.py)")
 
 

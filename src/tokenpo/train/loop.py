@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from .. import lm as language
 from ..errors import TokenPOError
-from ..ops.entropy_score import EntropyScale
-from ..stages import AdaptiveTemperature
+from ..objective import Objective, State
+from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config
-from .engine import Engine, build_engine, warnings, with_optional_inputs
+from .engine import Engine, build_engine, with_optional_inputs
 from .evaluation import evaluate
 from .interrupt import Interrupt
+from .objective import warnings
 from .records import Clock, credit_metrics, rollout_metrics, sample_records, trace_records
 from .rollout import Experience, collect
 from .run import Run, describe, new_directory, open_checkpoint, resumed_config
@@ -111,17 +111,16 @@ def _step(
     engine: Engine, learner: Learner, run: Run, progress: Progress, view: View, interrupt: Interrupt, *, fresh: bool
 ) -> Progress:
     """One rollout batch and the updates on it; where the run stands afterwards."""
-    config, clock, rule = engine.config, Clock(), engine.objective.temperature
-    scale = EntropyScale(**progress.scale) if progress.scale else None
+    config, clock, state = engine.config, Clock(), _recalled(engine.objective, progress)
     with clock.part("rollout"):
-        experience = collect(config, engine.lm, engine.task, progress.cursor, rule, scale)
+        experience = collect(config, engine.lm, engine.task, progress.cursor, _rule(engine.objective, state))
     if interrupt.asked:
         # Nothing has changed yet: the resumed run draws the same responses again.
         return progress
     step = progress.step + 1
     traced = config.output.trace_every > 0 and (step == 1 or _due(step, config.output.trace_every))
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
-    tally, metrics = _learn(engine, learner, experience, progress.updates, tracer, clock, check_ratio=fresh)
+    tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
     if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
         with clock.part("evaluation"):
@@ -133,7 +132,7 @@ def _step(
         step=step,
         updates=progress.updates + tally.updates,
         cursor=experience.cursor,
-        scale=None if rule is None else _measured(rule, experience),
+        memory=_remembered(engine.objective, state, experience),
     )
     if _due(step, config.output.checkpoint_every) and step < config.train.steps:
         _save(engine, learner, run, progress)
@@ -144,6 +143,7 @@ def _learn(
     engine: Engine,
     learner: Learner,
     experience: Experience,
+    state: State,
     updates: int,
     tracer: Tracer,
     clock: Clock,
@@ -156,7 +156,7 @@ def _learn(
         return Tally(), {"groups": 0, "zero_advantage_groups": 1.0}
     with clock.part("update"):
         rollouts = with_optional_inputs(engine, learner.forward, rollouts, kept)
-        credit = engine.objective.prepare(rollouts)
+        credit = engine.objective.prepare(rollouts, state)
         tally = improve(learner, rollouts, kept.prompts, credit, updates, tracer, check_ratio=check_ratio)
     return tally, credit_metrics(rollouts, credit)
 
@@ -178,10 +178,23 @@ def _save(engine: Engine, learner: Learner, run: Run, progress: Progress) -> Non
     checkpoint.prune(run.path, run.keep)
 
 
-def _measured(rule: AdaptiveTemperature, experience: Experience) -> dict[str, float]:
-    """The entropy scale of everything that was drawn, for the sampling of the next batch."""
-    entropy = torch.cat([piece.entropy[piece.mask] for piece in experience.drawn])
-    return dataclasses.asdict(rule.measure(entropy[None], torch.ones_like(entropy, dtype=torch.bool)[None]))
+def _rule(objective: Objective, state: State) -> TemperatureRule | None:
+    adaptive = objective.temperature
+    return None if adaptive is None else functools.partial(adaptive, numbers=state[adaptive])
+
+
+def _recalled(objective: Objective, progress: Progress) -> State:
+    if progress.memory is None:
+        return objective.start()
+    return dict(zip(objective.memories, progress.memory, strict=True))
+
+
+def _remembered(objective: Objective, state: State, experience: Experience) -> list[dict[str, float]]:
+    """The objective's memories after everything that was drawn, groups that were discarded included."""
+    if not objective.memories:
+        return []
+    state = objective.after(state, experience.everything())
+    return [dict(state[memory]) for memory in objective.memories]
 
 
 def _due(step: int, every: int) -> bool:

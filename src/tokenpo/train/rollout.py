@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.nn.functional import pad
 
 from ..lm import LanguageModel, Sampling
 from ..responses import Draw, draw
+from ..sampling import TemperatureRule
 from ..sampling.seeds import keyed_seed
 from ..tasks import Task
 from ..types import Rollouts
@@ -36,11 +36,17 @@ class Experience:
     discarded: float
     cursor: int
 
+    def everything(self) -> Rollouts:
+        """Facts of every draw, discarded groups included."""
+        whole = _joined(self.drawn, [range(len(piece.problems)) for piece in self.drawn])
+        assert whole is not None
+        return _facts(whole)
+
 
 Draws = Callable[[int, int], Draw]
 
 
-def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: Any, scale: Any) -> Experience:
+def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: TemperatureRule | None) -> Experience:
     """One rollout batch from position `cursor` of the training problems on."""
     options = config.rollout
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
@@ -48,13 +54,13 @@ def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: An
     def fresh(start: int, count: int) -> Draw:
         autocast = config.train.autocast
         size = options.group_size
-        return draw(lm, task, "train", start, count, size, sampling, autocast=autocast, rule=rule, scale=scale)
+        return draw(lm, task, "train", start, count, size, sampling, autocast=autocast, rule=rule)
 
     extra = options.max_extra_batches if options.dynamic_sampling else 0
     drawn, kept = _fill(fresh, cursor, options.prompts, extra, choose=options.dynamic_sampling)
     groups = sum(len(piece.problems) for piece in drawn)
     usable = sum(len(groups_of) for groups_of in kept)
-    chosen = _joined(drawn, kept, options.prompts)
+    chosen = _joined(drawn, _first(kept, options.prompts))
     rollouts = None if chosen is None else _facts(chosen)
     return Experience(rollouts, chosen, drawn, 1 - usable / groups, cursor + groups)
 
@@ -83,9 +89,15 @@ def _mixed_groups(piece: Draw) -> list[int]:
     return (reward != reward[:, :1]).any(1).nonzero()[:, 0].tolist()
 
 
-def _joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]], most: int) -> Draw | None:
-    """The first `most` kept groups as one draw, padded to the longest response."""
-    pairs = [(piece, group) for piece, groups in zip(drawn, kept, strict=True) for group in groups][:most]
+def _first(kept: Sequence[list[int]], most: int) -> list[list[int]]:
+    """The first `most` of the kept groups of each draw."""
+    before = [sum(map(len, kept[:i])) for i in range(len(kept))]
+    return [groups[: max(0, most - seen)] for groups, seen in zip(kept, before, strict=True)]
+
+
+def _joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]]) -> Draw | None:
+    """The kept groups of each draw as one draw, padded to the longest response."""
+    pairs = [(piece, group) for piece, groups in zip(drawn, kept, strict=True) for group in groups]
     if not pairs:
         return None
     if len(drawn) == 1 and len(pairs) == len(drawn[0].problems):

@@ -1,7 +1,8 @@
 """Several optimiser updates on one rollout batch.
 
 Credit is computed once, on whole groups. Every update takes one minibatch, whose totals are the denominators of all of
-its micro-batches: how it is split changes nothing. Rows that cannot have a gradient are not evaluated.
+its micro-batches: how it is split changes nothing. Rows that cannot have a gradient are not evaluated. An objective of
+several passes goes through all minibatches once for each.
 """
 
 from __future__ import annotations
@@ -49,8 +50,14 @@ class Learner:
         optimizer = torch.optim.AdamW(
             trainable, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
         )
-        drift = "entropy_drift" in objective.needs
-        forward = Forward(lm, options.micro_rows, options.micro_tokens, drift, options.autocast)
+        forward = Forward(
+            lm,
+            options.micro_rows,
+            options.micro_tokens,
+            drift="entropy_drift" in objective.needs,
+            autocast=options.autocast,
+            entropy_grad=objective.entropy_gradient,
+        )
         return Learner(lm, objective, optimizer, forward, options, config.rollout.max_new_tokens, config.seed)
 
     @property
@@ -59,8 +66,8 @@ class Learner:
 
     @property
     def skips(self) -> bool:
-        """Whether a row without advantage is known to add nothing; a method that does not say so skips no row."""
-        return getattr(self.objective, "follows_advantage", False)
+        """Whether a row without advantage is known to add nothing."""
+        return self.objective.follows_advantage
 
 
 def improve(
@@ -73,7 +80,7 @@ def improve(
     *,
     check_ratio: bool = False,
 ) -> Tally:
-    """Trains on one rollout batch: epochs x minibatches updates.
+    """Trains on one rollout batch: passes x epochs x minibatches updates.
 
     Args:
         prompts: token ids of the prompt of each group.
@@ -81,12 +88,14 @@ def improve(
         tracer: is shown the last minibatch.
         check_ratio: refuse to start when the policy is not the one that sampled.
     """
-    plan = minibatches(rollouts.group, learner.options, keyed_generator(learner.seed, "minibatches", updates))
-    tracer.choose(plan[-1], rollouts, credit)
+    order = minibatches(rollouts.group, learner.options, keyed_generator(learner.seed, "minibatches", updates))
+    passes = [dataclasses.replace(learner, objective=part) for part in learner.objective.split()]
+    plan = [(part, rows) for part in passes for rows in order]
+    tracer.choose(order[-1], rollouts, credit)
     tally = Tally()
-    for number, rows in enumerate(plan):
+    for number, (part, rows) in enumerate(plan):
         watching = tracer if number == len(plan) - 1 else None
-        accumulate(learner, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, tally, rows, watching)
+        accumulate(part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, tally, rows, watching)
         if check_ratio and number == 0:
             _require_ratio_one(tally, learner)
         tally.add_update(*_descend(learner, updates + number))

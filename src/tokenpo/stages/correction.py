@@ -1,0 +1,57 @@
+"""Rollout correction: the engine that samples and the one that trains give the same token different probabilities."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import TokenPOError
+from ..ops.ratio import BOUND, log_ratio
+from .weights import BatchWeight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch
+
+
+@dataclass(frozen=True)
+class RolloutCorrection(BatchWeight):
+    """ρ = exp(lp_old − lp_roll), the importance weight of the sampling engine, kept in bounds; without gradient.
+
+    It goes with every method: a factor on the surrogate, known before the first update. Where the old log-probs are the
+    sampler's own, ρ is 1.
+
+    Args:
+        sequence: one weight for a response, ρ_i = Π_t ρ_it, rather than one for each token.
+        mask: a weight outside [floor, cap] becomes 0; otherwise it is clamped to them.
+        cap: largest weight.
+        floor: smallest weight.
+    """
+
+    sequence: bool = False
+    mask: bool = False
+    cap: float = 2.0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor <= 1 <= self.cap < math.inf:
+            raise TokenPOError(
+                f"rollout correction: bounds need 0 <= floor <= 1 <= cap, got floor={self.floor}, cap={self.cap}"
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rollout_logprob"})
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
+        log = log_ratio(batch.rollouts.old_logprob, batch.rollouts.rollout_logprob)
+        if self.sequence:
+            log = log.sum(1, keepdim=True).clamp(-BOUND, BOUND).expand_as(log)  # padding is 0
+        weight = log.exp()
+        bounded = weight.clamp(self.floor, self.cap)
+        return torch.where(bounded == weight, weight, 0.0) if self.mask else bounded
