@@ -15,16 +15,22 @@ from .ce_gppo import ce_gppo
 from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
+from .dhpo import dhpo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
 from .edge_grpo import edge_grpo
+from .egspo import egspo
 from .forking_tokens import forking_tokens
 from .gmpo import gmpo
 from .gpg import gpg
 from .grpo import grpo
+from .grpo_passk import grpo_passk
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
+from .hmpo import hmpo
+from .luspo import luspo
+from .maxrl import maxrl
 from .opo import opo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
@@ -36,7 +42,9 @@ from .sapo import sapo
 from .sent import sent
 from .stapo import stapo
 from .tepo import tepo, tepo_v1
+from .topr import topr
 from .tr_grpo import tr_grpo
+from .vespo import vespo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -74,6 +82,14 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "opo": opo,
     "sent": sent,
     "s_grpo": s_grpo,
+    "grpo_passk": grpo_passk,
+    "maxrl": maxrl,
+    "hmpo": hmpo,
+    "topr": topr,
+    "luspo": luspo,
+    "vespo": vespo,
+    "dhpo": dhpo,
+    "egspo": egspo,
 }
 
 
@@ -106,9 +122,9 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
-    "tr_grpo",
+    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dhpo", "dppo_kl",
+    "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s",
+    "gspo", "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published",
+    "raft", "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
+    "stapo", "tepo", "tepo_v1", "topr", "tr_grpo", "vespo",
 ]  # fmt: skip
