@@ -136,7 +136,7 @@ def draw(name: str, objective: Any) -> Figure:
     axes = figure.subplots(1, 1 + len(mapped), width_ratios=[1.5, *[1.0] * len(mapped)])
     _curves(axes[0], ratio, table, found)
     dress(axes[0], "at A = +1 and A = −1", RATIO_LABEL, C_LABEL)
-    axes[0].legend(frameon=False, fontsize=7.5, loc="best")
+    axes[0].legend(frameon=False, fontsize=7.5, loc="lower left")
     across = torch.logspace(-1, 1, 41 if coarse else 121, dtype=torch.float64)
     up = torch.linspace(-2, 2, 21 if coarse else 65, dtype=torch.float64)
     colours = _maps(axes[1:], objective, mapped, across, up)
