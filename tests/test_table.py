@@ -144,6 +144,7 @@ DEFAULTS = {
         GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
         {"weights": "RowNormalised(weight=Keep(selection=RandomTokens(fraction=0.5, always=0)))"},
     ),
+    "grpo_passk": ("BestMargin(std=True, eps=1e-06)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
 }  # fmt: skip
 
 

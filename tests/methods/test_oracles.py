@@ -32,7 +32,8 @@ CASES = {
     ],
     "hapo": [{}],
     "adv_reweight": [{"beta": 0.3}],
-    # cispo, aspo, ce_gppo and dppo stop their weights' gradients on purpose: their values' differences are not theirs
+    # cispo, aspo, ce_gppo, dppo, topr and vespo stop their weights' gradients on purpose: their values' differences are
+    # not theirs
     "gmpo": [{}],
     "sapo": [{}],
     "archer": [{"kl": 0.3, "dual": 3.0}],
@@ -49,6 +50,7 @@ CASES = {
     "opo": [{}],
     "sent": [{"fraction": 0.2, "beta": 0.3}],
     "s_grpo": [{}],
+    "grpo_passk": [{}],
 }
 
 
@@ -71,7 +73,7 @@ def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> No
         down[i, t] -= step
         ends = [score(name, sample.but(logprob=lp), extra, **options).value for lp in (up, down)]
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=5e-8), (i, t)
-    assert np.count_nonzero(gradient) > 15
+    assert np.count_nonzero(gradient) > (5 if name == "grpo_passk" else 15)  # of whose groups one response learns
 
 
 def test_batches_reach_every_branch() -> None:

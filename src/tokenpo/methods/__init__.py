@@ -22,6 +22,7 @@ from .forking_tokens import forking_tokens
 from .gmpo import gmpo
 from .gpg import gpg
 from .grpo import grpo
+from .grpo_passk import grpo_passk
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
@@ -74,6 +75,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "opo": opo,
     "sent": sent,
     "s_grpo": s_grpo,
+    "grpo_passk": grpo_passk,
 }
 
 
@@ -107,8 +109,8 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo", "gspo_token",
-    "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo", "tepo_v1",
-    "tr_grpo",
+    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
+    "gspo_token", "gtpo", "hapo", "kl_cov", "method", "opo", "paper", "published", "raft", "raft_pp",
+    "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo",
+    "tepo_v1", "tr_grpo",
 ]  # fmt: skip
