@@ -145,6 +145,9 @@ DEFAULTS = {
         {"weights": "RowNormalised(weight=Keep(selection=RandomTokens(fraction=0.5, always=0)))"},
     ),
     "grpo_passk": ("BestMargin(std=True, eps=1e-06)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "maxrl": (
+        "OverMean(centred=True, hopeless=False, eps=1e-06)", _clip(_fixed(0.2, 0.2), dual=3.0), "TokenMean()", {},
+    ),
 }  # fmt: skip
 
 

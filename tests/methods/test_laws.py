@@ -35,6 +35,9 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("reinforce_pp_baseline", {"beta": 0.1}),
     ("sent", {"fraction": 0.2, "entropy": "old", "beta": 0.1}),
     ("grpo_passk", {"std": False}),
+    ("maxrl", {"baseline": "kept"}),
+    ("maxrl", {"baseline": "none"}),
+    ("maxrl", {"order": 3}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)

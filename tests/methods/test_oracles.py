@@ -51,6 +51,7 @@ CASES = {
     "sent": [{"fraction": 0.2, "beta": 0.3}],
     "s_grpo": [{}],
     "grpo_passk": [{}],
+    "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
 }
 
 
