@@ -148,6 +148,14 @@ DEFAULTS = {
     "maxrl": (
         "OverMean(centred=True, hopeless=False, eps=1e-06)", _clip(_fixed(0.2, 0.2), dual=3.0), "TokenMean()", {},
     ),
+    "hmpo": (
+        GROUP, _clip(_fixed(0.2, 0.28), dual=10.0), "TokenMean()",
+        {
+            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0)",
+            "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
+            "needs": "ref_logprob",
+        },
+    ),
 }  # fmt: skip
 
 

@@ -52,6 +52,7 @@ CASES = {
     "s_grpo": [{}],
     "grpo_passk": [{}],
     "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
+    "hmpo": [{"beta": 0.3}],
 }
 
 

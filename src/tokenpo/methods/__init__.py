@@ -26,6 +26,7 @@ from .grpo_passk import grpo_passk
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
+from .hmpo import hmpo
 from .maxrl import maxrl
 from .opo import opo
 from .paper import Paper, check_options, published
@@ -78,6 +79,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "s_grpo": s_grpo,
     "grpo_passk": grpo_passk,
     "maxrl": maxrl,
+    "hmpo": hmpo,
 }
 
 
@@ -112,7 +114,7 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
-    "gspo_token", "gtpo", "hapo", "kl_cov", "maxrl", "method", "opo", "paper", "published", "raft", "raft_pp",
-    "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo", "tepo",
-    "tepo_v1", "tr_grpo",
+    "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "maxrl", "method", "opo", "paper", "published", "raft",
+    "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo",
+    "tepo", "tepo_v1", "tr_grpo",
 ]  # fmt: skip
