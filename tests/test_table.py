@@ -156,6 +156,10 @@ DEFAULTS = {
             "needs": "ref_logprob",
         },
     ),
+    "topr": (
+        "SignedOutcome(threshold=0.5)", "DetachedClip(bounds=Tapered(), ratio=ProductSequence(), region=None)",
+        "ConstantLength(length=1.0)", {},
+    ),
 }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("maxrl", {"baseline": "none"}),
     ("maxrl", {"order": 3}),
     ("hmpo", {"additive": True, "beta": 0.1}),
+    ("topr", {"level": "token", "signal": "advantage"}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)

@@ -39,6 +39,7 @@ from .sapo import sapo
 from .sent import sent
 from .stapo import stapo
 from .tepo import tepo, tepo_v1
+from .topr import topr
 from .tr_grpo import tr_grpo
 
 METHODS: dict[str, Callable[..., Objective]] = {
@@ -80,6 +81,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "grpo_passk": grpo_passk,
     "maxrl": maxrl,
     "hmpo": hmpo,
+    "topr": topr,
 }
 
 
@@ -116,5 +118,5 @@ __all__ = [
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
     "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "maxrl", "method", "opo", "paper", "published", "raft",
     "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo",
-    "tepo", "tepo_v1", "tr_grpo",
+    "tepo", "tepo_v1", "topr", "tr_grpo",
 ]  # fmt: skip
