@@ -160,6 +160,7 @@ DEFAULTS = {
         "SignedOutcome(threshold=0.5)", "DetachedClip(bounds=Tapered(), ratio=ProductSequence(), region=None)",
         "ConstantLength(length=1.0)", {},
     ),
+    "luspo": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricSequence()"), "ConstantLength(length=1.0)", {}),
 }  # fmt: skip
 
 

@@ -53,6 +53,7 @@ CASES = {
     "grpo_passk": [{}],
     "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
     "hmpo": [{"beta": 0.3}],
+    "luspo": [{}],
 }
 
 

@@ -27,6 +27,7 @@ from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .hapo import hapo
 from .hmpo import hmpo
+from .luspo import luspo
 from .maxrl import maxrl
 from .opo import opo
 from .paper import Paper, check_options, published
@@ -82,6 +83,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "maxrl": maxrl,
     "hmpo": hmpo,
     "topr": topr,
+    "luspo": luspo,
 }
 
 
@@ -116,7 +118,7 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
-    "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "maxrl", "method", "opo", "paper", "published", "raft",
+    "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published", "raft",
     "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo",
     "tepo", "tepo_v1", "topr", "tr_grpo",
 ]  # fmt: skip
