@@ -161,6 +161,10 @@ DEFAULTS = {
         "ConstantLength(length=1.0)", {},
     ),
     "luspo": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricSequence()"), "ConstantLength(length=1.0)", {}),
+    "vespo": (
+        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0))", "TokenMean()",
+        {},
+    ),
 }  # fmt: skip
 
 

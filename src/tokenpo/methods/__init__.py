@@ -42,6 +42,7 @@ from .stapo import stapo
 from .tepo import tepo, tepo_v1
 from .topr import topr
 from .tr_grpo import tr_grpo
+from .vespo import vespo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -84,6 +85,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "hmpo": hmpo,
     "topr": topr,
     "luspo": luspo,
+    "vespo": vespo,
 }
 
 
@@ -120,5 +122,5 @@ __all__ = [
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
     "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published", "raft",
     "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo",
-    "tepo", "tepo_v1", "topr", "tr_grpo",
+    "tepo", "tepo_v1", "topr", "tr_grpo", "vespo",
 ]  # fmt: skip
