@@ -165,6 +165,10 @@ DEFAULTS = {
         GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0))", "TokenMean()",
         {},
     ),
+    "dhpo": (
+        GROUP, f"MixOfMins(token={_fixed(0.2, 0.28)}, sequence={_fixed(0.0003, 0.0004)}, share=EvenShare())",
+        "SequenceMean()", {},
+    ),
 }  # fmt: skip
 
 

@@ -40,6 +40,8 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("maxrl", {"order": 3}),
     ("hmpo", {"additive": True, "beta": 0.1}),
     ("topr", {"level": "token", "signal": "advantage"}),
+    ("dhpo", {"mixing": "entropy"}),
+    ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)

@@ -54,6 +54,7 @@ CASES = {
     "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
     "hmpo": [{"beta": 0.3}],
     "luspo": [{}],
+    "dhpo": [{}],
 }
 
 

@@ -15,6 +15,7 @@ from .ce_gppo import ce_gppo
 from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
+from .dhpo import dhpo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
 from .edge_grpo import edge_grpo
@@ -86,6 +87,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "topr": topr,
     "luspo": luspo,
     "vespo": vespo,
+    "dhpo": dhpo,
 }
 
 
@@ -118,7 +120,7 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dppo_kl",
+    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dhpo", "dppo_kl",
     "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
     "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published", "raft",
     "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo",
