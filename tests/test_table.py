@@ -169,6 +169,14 @@ DEFAULTS = {
         GROUP, f"MixOfMins(token={_fixed(0.2, 0.28)}, sequence={_fixed(0.0003, 0.0004)}, share=EvenShare())",
         "SequenceMean()", {},
     ),
+    "egspo": (
+        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
+        {
+            "weights": "Attenuated(selection=HighInBatch(threshold=OldEntropyQuantile(quantile=0.8)), attenuation=0.5, "
+            "chord=False)",
+            "needs": "old_entropy",
+        },
+    ),
 }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("topr", {"level": "token", "signal": "advantage"}),
     ("dhpo", {"mixing": "entropy"}),
     ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
+    ("egspo", {"curve": "chord"}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)

@@ -55,6 +55,7 @@ CASES = {
     "hmpo": [{"beta": 0.3}],
     "luspo": [{}],
     "dhpo": [{}],
+    "egspo": [{}],  # its chord is detached
 }
 
 

@@ -19,6 +19,7 @@ from .dhpo import dhpo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
 from .edge_grpo import edge_grpo
+from .egspo import egspo
 from .forking_tokens import forking_tokens
 from .gmpo import gmpo
 from .gpg import gpg
@@ -88,6 +89,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "luspo": luspo,
     "vespo": vespo,
     "dhpo": dhpo,
+    "egspo": egspo,
 }
 
 
@@ -121,8 +123,8 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dhpo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo",
-    "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published", "raft",
-    "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "stapo",
-    "tepo", "tepo_v1", "topr", "tr_grpo", "vespo",
+    "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s",
+    "gspo", "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published",
+    "raft", "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
+    "stapo", "tepo", "tepo_v1", "topr", "tr_grpo", "vespo",
 ]  # fmt: skip
