@@ -110,4 +110,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "count = members.size().clamp(min=1)",
         "count = (members.size())",
     ): "an empty set has no member that reads its share",
+    (
+        "methods/vespo.py",
+        "phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))",
+        "phi = torch.where((advantage <= 0), self.negative(log_weight), self.positive(log_weight))",
+    ): "without advantage the surrogate is 0 under either weight, and nothing is cut off",
 }
