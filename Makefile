@@ -3,16 +3,21 @@ PYTHON ?= python3
 VENV   ?= .venv
 METHOD ?= tepo
 BIN    := $(VENV)/bin
+# TRL and verl, beside the environment of the other commands.
+ENGINES ?= .venv-engines
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test check slow bench mutants docs format clean
+.PHONY: quickstart test test-engines check slow bench mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
 
 test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES)
+
+test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions; a missing engine fails
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign
 
 check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/ruff format --check .
@@ -31,7 +36,7 @@ bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
 	$(BIN)/python tools/mutants.py
 
-docs: $(VENV)/.dev  ## re-make the pages that come from the code
+docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/docs.py
 
 format: $(VENV)/.dev
@@ -39,7 +44,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist runs .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) build dist runs .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
@@ -53,4 +58,10 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,tasks,track,dev]'
+	touch $@
+
+$(ENGINES)/.ready: constraints-engines.txt pyproject.toml
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl]' pytest
 	touch $@

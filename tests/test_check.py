@@ -13,8 +13,18 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo import Batch, Credit, Loss, Objective, Rollouts, Totals, check
-from tokenpo.signals import BatchSignal
-from tokenpo.stages import Aggregate, CreditStage, GroupAdvantage, Penalty, SurrogateStage, TokenMean, Unclipped, Weight
+from tokenpo.signals import BatchSignal, Memory
+from tokenpo.stages import (
+    Aggregate,
+    CreditStage,
+    GroupAdvantage,
+    Penalty,
+    Selection,
+    SurrogateStage,
+    TokenMean,
+    Unclipped,
+    Weight,
+)
 from tokenpo.types import Trust
 
 PLAIN = Objective("plain", credit=GroupAdvantage(), surrogate=Unclipped(), aggregate=TokenMean())
@@ -107,6 +117,53 @@ class WrongSign(SurrogateStage):
     def __call__(self, batch: Batch) -> Trust:
         trust = Unclipped()(batch)
         return dataclasses.replace(trust, value=-trust.value)
+
+
+@dataclass(frozen=True)
+class EntropyGreed(Penalty):
+    """Sends a gradient through the entropy without saying so."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return -batch.policy.entropy
+
+
+@dataclass(frozen=True)
+class Sure(Selection):
+    """Tokens at least as probable as a bound: two of them do not part the tokens."""
+
+    bound: float = 0.2
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return batch.rollouts.old_logprob.exp() > self.bound
+
+
+@dataclass(frozen=True)
+class Diary(Memory):
+    """Remembers what no checkpoint can hold."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    def start(self) -> dict[str, float]:
+        return {}
+
+    def after(self, numbers: dict[str, float], rollouts: Rollouts) -> dict[str, float]:
+        return {"best": float("inf")}
+
+
+@dataclass(frozen=True)
+class Remembering(Weight):
+    """1, and keeps a diary."""
+
+    diary: Diary = Diary()
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return torch.ones_like(trust.value)
 
 
 @dataclass(frozen=True)
@@ -289,6 +346,9 @@ WRONG = {
     "undeclared where present": (_slot(weights=(Optional(),)), {"needs_are_true"}),
     "declared under a wrong name": (_slot(weights=(Misspelt(),)), {"needs_are_true"}),
     "gradient through a weight": (_slot(surrogate=AttachedWeight()), {"gradient_at_ratio_one"}),
+    "an entropy gradient nobody declared": (_slot(penalties=(EntropyGreed(),)), {"entropy_gradient_is_declared"}),
+    "passes that overlap": (_slot(passes=(Sure(), Sure())), {"passes_add_up"}),
+    "no number to write down": (_slot(weights=(Remembering(),)), {"memory_survives_a_checkpoint"}),
     "wrong sign": (_slot(surrogate=WrongSign()), {"gradient_at_ratio_one"}),
     "penalty without advantage": (_slot(penalties=(FollowsNothing(),)), {"rows_without_advantage_add_nothing"}),
     "groups by position": (_slot(credit=EqualRows()), {"order_is_free"}),

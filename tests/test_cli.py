@@ -25,7 +25,7 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    for word in ("train", "methods", "show", "recipes", "report", "--resume"):
+    for word in ("train", "methods", "show", "recipes", "report", "compare", "--resume"):
         assert word in done.stdout
 
 
@@ -47,10 +47,35 @@ def test_show_prints_formula_options_and_choices(capsys):
     assert "objective tr_grpo" in shown
 
 
+def test_show_draws_the_effective_coefficient(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("show", "grpo", "--coefficients") == 0
+    shown = capsys.readouterr().out
+    assert "A = +1          0.300   0.700   0.900   1.000   1.100   0.000   0.000   0.000" in shown
+    assert shown.endswith("\npicture: grpo-coefficients.png\n")
+    assert (tmp_path / "grpo-coefficients.png").read_bytes()[:4] == b"\x89PNG"
+    assert run("show", "grpo", "--coefficients", "--out", "c.svg") == 0
+    assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_without_matplotlib_there_is_a_remedy(capsys, tmp_path, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    assert run("show", "grpo", "--coefficients", "--out", str(tmp_path / "c.png")) == 2
+    assert capsys.readouterr().err == "tokenpo: this command needs matplotlib: pip install 'tokenpo[train]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["show", "hapoo"], "did you mean 'hapo'"),
+        (["show", "hapoo", "--coefficients"], "did you mean 'hapo'"),
+        (["show", "hapo", "--out", "c.png"], "only with --coefficients"),
+        (["show", "hapo", "--coefficients", "--out", "no/such/c.png"], "no directory no/such"),
+        (["show", "hapo", "--coefficients", "--out", "c.gif"], "not .gif"),
         (["train"], "needs a recipe"),
         (["train", "quikstart"], "did you mean 'quickstart'"),
         (["train", "quickstart", "--set", "train.lrr=1"], "has no key 'lrr'"),

@@ -42,6 +42,7 @@ def relative(path: Path) -> str:
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.delitem(sys.modules, "docs_tool", raising=False)
+    monkeypatch.syspath_prepend(ROOT / "tools")
     return load("docs_tool", ROOT / "tools" / "docs.py")
 
 
@@ -56,10 +57,13 @@ def test_check_names_what_is_stale(
     pages, readme = tmp_path / "docs" / "methods", tmp_path / "README.md"
     for name, value in (("ROOT", tmp_path), ("PAGES", pages), ("README", readme)):
         monkeypatch.setattr(tool, name, value)
+    monkeypatch.setattr(tool.family, "write_family", small_picture)
     readme.write_text(f"above\n{tool.BEGIN}\noutdated\n{tool.END}\nbelow\n", encoding="utf-8")
 
     assert tool.main(["--check"]) == 1 and not pages.exists()
     assert tool.main([]) == 0 and tool.main(["--check"]) == 0
+    picture = tmp_path / "docs" / "family.png"
+    assert len(tool.family.drawn_from(picture)) == 64
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("above\n") and text.endswith("\nbelow\n") and "outdated" not in text
     assert [line for line in text.splitlines() if line.startswith("| [`hapo`](docs/methods/hapo.md) |")]
@@ -69,10 +73,19 @@ def test_check_names_what_is_stale(
         page.read_text(encoding="utf-8").replace("| `tau` | `float` | `0.05` |", "| `tau` | `float` | `0.5` |")
     )
     (pages / "gone.md").write_text("a method that is no more")
+    small_picture({}, picture, "drawn from other numbers")
     capsys.readouterr()
     assert tool.main(["--check"]) == 1
-    assert re.findall(r"stale: (.*)", capsys.readouterr().out) == ["docs/methods/hapo.md", "docs/methods/gone.md"]
+    stale = ["docs/methods/hapo.md", "docs/family.png", "docs/methods/gone.md"]
+    assert re.findall(r"stale: (.*)", capsys.readouterr().out) == stale
     assert tool.main([]) == 0 and not (pages / "gone.md").exists() and tool.main(["--check"]) == 0
+
+
+def small_picture(objectives: dict, out: Path, note: str) -> None:
+    """In place of the family's picture, which takes seconds to draw."""
+    from matplotlib.figure import Figure
+
+    Figure(figsize=(1, 1)).savefig(out, metadata={"Description": note})
 
 
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
@@ -165,7 +178,7 @@ def own_docstring(value) -> bool:
 
 
 def test_every_module_has_a_docstring_and_in_the_core_every_public_name() -> None:
-    core = ("boundary", "check", "errors", "methods", "objective", "ops", "signals", "stages", "types")
+    core = ("boundary", "check", "coefficient", "errors", "methods", "objective", "ops", "signals", "stages", "types")
     missing = []
     for path in sorted((ROOT / "src" / "tokenpo").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -12,11 +12,15 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo import Batch, Credit, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
-from tokenpo.signals import BatchSignal, Signal
+from tokenpo.methods.lopti import OldProbability
+from tokenpo.signals import BatchSignal, Part, Signal
 from tokenpo.stages import (
+    AdaptiveTemperature,
     Clip,
+    EntropyBonus,
     FixedBounds,
     GroupAdvantage,
+    LogLikelihood,
     Penalty,
     SequenceMean,
     Shaping,
@@ -221,6 +225,40 @@ def test_scope_needs_and_draws_follow_from_the_parts() -> None:
     assert (current.scope, current.draws) == ("batch", False)
 
 
+def test_what_a_part_does_not_say_is_false() -> None:
+    part = Part()
+    assert part.needs == frozenset()
+    assert (part.idle_on_policy, part.assumes_on_policy, part.entropy_gradient) == (False, False, False)
+
+
+def test_assumes_on_policy_names_the_parts() -> None:
+    assert PLAIN.assumes_on_policy == ()
+    (part,) = tokenpo.method("gpg").assumes_on_policy
+    assert part == LogLikelihood()
+
+
+def test_entropy_gradient_is_that_of_its_parts() -> None:
+    assert not PLAIN.entropy_gradient
+    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(0.1),)).entropy_gradient
+
+
+def test_passes_share_everything_but_their_tokens() -> None:
+    assert PLAIN.split() == (PLAIN,)
+    chosen = OldProbability(0.5), OldProbability(0.5, below=False)
+    whole = dataclasses.replace(PLAIN, passes=chosen)
+    assert whole.split() == tuple(dataclasses.replace(PLAIN, only=part) for part in chosen)
+
+
+def test_memories_are_found_once_and_start_anew() -> None:
+    rule = AdaptiveTemperature()
+    objective = dataclasses.replace(PLAIN, temperature=rule)
+    assert PLAIN.memories == () and PLAIN.start() == {}
+    assert objective.memories == (rule,)
+    assert objective.start() == {rule: {}}
+    with pytest.raises(MissingInput, match="needs old_entropy"):
+        objective.after(objective.start(), _batch(PLAIN).rollouts)
+
+
 def test_idle_on_policy_names_the_parts() -> None:
     assert PLAIN.idle_on_policy == ()
     (part,) = tokenpo.method("kl_cov").idle_on_policy
@@ -281,7 +319,7 @@ def test_prepare_names_the_missing_input(name: str, options: dict, missing: str,
 @pytest.mark.parametrize("call", ["loss", "observe"])
 def test_the_second_phase_names_the_missing_input(call: str) -> None:
     """Of the policy, and of rollouts that lost a field since phase one."""
-    objective = tokenpo.method("hapo", entropy="current")
+    objective = tokenpo.method("hapo", entropy="current", tau=0.0)
     batch = _batch(PLAIN)
     arguments = (TOTALS,) if call == "loss" else ()
     message = r"^hapo needs entropy: give Policy\(entropy=\.\.\.\) with shape \[N, T\]$"
@@ -311,6 +349,7 @@ def test_text_shows_every_slot() -> None:
         "  penalties   ReferenceKl(beta=0.5, estimator=K3(), scale=None, inside=None)",
         "  aggregate   SequenceMean()",
         "  temperature -",
+        "  passes      -",
         "  needs       ref_logprob",
     ]
     assert "  needs       -" in str(tokenpo.method("grpo"))

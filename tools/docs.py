@@ -1,7 +1,9 @@
-"""Writes the pages that come from the code: docs/methods/ and the table of methods in README.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, and README.md's table of methods.
 
 python tools/docs.py            write them
-python tools/docs.py --check    exit 1 and name the pages that are not what the code says
+python tools/docs.py --check    exit 1 and name what is not what the code says
+
+The picture is drawn anew when the choices or numbers that it shows have changed, or when it is gone.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+import family
+from layout import GENERATED, cell, code, linked, plain, prose, table
 
 from tokenpo.methods import METHODS, paper
 from tokenpo.objective import Objective
@@ -20,10 +25,8 @@ from tokenpo.signals import walk
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
 README = ROOT / "README.md"
+PICTURE = "family.png"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
-WIDTH = 120
-LABEL = r"^(Paper|Defaults|Departures|Options|Reductions|Law): "
-GENERATED = "<!-- Written by tools/docs.py from {source}: change that, then run `make docs`. -->"
 
 PROVENANCE = {
     "paper": "read in the text of the paper",
@@ -149,37 +152,6 @@ def needs(objective: Objective) -> str:
     return ", ".join(f"`{name}`" for name in sorted(objective.needs)) or "-"
 
 
-def prose(text: str) -> str:
-    """A docstring as Markdown: indented lines become code blocks, a label at the start of a paragraph becomes bold."""
-    out = []
-    for kind, block in blocks(text):
-        if kind == "code":
-            out.append(f"```text\n{inspect.cleandoc(block)}\n```")
-        else:
-            out.append(re.sub(LABEL, r"**\1**: ", linked(plain(block))))
-    return "\n\n".join(out)
-
-
-def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """("code" | "text", block) in order. A paragraph ends before a label, and at a line that stops short."""
-    block: list[str] = []
-    kind = "text"
-    for line in [*text.splitlines(), ""]:
-        now = "code" if line.startswith("    ") else "text"
-        if block and (not line or now != kind or (kind == "text" and parted(block[-1], line))):
-            yield kind, "\n".join(block)
-            block = []
-        if line:
-            block.append(line)
-            kind = now
-
-
-def parted(line: str, following: str) -> bool:
-    """True where a label follows, or the writer ended the line although the next word had room."""
-    room = len(line) + 1 + len(following.split()[0]) <= WIDTH
-    return bool(re.match(LABEL, following)) or (line.endswith(".") and room)
-
-
 def options(name: str) -> str:
     """The builder's keywords as a table: type and default from its signature, meaning from its docstring."""
     meaning = arguments(inspect.getdoc(METHODS[name]) or "")
@@ -228,29 +200,6 @@ def methods_table(prefix: str) -> str:
     return table(("method", "what it changes", "paper", "provenance", "needs"), rows)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
-
-
-def plain(text: str) -> str:
-    """Text whose stars and angle brackets mean themselves in Markdown; what stands in backticks stays."""
-    pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(p if p.startswith("`") else re.sub(r"([*<])", r"\\\1", p) for p in pieces)
-
-
-def cell(text: str) -> str:
-    return plain(text).replace("|", r"\|")
-
-
-def code(text: str) -> str:
-    return f"`{text}`".replace("|", r"\|")
-
-
-def linked(text: str) -> str:
-    """The text with its arXiv numbers as links."""
-    return re.sub(r"(arXiv:)?(\d{4}\.\d{5})", r"[\1\2](https://arxiv.org/abs/\2)", text)
-
-
 def with_table(readme: str) -> str:
     """The README with its table of methods re-made."""
     before, begin, rest = readme.partition(BEGIN)
@@ -266,6 +215,7 @@ def generated() -> dict[Path, str]:
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(""), provenance=legend)
+    files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files
@@ -273,17 +223,23 @@ def generated() -> dict[Path, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when something is stale")
     check = parser.parse_args(arguments).check
     wanted = generated()
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     gone = [path for path in sorted(PAGES.glob("*.md")) if path not in wanted]
+    # Pixels depend on the version of matplotlib, so what is compared is what they were drawn from.
+    picture = PAGES.parent / PICTURE
+    if family.drawn_from(picture) != family.fingerprint(METHODS):
+        stale.append(picture)
     for path in [*stale, *gone]:
         print(f"{'stale' if check else 'removed' if path in gone else 'written'}: {path.relative_to(ROOT)}")
         if check:
             continue
         if path in gone:
             path.unlink()
+        elif path == picture:
+            family.draw(METHODS, picture)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path], encoding="utf-8")

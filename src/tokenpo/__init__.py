@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import methods
     from .check import check_method
+    from .coefficient import coefficients
     from .errors import MissingInput, TokenPOError, UnknownName, Unsupported
     from .methods import method
     from .objective import Objective
@@ -32,9 +33,10 @@ _HOME = {
     "UnknownName": "errors",
     "Unsupported": "errors",
     "check_method": "check",
+    "coefficients": "coefficient",
     "method": "methods",
 }
-_MODULES = ("check", "errors", "methods", "objective", "ops", "signals", "stages", "types")
+_MODULES = ("check", "coefficient", "errors", "methods", "objective", "ops", "signals", "stages", "types")
 
 __all__ = [
     "Batch",
@@ -49,6 +51,7 @@ __all__ = [
     "UnknownName",
     "Unsupported",
     "check_method",
+    "coefficients",
     "method",
     "methods",
 ]

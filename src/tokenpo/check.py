@@ -7,8 +7,8 @@ reads the current policy over the whole step. `LAWS` is the list of what is chec
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,101 +16,12 @@ from torch import Tensor
 
 from .errors import MissingInput, TokenPOError
 from .objective import Objective
-from .types import Batch, Loss, Policy, Rollouts, Totals
-
-_OPTIONAL = {
-    Rollouts: (
-        "old_entropy",
-        "rollout_logprob",
-        "ref_logprob",
-        "temperature",
-        "token_ids",
-        "prompt_logprob",
-        "influence",
-        "divergence",
-    ),
-    Policy: ("entropy", "entropy_drift"),
-}
-
-
-_LEAVES = ("logprob", "entropy")
+from .trial import OPTIONAL, Evaluation, Inputs, evaluate, example
+from .types import Batch, Policy, Rollouts, Totals
 
 
 class Nonconforming(AssertionError):
     """A method broke laws; the message lists each with what was seen."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Everything an objective may ask for, as plain tensors by field name."""
-
-    rollouts: dict[str, Tensor]
-    policy: dict[str, Tensor]
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
-        """The same inputs with every tensor changed alike."""
-        return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
-
-    def without(self, name: str) -> Inputs:
-        """The same inputs less one."""
-        drop = {k: x for k, x in self.rollouts.items() if k != name}
-        return Inputs(drop, {k: x for k, x in self.policy.items() if k != name})
-
-    def replace(self, **rollouts: Tensor) -> Inputs:
-        """The same inputs with some rollout fields replaced."""
-        return Inputs({**self.rollouts, **rollouts}, self.policy)
-
-
-def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -> Inputs:
-    """Ragged random inputs in float64 with NaN in the padding: mixed groups, ratios far enough to meet every clip."""
-    g = torch.Generator().manual_seed(seed)
-    n = groups * size
-
-    def normal(scale: float) -> Tensor:
-        return torch.randn(n, length, generator=g, dtype=torch.float64) * scale
-
-    mask = torch.arange(length) < torch.randint(1, length + 1, (n, 1), generator=g)
-    reward = (torch.rand(n, generator=g, dtype=torch.float64) > 0.5).double()
-    reward[::size], reward[1::size] = 1.0, 0.0
-    old = -normal(1.0).abs()
-    logprob = (old + normal(0.4)).clamp(max=-1e-3)
-    rollouts = {
-        "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
-        "old_entropy": normal(0.7).abs(), "rollout_logprob": old + normal(0.01), "ref_logprob": old + normal(0.3),
-        "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
-    }  # fmt: skip
-    rollouts |= {
-        "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
-        "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
-    }  # fmt: skip
-    policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
-    inputs = Inputs(rollouts, policy)
-    return inputs.map(lambda x: x.masked_fill(~mask, torch.nan) if x.dim() == 2 and x.is_floating_point() else x)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One evaluation of an objective: the loss and its gradients to the log-probabilities and the entropies [N, T]."""
-
-    loss: Loss
-    gradient: Tensor
-    entropy_gradient: Tensor
-
-
-def evaluate(objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),)) -> Evaluation:
-    """Loss and gradient of the step, its rows evaluated in the given splits and added up."""
-    rollouts = Rollouts(**inputs.rollouts)
-    leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
-    policy = Policy(**{**inputs.policy, **leaves})
-    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
-    if hasattr(objective, "observe"):
-        batch = objective.observe(batch)
-    totals = Totals.of(rollouts)
-    losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
-    value = torch.stack([loss.value for loss in losses]).sum()
-    found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
-    gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
-    return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
 
 
 def rows_add_up(objective: Any) -> None:
@@ -213,7 +124,7 @@ def needs_are_true(objective: Any) -> None:
     """Removing an input that is not declared changes nothing; removing a declared one raises, naming it."""
     inputs = example(6)
     whole = evaluate(objective, inputs)
-    optional = {name for names in _OPTIONAL.values() for name in names}
+    optional = {name for names in OPTIONAL.values() for name in names}
     assert objective.needs <= optional, f"needs {sorted(objective.needs - optional)} are no optional inputs"
     for name in sorted(optional):
         if name not in objective.needs:
@@ -277,6 +188,32 @@ def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
     raise AssertionError("statistics of three rows were taken for those of the step")
 
 
+def passes_add_up(objective: Any) -> None:
+    """Where the method makes several optimiser passes, their losses at the same weights add up to the loss."""
+    if not isinstance(objective, Objective) or not objective.passes:
+        return
+    inputs = example(13)
+    parts = [evaluate(part, inputs) for part in objective.split()]
+    whole = evaluate(objective, inputs)
+    _close(torch.stack([part.loss.value for part in parts]).sum(), whole.loss.value)
+    _close(torch.stack([part.gradient for part in parts]).sum(0), whole.gradient)
+
+
+def memory_survives_a_checkpoint(objective: Any) -> None:
+    """What a method remembers is finite numbers: written as JSON and read again, they lead to the same next batch."""
+    if not isinstance(objective, Objective):
+        return
+    rollouts = Rollouts(**example(14).rollouts)
+    state = objective.start()
+    for _ in range(3):
+        state = objective.after(state, rollouts)
+    read = {memory: json.loads(json.dumps(dict(numbers), allow_nan=False)) for memory, numbers in state.items()}
+    assert read == {memory: dict(numbers) for memory, numbers in state.items()}, f"{state} is not what was read: {read}"
+    first, second = objective.prepare(rollouts, state), objective.prepare(rollouts, read)
+    for one, other in zip(first.signals.values(), second.signals.values(), strict=True):
+        assert torch.equal(one, other), "the numbers read again lead elsewhere"
+
+
 LAWS: tuple[Callable[[Any], None], ...] = (
     rows_add_up,
     padding_is_inert,
@@ -290,6 +227,8 @@ LAWS: tuple[Callable[[Any], None], ...] = (
     half_precision_gives_float32,
     same_inputs_same_bytes,
     a_part_is_not_taken_for_the_whole,
+    passes_add_up,
+    memory_survives_a_checkpoint,
 )
 
 

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .commands import compare, evaluate
+from .commands.needs import need, need_engine
+
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
   tokenpo train quickstart --method hapo --set seed=1      another method, another seed
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
+  tokenpo compare quickstart --methods grpo,tepo --seeds 10
+  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 
@@ -63,11 +68,19 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
+    evaluate.add(commands)
+
     methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
     methods.set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
     show.add_argument("method", metavar="METHOD")
+    show.add_argument(
+        "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
+    )
+    show.add_argument(
+        "--out", metavar="FILE", type=Path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
+    )
     show.set_defaults(run=_show)
 
     recipes = commands.add_parser("recipes", help="list the recipes of the package, or print one with every setting")
@@ -78,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("directory", metavar="RUN", type=Path)
     report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
     report.set_defaults(run=_report)
+
+    compare.add(commands, RECIPE)
     return top
 
 
@@ -96,7 +111,7 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
-    _need_engine()
+    need_engine()
     from .train.config import find_recipe, load_config
 
     overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
@@ -158,11 +173,26 @@ def _show(options: argparse.Namespace) -> int:
     import inspect
 
     from . import methods
+    from .errors import TokenPOError
 
     objective = methods.method(options.method)
+    if options.coefficients:
+        return _coefficients(options, objective)
+    if options.out:
+        raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
     build = inspect.unwrap(methods.METHODS[options.method])
     print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
     print(f"\n{options.method}{_signature(build)}\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    return 0
+
+
+def _coefficients(options: argparse.Namespace, objective: Any) -> int:
+    need("matplotlib", "jinja2")
+    from .report.coefficients import text, write_coefficients
+
+    picture = write_coefficients(options.method, objective, options.out or f"{options.method}-coefficients.png")
+    print("\n".join(text(options.method, objective)))
+    print(f"picture: {picture}")
     return 0
 
 
@@ -174,7 +204,7 @@ def _signature(build: Any) -> str:
 
 
 def _recipes(options: argparse.Namespace) -> int:
-    _need_engine()
+    need_engine()
     from .train.config import RECIPES, find_recipe, load_config
     from .train.recipe import to_toml
 
@@ -192,17 +222,6 @@ def _report(options: argparse.Namespace) -> int:
 
     print(write_report(options.directory, options.out))
     return 0
-
-
-def _need_engine() -> None:
-    """Raises TokenPOError with the remedy where the packages of the extra `train` are missing."""
-    from importlib.util import find_spec
-
-    from .errors import TokenPOError
-
-    missing = [name for name in ("pydantic", "rich", "transformers", "safetensors") if find_spec(name) is None]
-    if missing:
-        raise TokenPOError(f"this command needs {', '.join(missing)}: pip install 'tokenpo[train]'")
 
 
 if __name__ == "__main__":

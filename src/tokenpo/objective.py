@@ -31,6 +31,7 @@ from .stages import (
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_PER_ROLLOUT = frozenset({"prompt_logprob"})
 _SLOTS: dict[str, type] = {
     "credit": CreditStage,
     "surrogate": SurrogateStage,
@@ -242,7 +243,8 @@ class Objective:
     def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
         for name in sorted(names):
             if getattr(owner, name) is None:
-                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape [N, T]")
+                shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
+                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape {shape}")
 
     def __str__(self) -> str:
         lines = [f"objective {self.name}"]

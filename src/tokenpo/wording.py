@@ -1,6 +1,9 @@
-"""Numbers in words, for everything that a person reads."""
+"""Numbers and settings in words, for everything that a person reads."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 def duration(seconds: float) -> str:
@@ -15,3 +18,20 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """One line for each setting that differs between two nested tables.
+
+    >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 3, "c": 2}})
+    ['a.b: 1 -> 3']
+    """
+    a, b = _flat(old), _flat(new)
+    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -6,58 +6,18 @@ Skipped where verl is not importable; with it: `PYTHONPATH=src python -m pytest 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import tokenpo
-from oracle_support import Outcome, Sample, close, ragged, run
-
-MISSING = "verl is not installed: none of its policy losses was compared with ours"
-core = pytest.importorskip("verl.trainer.ppo.core_algos", reason=MISSING)
-config = pytest.importorskip("verl.workers.config", reason=MISSING)
+from foreign_support import ours
+from foreign_support.verl_losses import core
+from foreign_support.verl_losses import loss as _verl
+from oracle_support import Sample, close, of, ragged, run
 
 seeds = pytest.mark.parametrize("seed", range(2))
-
-
-def _alive(seed: int) -> Sample:
-    """A batch without its rollout that has no token: verl's geo_mean and kl's counts would take it in."""
-    sample = ragged(seed)
-    return sample.rows(np.flatnonzero(sample.mask.any(1)))
-
-
-def _verl(
-    mode: str,
-    sample: Sample,
-    advantage: np.ndarray,
-    aggregate: str = "token-mean",
-    policy_loss: Any = None,
-    **actor: Any,
-) -> Outcome:
-    """verl's registered loss and its gradient to the log-probabilities; the mask is of integers, as its trainer's."""
-    loss = config.PolicyLossConfig(**(policy_loss or {}))
-    settings = config.ActorConfig(
-        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, policy_loss=loss, **actor
-    )
-    lp = torch.tensor(sample.logprob, requires_grad=True)
-    value, _ = core.get_policy_loss_fn(mode)(
-        old_log_prob=torch.tensor(sample.old_logprob),
-        log_prob=lp,
-        advantages=torch.tensor(advantage),
-        response_mask=torch.tensor(sample.mask, dtype=torch.int64),
-        loss_agg_mode=aggregate,
-        config=settings,
-    )
-    (gradient,) = torch.autograd.grad(value, lp)
-    return Outcome(float(value.detach()), gradient.numpy(), {})
-
-
-def _ours(name: str, sample: Sample, **options: Any) -> tuple[Outcome, np.ndarray]:
-    """Our loss and the advantage it used, for verl to use too."""
-    got = run(tokenpo.method(name, **options), sample)
-    return got, got.terms["advantage"]
 
 
 def test_every_registered_loss_is_compared_here() -> None:
@@ -85,7 +45,7 @@ LOSSES = [
 @pytest.mark.parametrize(("theirs", "name", "options", "actor"), LOSSES)
 def test_token_mean(theirs: str, name: str, options: dict, actor: dict, seed: int) -> None:
     sample = ragged(seed)
-    got, advantage = _ours(name, sample, **options)
+    got, advantage = ours(name, sample, **options)
     close(got, _verl(theirs, sample, advantage, **actor))
 
 
@@ -102,13 +62,13 @@ SEQUENCE_LOSSES = [
 @pytest.mark.parametrize(("theirs", "name", "options", "actor"), SEQUENCE_LOSSES)
 def test_sequence_mean(theirs: str, name: str, options: dict, actor: dict, seed: int) -> None:
     sample = ragged(seed)
-    got, advantage = _ours(name, sample, **options)
+    got, advantage = ours(name, sample, **options)
     close(got, _verl(theirs, sample, advantage, "seq-mean-token-mean", **actor))
 
 
 def test_sapo_is_a_sequence_mean_whatever_verl_is_told() -> None:
     sample = ragged(0)
-    got, advantage = _ours("sapo", sample)
+    got, advantage = ours("sapo", sample)
     close(got, _verl("sapo", sample, advantage, "token-mean"))
 
 
@@ -116,7 +76,7 @@ def test_sapo_is_a_sequence_mean_whatever_verl_is_told() -> None:
 def test_dr_grpo_divides_by_the_longest_response_and_verl_by_the_same_when_told(seed: int) -> None:
     """Its trainer hands loss_scale_factor on as global batch information."""
     sample = ragged(seed).widened(9)
-    got, advantage = _ours("dr_grpo", sample)
+    got, advantage = ours("dr_grpo", sample)
     told = {"loss_scale_factor": int(sample.mask.sum(1).max())}
     how = {"clip_ratio_c": 1e9, "aggregate": "seq-mean-token-sum-norm"}
     close(got, _verl("vanilla", sample, advantage, global_batch_info=told, **how))
@@ -124,7 +84,7 @@ def test_dr_grpo_divides_by_the_longest_response_and_verl_by_the_same_when_told(
 
 def test_dr_grpo_divides_by_the_padded_width_in_verl_when_not_told() -> None:
     sample = ragged(0).widened(9)
-    got, advantage = _ours("dr_grpo", sample)
+    got, advantage = ours("dr_grpo", sample)
     theirs = _verl("vanilla", sample, advantage, "seq-mean-token-sum-norm", clip_ratio_c=1e9)
     assert theirs.value == pytest.approx(got.value * sample.mask.sum(1).max() / sample.mask.shape[1], rel=1e-10)
 
@@ -134,31 +94,31 @@ def test_dr_grpo_divides_by_the_padded_width_in_verl_when_not_told() -> None:
 def test_a_part_of_a_step_weighs_the_same_when_verl_is_told_the_whole(name: str, aggregate: str, seed: int) -> None:
     sample = ragged(seed)
     rows = slice(3, 11)
-    got, advantage = run(tokenpo.method(name), sample, pieces=[rows]), _ours(name, sample)[1]
+    got, advantage = run(tokenpo.method(name), sample, pieces=[rows]), ours(name, sample)[1]
     told = {"batch_num_tokens": int(sample.mask.sum()), "global_batch_size": int(sample.mask.any(1).sum())}
     actor = {"clip_ratio_high": 0.28, "clip_ratio_c": 10.0} if name == "dapo" else {"clip_ratio_c": 1e9}
     part = _verl("vanilla", sample.rows(rows), advantage[rows], aggregate, global_batch_info=told, **actor)
-    close(dataclasses.replace(got, gradient=got.gradient[rows]), part)
+    close(dataclasses.replace(got, gradient=got.gradient[rows], entropy_gradient=got.entropy_gradient[rows]), part)
 
 
 @seeds
 def test_geo_mean(seed: int) -> None:
-    sample = _alive(seed)
-    got, advantage = _ours("gmpo", sample, low=0.4, high=0.3)
+    sample = ragged(seed).alive()
+    got, advantage = ours("gmpo", sample, low=0.4, high=0.3)
     close(got, _verl("geo_mean", sample, advantage, clip_ratio_low=0.4, clip_ratio_high=0.3))
 
 
 def test_geo_mean_counts_rollouts_without_tokens_where_we_do_not() -> None:
     sample = ragged(0)
-    got, advantage = _ours("gmpo", sample)
+    got, advantage = ours("gmpo", sample)
     theirs = _verl("geo_mean", sample, advantage, clip_ratio_low=0.4, clip_ratio_high=0.4)
     rows = len(sample.reward)
     assert theirs.value == pytest.approx(got.value * (rows - 1) / rows, rel=1e-10)
 
 
 def test_geo_mean_clips_the_log_ratio_at_ppos_default_of_0_2_where_gmpo_says_0_4() -> None:
-    sample = _alive(0)
-    got, advantage = _ours("gmpo", sample, low=0.2, high=0.2)
+    sample = ragged(0).alive()
+    got, advantage = ours("gmpo", sample, low=0.2, high=0.2)
     close(got, _verl("geo_mean", sample, advantage))
     assert run(tokenpo.method("gmpo"), sample).value != pytest.approx(got.value, rel=1e-3)
 
@@ -169,7 +129,7 @@ def test_geo_mean_clips_the_log_ratio_at_ppos_default_of_0_2_where_gmpo_says_0_4
 def test_dppo(name: str, threshold: float, cap: float, seed: int) -> None:
     """verl is told the anchor as old_log_prob."""
     sample = ragged(seed)
-    got, advantage = _ours(name, sample, threshold=threshold, cap=cap, anchor="old")
+    got, advantage = ours(name, sample, threshold=threshold, cap=cap, anchor="old")
     both = {"clip_ratio_low": threshold, "clip_ratio_high": threshold}
     close(got, _verl(name, sample, advantage, clip_ratio_c=cap, **both))
 
@@ -177,7 +137,7 @@ def test_dppo(name: str, threshold: float, cap: float, seed: int) -> None:
 def test_dppo_caps_the_ratio_at_verls_dual_clip_of_3_where_we_cap_at_20() -> None:
     """Its function falls back on 20 where the setting is absent, but ActorConfig always has one: 3."""
     sample = ragged(0)
-    got, advantage = _ours("dppo_tv", sample, cap=3.0, anchor="old")
+    got, advantage = ours("dppo_tv", sample, cap=3.0, anchor="old")
     close(got, _verl("dppo_tv", sample, advantage, clip_ratio_low=0.15, clip_ratio_high=0.15))
     assert not np.allclose(run(tokenpo.method("dppo_tv", anchor="old"), sample).gradient, got.gradient)
 
@@ -204,7 +164,7 @@ def test_clip_cov_draws_the_same_tokens_from_the_same_seed(fraction: float, clip
 
 def test_clip_cov_clips_at_ppos_default_of_0_2_where_the_authors_script_clips_at_1() -> None:
     sample, settings = ragged(0), {**COV, "clip_cov_ratio": 1.0}
-    got, advantage = _ours("clip_cov", sample, fraction=1.0, cov_low=0.1, low=0.2, high=0.2)
+    got, advantage = ours("clip_cov", sample, fraction=1.0, cov_low=0.1, low=0.2, high=0.2)
     close(got, _verl("clip_cov", sample, advantage, policy_loss=settings))
     assert run(tokenpo.method("clip_cov", fraction=1.0, cov_low=0.1), sample).value != pytest.approx(got.value)
 
@@ -212,7 +172,7 @@ def test_clip_cov_clips_at_ppos_default_of_0_2_where_the_authors_script_clips_at
 def test_kl_cov_charges_a_tenth_for_a_tenth_of_the_tokens_where_we_follow_the_paper() -> None:
     """verl's defaults are ppo_kl_coef 0.1 and kl_cov_ratio 2e-4; the paper's coefficient is 1, and 2e-3 for 7B."""
     sample = ragged(0)
-    got, advantage = _ours("kl_cov", sample, fraction=2e-4, coef=0.1)
+    got, advantage = ours("kl_cov", sample, fraction=2e-4, coef=0.1)
     close(got, _verl("kl_cov", sample, advantage))
     assert run(tokenpo.method("kl_cov"), sample).value != pytest.approx(got.value)
 
@@ -230,10 +190,10 @@ def test_dro_is_gpg_with_a_squared_divergence_from_the_old_policy(seed: int) -> 
 def test_bypass_mode_is_cispo_with_an_absolute_cap_or_plain_ppo(seed: int) -> None:
     sample = ragged(seed)
     correction = {"rollout_is": "token", "rollout_is_threshold": 2.0, "bypass_mode": True}
-    got, advantage = _ours("cispo", sample, high=2.0, absolute=True)
+    got, advantage = ours("cispo", sample, high=2.0, absolute=True)
     policy_loss = {"rollout_correction": {**correction, "loss_type": "reinforce"}}
     close(got, _verl("bypass_mode", sample, advantage, policy_loss=policy_loss))
-    got, advantage = _ours("dapo", sample, high=0.2, dual=3.0)
+    got, advantage = ours("dapo", sample, high=0.2, dual=3.0)
     policy_loss = {"rollout_correction": {**correction, "loss_type": "ppo_clip"}}
     close(got, _verl("bypass_mode", sample, advantage, policy_loss=policy_loss))
 
@@ -260,9 +220,8 @@ def test_reference_penalties(name: str, kind: str, seed: int) -> None:
 
 def test_k3_stops_at_10_in_verl_and_grows_on_in_ours() -> None:
     """A token that fell three e-folds below the reference: k3 = e³ - 4 = 16, held at 10 without any gradient there."""
-    lp, mask = np.array([[-5.0]]), np.ones((1, 1), bool)
-    zero = np.zeros((1, 1))
-    sample = Sample(mask, np.ones(1), np.zeros(1, int), lp, lp, lp + 3, zero, zero, zero, lp, zero + 1)
+    one = np.ones((1, 1))
+    sample = of(one, np.ones(1), np.zeros(1, int), logprob=-5 * one, old_logprob=-5 * one, ref_logprob=-2 * one)
     got = run(tokenpo.method("grpo", beta=1.0), sample)
     assert got.value == pytest.approx(np.exp(3) - 4)
     assert got.gradient[0, 0] == pytest.approx(1 - np.exp(3))

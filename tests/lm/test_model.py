@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.lm import LoraOptions, Sampling, load, sample, save, score
+from tokenpo.lm import LoraOptions, Sampling, load, locate, sample, save, score
+from tokenpo.lm.directory import ASSETS
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
 
@@ -103,6 +104,21 @@ def test_unknown_dtype_and_device(make_model):
         load(make_model(), dtype="bfloat")
     with pytest.raises(TokenPOError, match="device 'nosuch' cannot be used"):
         load(make_model(), device="nosuch")
+
+
+def test_the_device_may_be_found(make_model):
+    assert load(make_model(), device="auto").device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_what_the_user_calls_a_model_is_located(tmp_path):
+    assert locate("tiny") == ASSETS
+    assert locate("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert locate(tmp_path) == tmp_path
+    (tmp_path / "objective.txt").touch()
+    with pytest.raises(TokenPOError, match="has no model yet: let it finish"):
+        locate(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert locate(str(tmp_path)) == tmp_path / "model"
 
 
 def test_no_end_of_sequence_token(broken):

@@ -34,7 +34,7 @@ def naive(lm, prompts, samples):
 @pytest.fixture
 def rollouts(prompts):
     def make(lm, group_size=3):
-        rule = lambda entropy, base, scale: base + 0.3 * torch.tanh(entropy)  # noqa: E731
+        rule = lambda entropy, base: base + 0.3 * torch.tanh(entropy)  # noqa: E731
         samples = sample(lm, prompts, group_size, Sampling(20, temperature=0.9, seed=4), rule=rule)
         assert samples.mask.sum(1).unique().numel() > 3
         return samples

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenpo.lm import LanguageModel, Sampling, load, sample
-from tokenpo.lm.tiny import ASSETS, Example, WarmUp, config, fresh, orthogonal, tokenizer, warm_up
+from tokenpo.lm.directory import ASSETS
+from tokenpo.lm.tiny import Example, WarmUp, config, fresh, orthogonal, tokenizer, warm_up
 from tokenpo.tasks.dial_sum import DialSum, evaluate
 from tokenpo.train.warmup import main
 

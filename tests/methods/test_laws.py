@@ -34,6 +34,9 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("reinforce_pp", {"beta": 0.1}),
     ("reinforce_pp_baseline", {"beta": 0.1}),
     ("sent", {"fraction": 0.2, "entropy": "old", "beta": 0.1}),
+    ("nthr", {"beta": 0.0, "eta": 0.5, "kl": 0.0}),
+    ("thr", {"p": -0.5, "mask": False}),
+    ("arm", {"alpha": 1.0, "fraction": 0.5, "only_correct": True}),
     ("grpo_passk", {"std": False}),
     ("maxrl", {"baseline": "kept"}),
     ("maxrl", {"baseline": "none"}),
@@ -50,14 +53,33 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 # Penalties act without any advantage; these settings switch them off.
 UNPENALISED = {
     "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
-    "sent": {"coef": 0.0, "beta": 0.0},
-    **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "hmpo")},
+    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0},
+    **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti", "hmpo")},
 }  # fmt: skip
 # A random draw follows the order of the rows: with fraction 1 nothing is left to chance.
 CERTAIN = {"clip_cov": {"fraction": 1.0}, "s_grpo": {"fraction": 1.0}}
 # Settings under which a small batch meets what a method looks for.
-VISIBLE = {"stapo": {"prob": 0.5}, "sent": {"fraction": 0.2}, "forking_tokens": {"fraction": 0.5}}
-SEQUENCE_MEAN = {"grpo", "gspo", "gspo_token", "grpo_s", "tr_grpo", "gmpo", "sapo", "edge_grpo", "s_grpo", "dhpo"}
+VISIBLE = {
+    "stapo": {"prob": 0.5}, "sent": {"fraction": 0.2}, "forking_tokens": {"fraction": 0.5},
+    "skywork_entropy": {"start": 0.3, "largest": 1.0, "target": 0.75}, "aer": {"start": 0.3, "largest": 1.0},
+}  # fmt: skip
+# Methods that let few tokens speak.
+FEW = {"t_spmo": 20, "grpo_passk": 10}
+SEQUENCE_MEAN = {
+    "grpo",
+    "gspo",
+    "gspo_token",
+    "grpo_s",
+    "tr_grpo",
+    "gmpo",
+    "sapo",
+    "edge_grpo",
+    "s_grpo",
+    "nthr",
+    "thr",
+    "ha_dw",
+    "dhpo",
+}
 SEQUENCE_SUM = {"topr", "luspo"}
 # Only the best response of a group learns: rewards without ties, and fewer tokens that move.
 SPARSE = {"grpo_passk"}
@@ -133,7 +155,7 @@ def test_gradient_at_ratio_one(name: str) -> None:
     got = run(tokenpo.method(name, **VISIBLE.get(name, {})), sample)
     expected = -got.terms["weight"] * got.terms["advantage"] / _denominator(name, sample)
     np.testing.assert_allclose(got.gradient, np.where(sample.mask, expected, 0), rtol=1e-12, atol=1e-17)
-    assert np.count_nonzero(got.gradient) > (10 if name in SPARSE else 30)
+    assert np.count_nonzero(got.gradient) > FEW.get(name, 30)
 
 
 @every_case
@@ -214,13 +236,21 @@ def test_needs_are_true(name: str, options: dict) -> None:
 
 @every_case
 def test_a_declared_input_matters(name: str, options: dict) -> None:
-    """Every need changes the result when its numbers change: none is asked for in vain."""
+    """Every need changes the loss or what is remembered when its numbers change: none is asked for in vain."""
     objective, sample = tokenpo.method(name, **{**VISIBLE.get(name, {}), **options}), ragged(7)
-    before = run(objective, sample)
+
+    def outcome(sample: Sample) -> tuple:
+        facts = assemble(objective, tensors(sample)).batch.rollouts
+        return run(objective, sample).value, objective.after(objective.start(), facts)
+
+    before = outcome(sample)
     for need in objective.needs:
-        moved = sample.but(**{need: np.where(sample.mask, getattr(sample, need)[::-1] * 1.3, 0.0)})
-        moved = moved.but(**{need: np.abs(getattr(moved, need)) * (-1 if need == "ref_logprob" else 1)})
-        assert run(objective, moved).value != before.value, need
+        old = getattr(sample, need)
+        other = (
+            old[::-1] + 1 if need == "token_ids" else np.abs(old[::-1] * 2) * (-1 if need.endswith("logprob") else 1)
+        )
+        moved = sample.but(**{need: np.where(sample.mask, other, 0) if other.ndim == 2 else other})
+        assert outcome(moved) != before, need
 
 
 @every_case

@@ -50,13 +50,25 @@ CASES = {
     "opo": [{}],
     "sent": [{"fraction": 0.2, "beta": 0.3}],
     "s_grpo": [{}],
+    # vespo and topr, the entropy mixing and the min of mixes of dhpo and the chord of egspo stop gradients on purpose
+    "luspo": [{}],
     "grpo_passk": [{}],
     "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
     "hmpo": [{"beta": 0.3}],
-    "luspo": [{}],
     "dhpo": [{}],
-    "egspo": [{}],  # its chord is detached
+    "egspo": [{}],
+    "lopti": [{"part": part, "a": 0.3, "beta": 0.3} for part in (None, 0)],
+    "ha_dw": [{"past": [0.2, 0.9]}],
+    "skywork_entropy": [{"alpha": 0.3, "target": 9.0}],
+    "aer": [{"Lambda": 0.3}],
+    "t_spmo": [{}],
+    "arm": [{}],
+    "nthr": [{"kl": 0.3}],
+    "thr": [{}],
+    "tw_grpo": [{}],
 }
+# how few tokens may speak: only a group's single best rollout; only where the responses of a group part
+FEW = {"grpo_passk": 7, "t_spmo": 11}
 
 
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name in CASES for options in CASES[name]])
@@ -78,7 +90,45 @@ def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> No
         down[i, t] -= step
         ends = [score(name, sample.but(logprob=lp), extra, **options).value for lp in (up, down)]
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=5e-8), (i, t)
-    assert np.count_nonzero(gradient) > (5 if name == "grpo_passk" else 15)  # of whose groups one response learns
+    assert np.count_nonzero(gradient) > FEW.get(name, 15)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("skywork_entropy", {"alpha": 0.3, "target": 9.0}),
+        ("aer", {"Lambda": 0.3}),
+        ("aer", {"Lambda": 0.3, "rho": np.inf}),
+    ],
+)
+def test_entropy_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> None:
+    sample = ragged(3, width=5)
+    gradient = score(name, sample, **options).entropy_gradient
+    for i, t in zip(*np.nonzero(sample.mask), strict=True):
+        # the value is linear in every entropy: a difference over 1 has no error but rounding
+        up, down = sample.entropy.copy(), sample.entropy.copy()
+        up[i, t] += 0.5
+        down[i, t] -= 0.5
+        ends = [score(name, sample.but(entropy=entropy), **options).value for entropy in (up, down)]
+        assert gradient[i, t] == pytest.approx(ends[0] - ends[1], rel=1e-9, abs=1e-14), (i, t)
+    assert np.count_nonzero(gradient) > 15
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("cispo", {}), ("vespo", {})]
+    + [
+        ("topr", {"level": level, "signal": signal})
+        for level in ("sequence", "token")
+        for signal in ("outcome", "advantage")
+    ],
+)
+def test_a_detached_weight_leaves_a_value_linear_in_the_logprob(name: str, options: dict) -> None:
+    """-Σ c lp with a coefficient that has no gradient: the value is the gradient's product with lp."""
+    sample = ragged(3)
+    got = score(name, sample, **options)
+    assert got.value == pytest.approx((got.gradient * sample.logprob).sum(), rel=1e-12)
+    assert np.count_nonzero(got.gradient) > 15
 
 
 def test_batches_reach_every_branch() -> None:

@@ -61,7 +61,9 @@ def test_score_with_the_released_sign() -> None:
 
 def test_score_by_plain_numbers() -> None:
     """log H = 1 about pivot 0.5 with spread 2: z = 0.25; over top 0.5: 0.5. log H = -1: z = -0.75; over 3: -0.25."""
-    seen = entropy_score.score(torch.tensor([1.0, -1.0], dtype=torch.float64).exp(), 0.5, 2.0, 0.5, -3.0)
+    seen = entropy_score.score(
+        torch.tensor([1.0, -1.0], dtype=torch.float64).exp(), entropy_score.EntropyScale(0.5, 2.0, 0.5, -3.0)
+    )
     assert seen.tolist() == pytest.approx([0.5, -0.25], rel=1e-14)
 
 

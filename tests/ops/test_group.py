@@ -81,6 +81,20 @@ def test_varied_needs_two_values_in_rows_that_count(groups: Groups) -> None:
     assert not groups.varied(equal).any()
 
 
+def test_above_mean_by_hand(groups: Groups) -> None:
+    """70: 1 and 4 about 2.5; 3: 10 and 20 about 15; 9 stands alone; rows that do not count are above nothing."""
+    assert groups.above_mean(X).tolist() == [False, False, True, False, True, False, False]
+    assert not groups.above_mean(torch.tensor([1.0, 2.0, 1.0, 3.0, 2.0, 9.0, 9.0])).any()
+
+
+def test_equal_values_are_not_above_their_mean() -> None:
+    """Three times 0.1 is not 0.3: the mean of equal numbers may round below them. A value at the mean is not above."""
+    groups = Groups.of(torch.tensor([0, 0, 0]), torch.ones(3, dtype=torch.bool))
+    for value in (0.1, 0.7, 1e-3):
+        assert not groups.above_mean(torch.full((3,), value, dtype=torch.float64)).any()
+    assert groups.above_mean(torch.tensor([1.0, 2.0, 3.0])).tolist() == [False, False, True]
+
+
 def test_mean_std_by_hand(groups: Groups) -> None:
     """70: mean 2.5, deviations ±1.5, ddof 1: sqrt(4.5 / 1). 3: mean 15, sqrt(50). 9: one row: 0. 11: none: 0 and 0."""
     mean, std = groups.mean_std(X)

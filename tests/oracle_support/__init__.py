@@ -2,7 +2,7 @@
 
 from .batches import Sample, by_hand, of, ragged
 from .running import OPTIONAL, Outcome, agrees, assemble, close, module, run, score, tensors
-from .table import RATIOS, coefficients
+from .table import RATIOS, coefficients, single_tokens
 
 __all__ = [
     "OPTIONAL",
@@ -19,5 +19,6 @@ __all__ = [
     "ragged",
     "run",
     "score",
+    "single_tokens",
     "tensors",
 ]

@@ -59,6 +59,10 @@ class Sample:
         """The rows at `index`."""
         return Sample(**{field.name: getattr(self, field.name)[index] for field in dataclasses.fields(self)})
 
+    def alive(self) -> Sample:
+        """The rollouts that have a token."""
+        return self.rows(np.flatnonzero(self.mask.any(1)))
+
     def widened(self, columns: int) -> Sample:
         """The same batch with more padding on the right."""
         wide = {

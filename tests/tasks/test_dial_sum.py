@@ -111,6 +111,7 @@ def test_operands_are_drawn_from_the_whole_range():
 def test_verifier_takes_the_exact_final_answer_only(completion, correct, note):
     score = DialSum().score([Problem(prompt="", answer="7")], [completion], [[]])[0]
     assert (score.correct, score.reward, score.note) == (correct, float(correct), note)
+    assert score.answer == (None if note else completion[-1])
 
 
 def test_verifier_accepts_its_own_solutions_and_refuses_another_problems():

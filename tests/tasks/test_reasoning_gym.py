@@ -16,6 +16,7 @@ from tokenpo.tasks.types import Problem
 def scored(task: Any, problem: Problem, answer: str) -> tuple[float, str]:
     (score,) = task.score([problem], [f"thinking... <answer>{answer}</answer>"], [[]])
     assert score.correct == (score.reward == 1.0)
+    assert (score.answer is None) == (score.note == "no answer")
     return score.reward, score.note
 
 

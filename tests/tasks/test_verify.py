@@ -69,6 +69,9 @@ def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None
         ([3, 4], "$4$"),
         ("A", r"\boxed{A}"),
         ("24 + 48 = 72 #### 72", "#### 72"),
+        ("4.5e33", r"\boxed{4.5 \times 10^{33}}"),
+        ("-1.2E-3", r"so $\boxed{ -0.0012 }$"),
+        ("120", r"\boxed{1.2e2}"),
     ]
     assert scored(math, *right) == [Score(1.0, True)] * len(right)
     wrong = [("4", "5"), ("4", ""), ("4", "no number"), ("", "4")]
@@ -87,3 +90,20 @@ def test_math_puts_an_extracted_answer_in_a_box() -> None:
     scores = scored(verifier, ("x+1", "7 <answer>1+x</answer> 7"), ("7", "it is 7"))
     verifier.close()
     assert scores == [Score(1.0, True), Score(0.0, False, "no answer")]
+
+
+def test_every_verifier_says_what_it_read(math: Verifier) -> None:
+    """What a majority vote counts: the same text for the same answer, None where there was none."""
+    texts = [r"\boxed{0.5}", r"so $\frac{1}{2}$", r"\boxed{3}", "no number", ""]
+    read = [score.answer for score in scored(math, *[(r"\frac{1}{2}", text) for text in texts])]
+    assert read == ["1/2", "1/2", "3", None, None]
+    exact = make_verifier("exact", VerifierOptions(), "t")
+    assert [s.answer for s in scored(exact, ("7", r"\boxed{1,000.}"), ("7", "x"))] == ["1000", None]
+    assert Score(1.0, True, answer="a") == Score(1.0, True, answer="b")
+
+
+def test_an_answer_too_long_to_write_is_still_judged(math: Verifier) -> None:
+    """Python refuses to write whole numbers of more than 4300 digits."""
+    [score] = scored(math, ("4", r"\boxed{" + "9" * 4400 + "}"))
+    assert (score.correct, score.note) == (False, "")
+    assert score.answer == "9" * 500

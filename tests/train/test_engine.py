@@ -11,8 +11,9 @@ from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS, method
 from tokenpo.stages import GroupOverlong, SoftOverlong
 from tokenpo.train.config import Config, parse_config
-from tokenpo.train.engine import PROVIDES, build_engine, build_objective, negotiate, warnings, with_optional_inputs
+from tokenpo.train.engine import build_engine, with_optional_inputs
 from tokenpo.train.loop import train
+from tokenpo.train.objective import PROVIDES, build_objective, negotiate, warnings
 from tokenpo.train.rollout import collect
 from tokenpo.train.step import Learner
 from tokenpo.train.view import SilentView
@@ -120,8 +121,8 @@ def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
     bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("forward", "rollout"):
-        monkeypatch.setattr(f"tokenpo.train.{module}.precision", lambda device, autocast: bf16(autocast))
+    for module in ("train.forward", "responses"):
+        monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
     sections = (
         {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
     )

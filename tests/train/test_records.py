@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tokenpo.train.loop import train
-from tokenpo.train.metrics import Lines, cut
 from tokenpo.train.view import SilentView
 
 STEP = {
@@ -55,18 +54,6 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
         needed = {"advantage", "weight", "ratio", "clipped", "low", "high", "loss", "logprob", "entropy", "temperature"}
         assert needed <= line["terms"].keys()
         assert line["prompt"] == f"{line['answer']}="
-
-
-def test_lines_are_cut_back_and_what_is_not_finite_is_null(tmp_path):
-    path = tmp_path / "log.jsonl"
-    lines = Lines(path)
-    lines.write({"a": float("nan"), "b": [1.0, float("inf")], "c": "ü"})
-    size = lines.sync()
-    lines.write({"d": 1})
-    lines.close()
-    cut(path, size)
-    assert read(path) == [{"a": None, "b": [1.0, None], "c": "ü"}]
-    cut(tmp_path / "absent", 0)
 
 
 def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):

@@ -16,7 +16,7 @@ DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
     config = small(tmp_path)
     engine = build_engine(config)
-    experience = collect(config, engine.lm, engine.task, 8, None, None)
+    experience = collect(config, engine.lm, engine.task, 8, None)
     rollouts, kept = experience.rollouts, experience.kept
     assert rollouts.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
     assert [problem.prompt for problem in kept.problems] == ["8=", "9=", "10=", "11="]
@@ -35,7 +35,7 @@ def test_a_problem_gets_the_same_responses_in_any_batch(small, coin, tmp_path):
     config = small(tmp_path)
     engine = build_engine(config)
     early = collect(config, engine.lm, engine.task, 0, None).kept
-    late = collect(config, engine.lm, engine.task, 2, None, None).kept
+    late = collect(config, engine.lm, engine.task, 2, None).kept
     assert early.completions[8:] == late.completions[:8]
 
 

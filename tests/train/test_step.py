@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tokenpo.errors import Unsupported
+from tokenpo.sampling.seeds import keyed_generator
 from tokenpo.train.config import Train
 from tokenpo.train.engine import build_engine
 from tokenpo.train.rollout import collect
-from tokenpo.train.seeds import keyed_generator
 from tokenpo.train.step import Learner, _descend, accumulate, improve, learning_rate, live_rows, minibatches
 from tokenpo.train.tally import Tally, Tracer
 from tokenpo.types import Batch, Totals

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from tokenpo.lm.directory import locate
+from tokenpo.lm.group_stats import divergence, influence, prompt_logprob, require_plain_head
 from tokenpo.lm.model import LanguageModel, LoraOptions, load, save
 from tokenpo.lm.sampler import Samples, Sampling, sample
 from tokenpo.lm.score import score
 
-__all__ = ["LanguageModel", "LoraOptions", "Samples", "Sampling", "load", "sample", "save", "score"]
+__all__ = [
+    "LanguageModel",
+    "LoraOptions",
+    "Samples",
+    "Sampling",
+    "divergence",
+    "influence",
+    "load",
+    "locate",
+    "prompt_logprob",
+    "require_plain_head",
+    "sample",
+    "save",
+    "score",
+]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tokenpo.errors import TokenPOError
 
+ASSETS = Path(__file__).parent / "assets" / "tiny"
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -24,6 +25,22 @@ def is_local(path_or_hub_id: str | Path) -> bool:
         or Path(path_or_hub_id).expanduser().exists()
         or not _HUB_ID.fullmatch(path_or_hub_id)
     )
+
+
+def locate(name: str | Path) -> str | Path:
+    """Where a model that the user named is: "tiny" is the one that ships, a run directory stands for its `model/`.
+
+    Raises:
+        TokenPOError: a run directory without a model.
+    """
+    if name == "tiny":
+        return ASSETS
+    path = Path(name).expanduser()
+    if not (path / "objective.txt").is_file():
+        return name
+    if not (path / "model").is_dir():
+        raise TokenPOError(f"the run in {path} has no model yet: let it finish with tokenpo train --resume {path}")
+    return path / "model"
 
 
 def check_directory(path: Path) -> None:

@@ -18,6 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as hf_logging
 
+from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
 from tokenpo.lm.directory import check_directory, is_local
 
@@ -110,7 +111,7 @@ def load(
     Args:
         path_or_hub_id: a directory with config.json, safetensors weights and tokenizer files, or "owner/name".
         dtype: "float32", "bfloat16", "float16" or "float64".
-        device: a torch device, such as "cpu" or "cuda".
+        device: a torch device, such as "cpu" or "cuda"; "auto" is cuda where there is one.
         lora: adapters to train instead of the weights.
 
     Raises:
@@ -124,6 +125,7 @@ def load(
     if local:
         where = str(Path(path_or_hub_id).expanduser())
         check_directory(Path(where))
+    device = resolve_device(device)
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)

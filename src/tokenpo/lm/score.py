@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from tokenpo.ops.token_stats import TokenStats, stats_from_logits, token_stats
 from tokenpo.types import Policy
 
 # Tokens that one forward pass may hold, unless a single row is longer.
-_TOKENS = 16384
+MAX_TOKENS = 16384
 
 
 def score(
@@ -32,7 +32,7 @@ def score(
     *,
     drift: bool = False,
     entropy_grad: bool = False,
-    max_tokens: int = _TOKENS,
+    max_tokens: int = MAX_TOKENS,
 ) -> Policy:
     """Log-probability and entropy [N, T] (nats) of responses under the current weights.
 
@@ -52,22 +52,52 @@ def score(
     Raises:
         TokenPOError: shapes that do not belong together, an empty batch, or an index outside the prompts.
     """
-    _check(prompts, prompt_of_row, token_ids, mask, temperature)
+    check_texts("score", prompts, prompt_of_row, token_ids, mask, temperature)
+    stats, places = [], []
+    for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
+        stats.append(_stats(lm, seen, drift, entropy_grad))
+        places.append((seen.row, seen.column))
+    return _spread(stats, places, mask.shape, lm.device, drift)
+
+
+class Predictions(NamedTuple):
+    """M scored tokens and what predicts them.
+
+    Args:
+        row, column: [M], the places of the tokens.
+        target: [M], the tokens.
+        temperature: [M] or a number, at which they were sampled.
+        out: [M, H] final hidden states, or [M, V] logits where the head is not plain.
+    """
+
+    row: Tensor
+    column: Tensor
+    target: Tensor
+    temperature: Tensor | float
+    out: Tensor
+
+
+def predictions(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float,
+    max_tokens: int = MAX_TOKENS,
+) -> Iterator[Predictions]:
+    """Every token of the mask in forward passes of at most `max_tokens`; the arguments are those of `score`."""
     device = lm.device
     token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
     run = _packed if can_pack(lm) else _padded
-    stats, places = [], []
     for rows in _batches(prompts, owner.tolist(), length.tolist(), max_tokens, packed=run is _packed):
         at = torch.tensor(rows, device=device)
         local, column = mask[at].nonzero(as_tuple=True)
         row = at[local]
         heat = temperature.to(device)[row, column] if isinstance(temperature, Tensor) else temperature
-        target = token_ids[row, column]
         out = run(lm, prompts, owner[at], token_ids[at], length[at], local, column)
-        stats.append(_stats(lm, out, target, heat, drift, entropy_grad))
-        places.append((row, column))
-    return _spread(stats, places, mask.shape, device, drift)
+        yield Predictions(row, column, token_ids[row, column], heat, out)
 
 
 def _packed(
@@ -119,13 +149,12 @@ def _padded(
     return lm.model(**inputs).logits[row, before[row] + column]
 
 
-def _stats(
-    lm: LanguageModel, out: Tensor, target: Tensor, heat: Tensor | float, drift: bool, entropy_grad: bool
-) -> TokenStats:
+def _stats(lm: LanguageModel, seen: Predictions, drift: bool, entropy_grad: bool) -> TokenStats:
+    target, heat = seen.target, seen.temperature
     if not has_plain_head(lm):
-        return stats_from_logits(out, target, heat, drift=drift, entropy_grad=entropy_grad)
+        return stats_from_logits(seen.out, target, heat, drift=drift, entropy_grad=entropy_grad)
     head = lm.model.get_output_embeddings()
-    return token_stats(out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
+    return token_stats(seen.out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
 
 
 def has_plain_head(lm: LanguageModel) -> bool:
@@ -194,27 +223,32 @@ def _spread(
     return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), moved)
 
 
-def _check(
+def check_texts(
+    where: str,
     prompts: Sequence[Sequence[int]],
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
     temperature: Tensor | float,
 ) -> None:
+    """Holds the arguments of `score` to their shapes; `where` names the function that was given them."""
     if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
-        raise TokenPOError(f"score: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
+        raise TokenPOError(f"{where}: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
     if token_ids.shape != mask.shape or token_ids.is_floating_point():
-        raise TokenPOError(f"score: token_ids has shape {list(token_ids.shape)}, expected {list(mask.shape)} int")
+        raise TokenPOError(f"{where}: token_ids has shape {list(token_ids.shape)}, expected {list(mask.shape)} int")
     if prompt_of_row.shape != mask.shape[:1] or prompt_of_row.is_floating_point():
         raise TokenPOError(
-            f"score: prompt_of_row has shape {list(prompt_of_row.shape)}, expected [{mask.shape[0]}] int"
+            f"{where}: prompt_of_row has shape {list(prompt_of_row.shape)}, expected [{mask.shape[0]}] int"
         )
     if isinstance(temperature, Tensor) and temperature.shape != mask.shape:
-        raise TokenPOError(f"score: temperature has shape {list(temperature.shape)}, expected {list(mask.shape)}")
+        raise TokenPOError(f"{where}: temperature has shape {list(temperature.shape)}, expected {list(mask.shape)}")
+    heat = temperature.to(mask.device)[mask] if isinstance(temperature, Tensor) else torch.tensor([temperature])
+    if not (heat > 0).all():
+        raise TokenPOError(f"{where}: temperature holds {float(heat.min())}, expected > 0 at every token")
     low, high = prompt_of_row.min(), prompt_of_row.max()
     if low < 0 or high >= len(prompts):
         raise TokenPOError(
-            f"score: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
+            f"{where}: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
         )
     if any(len(prompt) == 0 for prompt in prompts):
-        raise TokenPOError("score: a prompt has no tokens")
+        raise TokenPOError(f"{where}: a prompt has no tokens")

@@ -1,7 +1,7 @@
 """The tiny model: a Qwen3 of half a million parameters that reads bytes, and its warm-up by supervised steps.
 
-It is an ordinary Hugging Face directory (`ASSETS`), so that everything that works on it works on a real model.
-The weights that ship are made by `python -m tokenpo.train.warmup OUT`; this module knows no task: the worked
+It is an ordinary Hugging Face directory (`lm.directory.ASSETS`), so that everything that works on it works on a real
+model. The weights that ship are made by `python -m tokenpo.train.warmup OUT`; this module knows no task: the worked
 solutions reach `warm_up` as a function from the step's number to texts.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +17,6 @@ import torch
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-ASSETS = Path(__file__).parent / "assets" / "tiny"
 SPECIAL = {"pad_token": "<|pad|>", "bos_token": "<|bos|>", "eos_token": "<|eos|>"}
 PAD, BOS, EOS = range(3)  # their ids, in the order of SPECIAL
 

@@ -9,7 +9,9 @@ from typing import Any
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from .adv_reweight import adv_reweight
+from .aer import aer
 from .archer import archer
+from .arm import arm
 from .aspo import aspo
 from .ce_gppo import ce_gppo
 from .cispo import cispo
@@ -27,10 +29,13 @@ from .grpo import grpo
 from .grpo_passk import grpo_passk
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
+from .ha_dw import ha_dw
 from .hapo import hapo
 from .hmpo import hmpo
+from .lopti import lopti
 from .luspo import luspo
 from .maxrl import maxrl
+from .nthr import nthr
 from .opo import opo
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
@@ -40,10 +45,14 @@ from .rloo import rloo
 from .s_grpo import s_grpo
 from .sapo import sapo
 from .sent import sent
+from .skywork_entropy import skywork_entropy
 from .stapo import stapo
+from .t_spmo import t_spmo
 from .tepo import tepo, tepo_v1
+from .thr import thr
 from .topr import topr
 from .tr_grpo import tr_grpo
+from .tw_grpo import tw_grpo
 from .vespo import vespo
 
 METHODS: dict[str, Callable[..., Objective]] = {
@@ -82,6 +91,15 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "opo": opo,
     "sent": sent,
     "s_grpo": s_grpo,
+    "lopti": lopti,
+    "ha_dw": ha_dw,
+    "skywork_entropy": skywork_entropy,
+    "aer": aer,
+    "t_spmo": t_spmo,
+    "tw_grpo": tw_grpo,
+    "nthr": nthr,
+    "thr": thr,
+    "arm": arm,
     "grpo_passk": grpo_passk,
     "maxrl": maxrl,
     "hmpo": hmpo,
@@ -122,9 +140,10 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "archer", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo", "dhpo", "dppo_kl",
-    "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s",
-    "gspo", "gspo_token", "gtpo", "hapo", "hmpo", "kl_cov", "luspo", "maxrl", "method", "opo", "paper", "published",
-    "raft", "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
-    "stapo", "tepo", "tepo_v1", "topr", "tr_grpo", "vespo",
+    "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo",
+    "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
+    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kl_cov", "lopti", "luspo",
+    "maxrl", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
+    "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
 ]  # fmt: skip

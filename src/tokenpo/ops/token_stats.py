@@ -70,7 +70,7 @@ def token_stats(
         )
     scale = _inverse_temperature(temperature, hidden.shape[0], target, "token_stats")
     hidden, head, bias = _same_dtype(hidden, head, bias)
-    chunk = chunk or max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // max(1, head.shape[0]))
+    chunk = chunk or chunk_rows(head.shape[0])
     if hidden.shape[0] <= chunk:
         logprob, entropy, moved = _LogitStats.apply(F.linear(hidden, head, bias), target, scale, drift, entropy_grad)
     else:
@@ -96,6 +96,11 @@ def stats_from_logits(
     scale = _inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
     logprob, entropy, moved = _LogitStats.apply(logits, target, scale, drift, entropy_grad)
     return TokenStats(logprob, entropy, moved if drift else None)
+
+
+def chunk_rows(vocabulary: int) -> int:
+    """Rows of logits [·, V] that make a chunk."""
+    return max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // vocabulary)
 
 
 class Softmax(NamedTuple):
@@ -239,7 +244,6 @@ def _inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, wh
         raise TokenPOError(f"{where}: temperature has shape {list(temperature.shape)}, expected [{m}]")
     if m and not temperature.min() > 0:
         raise TokenPOError(f"{where}: temperature holds {float(temperature.min())}, expected > 0 in every row")
-    temperature = temperature.detach()
     temperature = temperature if temperature.dtype == torch.float64 else temperature.float()
     return temperature.reciprocal().unsqueeze(-1)
 

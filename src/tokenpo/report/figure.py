@@ -87,9 +87,15 @@ def _entropy(axes: Axes, run: Run) -> None:
 def _curve(axes: Axes, run: Run, name: str, title: str, label: str | None = None) -> None:
     steps, values = _points(run, name)
     axes.plot(steps, values, color=BLUE, lw=1.6, label=label)
-    axes.set_title(title, fontsize=9, loc="left")
-    axes.set_xlabel("step", fontsize=8)
+    dress(axes, title, "step")
     axes.set_ylim(bottom=0)
+
+
+def dress(axes: Axes, title: str, x_label: str, y_label: str = "") -> None:
+    """How every chart of this package's pictures looks: title at the left, small type, no frame."""
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.set_xlabel(x_label, fontsize=8)
+    axes.set_ylabel(y_label, fontsize=8)
     axes.tick_params(labelsize=7.5)
     axes.spines[["top", "right"]].set_visible(False)
 

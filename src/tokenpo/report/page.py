@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
-from ..errors import TokenPOError
 from .chart import draw
 from .curves import charts
 from .head import head
 from .record import Run, Trace, read_run, read_trace
-from .text import number, percent, visible
+from .shell import HERE, policy, stylesheet, template, write
+from .text import number, visible
 from .tokens import Browser, browse
 
-_HERE = Path(__file__).parent
 MOST_ROWS, MOST_COLUMNS = 120, 80
 
 
@@ -35,14 +30,7 @@ def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
     target = Path(out) if out is not None else run.path / "report.html"
     if target.is_dir():
         target = target / "report.html"
-    html = render(run, read_trace(run.path))
-    part = target.with_name(target.name + ".part")
-    try:
-        part.write_text(html, encoding="utf-8", newline="\n")
-        part.replace(target)
-    except OSError as error:
-        raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; give another place") from error
-    return target
+    return write(render(run, read_trace(run.path)), target)
 
 
 def render(run: Run, trace: Trace) -> str:
@@ -55,8 +43,8 @@ def render(run: Run, trace: Trace) -> str:
         shown = ", ".join(visible(name, limit=60) for name in undrawn[:40])
         notes.append(f"Metrics that no chart shows: {shown}{more}.")
     style = _style(browser)
-    return _template().render(
-        policy=_policy(style),
+    return template(HERE, "page.html").render(
+        policy=policy(style),
         style=Markup(style),
         head=head(run),
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
@@ -67,29 +55,9 @@ def render(run: Run, trace: Trace) -> str:
     )
 
 
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    environment.filters["number"] = number
-    return environment.get_template("page.html")
-
-
-def _policy(style: str) -> str:
-    """Nothing may be loaded or run; the one style sheet is admitted by its hash."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-
-
 def _style(browser: Browser | None) -> str:
     """The style sheet and the rules that depend on this run: colours per quantity, steps, columns of the readout."""
-    rules = [(_HERE / "style.css").read_text(encoding="utf-8")]
+    rules = [stylesheet()]
     if browser is not None:
         for i, scale in enumerate(browser.scales):
             rules += scale.rules(f"q{i}")

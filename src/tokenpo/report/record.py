@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ..errors import TokenPOError
+from ..jsonl import whole_lines
 
 Number = float | None
 
@@ -82,7 +83,8 @@ def read_run(path: Path | str) -> Run:
     notes: list[str] = []
     by_step: dict[float, dict[str, Number]] = {}
     repeated = 0
-    for _, row in _whole_lines(log, _metrics_row, notes):
+    for line in whole_lines(log, _metrics_row, notes):
+        row = line.value
         repeated += _step(row) in by_step
         by_step[_step(row)] = row
     if not by_step:
@@ -111,30 +113,10 @@ def read_trace(path: Path | str) -> Trace:
     if not path.is_file():
         return Trace(path, (), ("trace.jsonl is missing: no tokens to show.",))
     notes: list[str] = []
-    index = tuple((rollout.step, offset) for offset, rollout in _whole_lines(path, _rollout, notes))
+    index = tuple((line.value.step, line.offset) for line in whole_lines(path, _rollout, notes))
     if not index:
         notes.append("trace.jsonl holds no whole rollout: no tokens to show.")
     return Trace(path, index, tuple(notes))
-
-
-def _whole_lines(path: Path, parse: Any, notes: list[str]) -> Iterator[tuple[int, Any]]:
-    """(byte offset, parsed line) of every line that `parse` accepts; what it refuses is summed up in one note."""
-    broken: list[str] = []
-    offset = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                if line.strip():
-                    yield offset, parse(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                cut = "" if line.endswith(b"\n") else ", cut off while it was being written"
-                reason = str(error) if type(error) is ValueError else "not valid JSON"
-                broken.append(f"line {number}: {reason}{cut}")
-            offset += len(line)
-    if broken:
-        more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
-        count = "1 line was" if len(broken) == 1 else f"{len(broken)} lines were"
-        notes.append(f"{path.name}: {count} left out ({'; '.join(broken[:3])}{more}).")
 
 
 def _metrics_row(value: Any) -> dict[str, Number]:

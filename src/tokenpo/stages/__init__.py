@@ -19,7 +19,7 @@ from .selection import HighInBatch, HighInResponse, Selection
 from .shaping import GroupOverlong, SoftOverlong
 from .surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds, Unclipped
 from .temperature import AdaptiveTemperature
-from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised
+from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised, SignalWeight
 
 __all__ = [
     "K1",
@@ -62,6 +62,7 @@ __all__ = [
     "Selection",
     "SequenceMean",
     "Shaping",
+    "SignalWeight",
     "SoftOverlong",
     "StraightThrough",
     "SurrogateStage",

@@ -132,6 +132,16 @@ class RowNormalised(BatchWeight):
 
 
 @dataclass(frozen=True)
+class SignalWeight(BatchWeight):
+    """A signal ≥ 0, taken as it is."""
+
+    signal: Signal | BatchSignal
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return batch.signal(self.signal)
+
+
+@dataclass(frozen=True)
 class Keep(BatchWeight):
     """1 where tokens are selected, 0 elsewhere; the denominator stays."""
 

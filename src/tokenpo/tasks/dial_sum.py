@@ -122,7 +122,8 @@ def _apply(value: int, operator: str, operand: int, modulus: int) -> int:
 def _judge(answer: str, completion: str) -> Score:
     _, mark, said = completion.rpartition("#")
     correct = bool(mark) and said == answer
-    return Score(reward=float(correct), correct=correct, note="" if mark and len(said) == 1 else "no answer")
+    told = bool(mark) and len(said) == 1
+    return Score(float(correct), correct, "" if told else "no answer", said if told else None)
 
 
 def _held_out(expression: str) -> bool:

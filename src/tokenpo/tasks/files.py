@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ..errors import MissingInput, TokenPOError, nearest
-from .rows import Row, read_rows
+from ..errors import TokenPOError
+from .layout import Layout
+from .rows import read_rows
 from .types import Problem, Score, Split
 from .verify import Verifier, VerifierOptions, make_verifier
 
-_ANSWER_KEYS = ("answer", "solution", "reward_model")  # reward_model is verl's, and holds ground_truth
 _HOLDOUT = 0.1
 
 
@@ -41,7 +39,8 @@ def files(
         path: .jsonl or .parquet with the train rows.
         test_path: the same with the test rows; without it a share of the train file's prompts is held out.
         holdout: that share, more than 0 and less than 1; 0.1 unless said. Rows of one prompt stay together.
-        verifier: "exact", "math", or a reward function of yours: "package.module:function", "file.py:function".
+        verifier: "exact", "math", "countdown", "knights_knaves", or a reward function of yours:
+            "package.module:function", "file.py:function".
         extract: where the answer stands in a completion (a name of `EXTRACTORS`); "" is the verifier's own way.
         prompt_key: the column with the prompt, text or chat messages.
         answer_key: the column with the reference; "" is the first there is of answer, solution, verl's
@@ -58,7 +57,7 @@ def files(
         raise TokenPOError("task 'files': give test_path or holdout, not both")
     told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers)
     judge = make_verifier(verifier, told, "files")
-    layout = _Layout(prompt_key, answer_key, judge.needs_answer, chat)
+    layout = Layout(prompt_key, answer_key, judge.needs_answer, chat)
     train = layout.problems(read_rows(Path(path)))
     if test_path:
         test = layout.problems(read_rows(Path(test_path)))
@@ -107,69 +106,6 @@ class Files:
             # Sorted by a hash: unlike the random module's shuffle, the same on every version of Python.
             self._orders[epoch] = sorted(range(len(self.train)), key=lambda row: _digest(f"{self.seed}/{epoch}/{row}"))
         return self._orders[epoch]
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Which columns hold what."""
-
-    prompt_key: str
-    answer_key: str
-    needs_answer: bool
-    chat: bool
-
-    def problems(self, rows: list[Row]) -> list[Problem]:
-        """The rows as problems; the first row's columns say which one holds the answer."""
-        where, first = rows[0]
-        answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in first), "")
-        if not answer_key and self.needs_answer:
-            remedy = "call one 'answer', or set answer_key"
-            raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
-        return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row) for at, row in rows]
-
-    def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-        prompt = _get(where, row, self.prompt_key, "prompt_key")
-        if isinstance(prompt, str) and prompt:
-            return [{"role": "user", "content": prompt}] if self.chat else prompt
-        if not isinstance(prompt, list) or not prompt:
-            raise TokenPOError(
-                f"{where}: {self.prompt_key!r} is {_what(prompt)}: give text, or a list of chat messages"
-            )
-        for message in prompt:
-            texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
-            if not all(isinstance(text, str) for text in texts):
-                remedy = 'give {"role": ..., "content": ...} with text in both'
-                raise TokenPOError(f"{where}: {self.prompt_key!r} holds the message {message!r:.80}: {remedy}")
-        return prompt
-
-    def _answer(self, where: str, row: Mapping[str, Any], key: str) -> Any:
-        if not key:
-            return None
-        answer = _get(where, row, key, "answer_key")
-        if key == "reward_model":
-            if not isinstance(answer, dict) or "ground_truth" not in answer:
-                raise TokenPOError(f"{where}: 'reward_model' is {_what(answer)} without 'ground_truth': add that key")
-            key, answer = "reward_model.ground_truth", answer["ground_truth"]
-        known = answer if isinstance(answer, list) else [answer]
-        if self.needs_answer and not (known and all(isinstance(a, (str, int, float)) and a != "" for a in known)):
-            raise TokenPOError(f"{where}: {key!r} is {_what(answer)}: give text, a number, or a list of these")
-        return answer
-
-
-def _get(where: str, row: Mapping[str, Any], key: str, option: str) -> Any:
-    if key not in row:
-        raise MissingInput(
-            f"{where}: no column {key!r} ({_columns(row)}; {nearest(key, row)}): name yours with {option}"
-        )
-    return row[key]
-
-
-def _columns(row: Mapping[str, Any]) -> str:
-    return f"columns: {', '.join(row) or 'none'}"
-
-
-def _what(value: Any) -> str:
-    return "empty" if value in ("", [], {}) else "null" if value is None else f"a {type(value).__name__}"
 
 
 def _key(problem: Problem) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -12,20 +13,38 @@ from math_verify import parse, verify
 
 logging.disable(logging.WARNING)  # it warns of that
 
+# 4.5e33 is a number; math-verify takes it for 4.5 times Euler's e times 33.
+_POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]+)")
+_BOXED_POWER = re.compile(rf"\\boxed\{{\s*{_POWER.pattern}\s*\}}")
+_LONGEST = 500  # characters of an answer that are kept to tell it from others
+
 
 def equal(references: list[str], text: str) -> list[Any]:
-    """[whether `text` gives one of `references`, note]; the last boxed answer, else the last expression, counts."""
-    answer = parse(text, parsing_timeout=0)
+    """[whether `text` gives one of `references`, note, the answer in it].
+
+    The last box counts, else the last expression. The answer is written as SymPy writes it, so that 0.5 and
+    \\frac{1}{2} are one text; None where there is none.
+    """
+    answer = parse(_BOXED_POWER.sub(r"\\boxed{\1 \\times 10^{\2}}", text), parsing_timeout=0)
     if not answer:
-        return [False, "no answer"]
+        return [False, "no answer", None]
     known = [_reference(reference) for reference in references]
     if not all(known):
-        return [False, "unreadable reference"]
-    return [any(verify(gold, answer, timeout_seconds=0) for gold in known), ""]
+        return [False, "unreadable reference", _written(answer)]
+    return [any(verify(gold, answer, timeout_seconds=0) for gold in known), "", _written(answer)]
+
+
+def _written(answer: list[Any]) -> str:
+    try:
+        return str(answer[0])[:_LONGEST]
+    except Exception:  # SymPy can't write everything it can compare (very large numbers), and a vote decides nothing
+        return str(answer[-1])[:_LONGEST]
 
 
 @lru_cache(maxsize=1024)
 def _reference(text: str) -> Any:
     """Bare LaTeX such as x^2+1 is only found by math-verify inside a box."""
+    if power := _POWER.fullmatch(text.strip()):
+        text = rf"{power[1]} \times 10^{{{power[2]}}}"
     bare = "$" not in text and r"\boxed" not in text
     return (bare and parse(rf"\boxed{{{text}}}", parsing_timeout=0)) or parse(text, parsing_timeout=0)

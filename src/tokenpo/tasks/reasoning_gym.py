@@ -18,7 +18,9 @@ from typing import Any
 from ..errors import TokenPOError
 from .arithmetic import value_of
 from .extract import extractor
+from .puzzles import words
 from .types import Problem, Score, Split
+from .verify import normalised
 
 _CANDIDATES = 256  # tried for one position; a quarter is held out, so chance alone fails once in 10**31
 _TEST_SHARE = 64  # of 256
@@ -93,8 +95,8 @@ def countdown_guard(answer: str, entry: Mapping[str, Any]) -> str | None:
 
 def knights_knaves_guard(answer: str, entry: Mapping[str, Any]) -> str | None:
     """Every name once, one word after each: the library overlooks others ("not Ann is a knight" would pass)."""
-    words = [w for w in answer.lower().replace(".", " ").replace(",", " ").split() if w not in ("is", "a", "an", "and")]
-    return answer if sorted(words[::2]) == sorted(str(name).lower() for name in entry["metadata"]["names"]) else None
+    names = sorted(str(name).lower() for name in entry["metadata"]["names"])
+    return answer if sorted(words(answer)[::2]) == names else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,12 +198,12 @@ class ReasoningGym:
         try:
             admitted = self.guard(answer, problem.columns)
             if admitted is None:
-                return Score(0.0, False, "malformed")
+                return Score(0.0, False, "malformed", normalised(answer))
             credit = float(self._generator.score_answer(admitted, problem.columns))
         except Exception:  # a scorer that trips over a model's text is a wrong answer, not the end of the run
-            return Score(0.0, False, "error")
+            return Score(0.0, False, "error", normalised(answer))
         correct = credit >= 1.0
-        return Score(float(correct) if self.binary else credit, correct)
+        return Score(float(correct) if self.binary else credit, correct, answer=normalised(answer))
 
 
 def _digest(text: str) -> bytes:

@@ -32,11 +32,14 @@ class Score:
         reward: finite; what the policy is trained on.
         correct: what accuracy counts.
         note: "" or what went wrong, short enough to count by: "timeout", "crash", "no answer", ...
+        answer: the answer as the verifier read it, in the form in which it tells answers apart: what a majority vote
+            counts. None where it read none. Not part of the verdict, so two equal verdicts may differ in it.
     """
 
     reward: float
     correct: bool
     note: str = ""
+    answer: str | None = field(default=None, compare=False)
 
 
 @runtime_checkable
@@ -46,7 +49,10 @@ class Task(Protocol):
     A task whose test split is finite has an int attribute `test_size` too.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).

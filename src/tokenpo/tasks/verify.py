@@ -1,4 +1,4 @@
-"""Verifiers of data-set tasks: `exact`, `math`, or "package.module:function" of the user."""
+"""Verifiers of data-set tasks: `exact`, `math`, two puzzles, or "package.module:function" of the user."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..errors import TokenPOError, UnknownName, nearest
 from .extract import auto, extractor
 from .pool import Pool
+from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score
 
@@ -83,8 +84,9 @@ class Exact:
         answer = self._find(text)
         if answer is None:
             return Score(0.0, False, "no answer")
-        correct = normalised(answer) in [normalised(reference) for reference in references(problem.answer)]
-        return Score(float(correct), correct)
+        answer = normalised(answer)
+        correct = answer in [normalised(reference) for reference in references(problem.answer)]
+        return Score(float(correct), correct, answer=answer)
 
 
 class Math:
@@ -121,11 +123,18 @@ class Math:
     def _score(outcome: Any) -> Score:
         if outcome.note:
             return Score(0.0, False, outcome.note)
-        correct, note = outcome.value
-        return Score(float(correct), bool(correct), note)
+        correct, note, answer = outcome.value
+        return Score(float(correct), bool(correct), note, answer)
 
 
-VERIFIERS: Mapping[str, Callable[[VerifierOptions, str], Verifier]] = MappingProxyType({"exact": Exact, "math": Math})
+VERIFIERS: Mapping[str, Callable[[VerifierOptions, str], Verifier]] = MappingProxyType(
+    {
+        "exact": Exact,
+        "math": Math,
+        "countdown": lambda options, task: Countdown(options.extract, task),
+        "knights_knaves": lambda options, task: KnightsKnaves(options.extract, task),
+    }
+)
 
 
 def references(answer: Any) -> list[str]:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from .. import wording
 from ..errors import TokenPOError, UnknownName, nearest
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -79,6 +80,19 @@ class GroupOverlong(Section):
     threshold: float = Field(default=0.0, description="a response is correct when its reward exceeds this")
 
 
+class Correction(Section):
+    level: Literal["token", "sequence"] = Field(default="token", description="one weight for each token or response")
+    mode: Literal["truncate", "mask"] = Field(default="truncate", description="beyond the bounds: clamp, or drop")
+    cap: float = Field(default=2.0, ge=1, description="largest weight")
+    floor: float = Field(default=0.0, ge=0, le=1, description="smallest weight")
+
+
+class ReferenceKl(Section):
+    beta: float = Field(gt=0, description="coefficient")
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    straight_through: bool = Field(default=False, description="the estimator's value, k2's gradient")
+
+
 class Rollout(Section):
     prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
     group_size: int = Field(default=8, ge=1, description="responses to each problem")
@@ -92,6 +106,9 @@ class Rollout(Section):
     )
     rescore: bool = Field(
         default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
+    )
+    correction: Correction | None = Field(
+        default=None, description="weights for the sampler's log-probs; they differ from the old ones with rescore"
     )
 
 
@@ -109,6 +126,7 @@ class Train(Section):
     eps: float = Field(default=1e-8, gt=0)
     grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
+    reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
     ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: by precision (step.py)")
 
 
@@ -213,8 +231,7 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
 
 def differences(old: Config, new: Config) -> list[str]:
     """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
-    a, b = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
-    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    return wording.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -227,11 +244,15 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
             raise TokenPOError(f"--set {override}: {section} is a setting, not a section")
+    table[last] = toml_value(text)
+
+
+def toml_value(text: str) -> Any:
+    """What the user typed behind "=": a value of TOML, else plain text."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()
-    table[last] = value
+        return text.strip()
 
 
 def _explain(problem: ErrorDetails, where: str) -> str:
@@ -255,13 +276,6 @@ def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
             return {}
         model = models[0]
     return model.model_fields
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _tuples(value: Any) -> Any:

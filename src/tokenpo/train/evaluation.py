@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..intervals import Z, wilson
 from ..lm import Sampling
+from ..responses import Draw, draw
+from ..sampling.seeds import keyed_seed
 from .engine import Engine
-from .rollout import Draw, draw
-from .seeds import keyed_seed
-
-Z = 1.959963984540054  # two-sided 95 %
 
 
 @dataclass(frozen=True)
@@ -80,18 +79,6 @@ def evaluate(engine: Engine) -> Evaluation:
         average_low=average_low,
         average_high=average_high,
     )
-
-
-def wilson(successes: float, n: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a proportion.
-
-    >>> [round(x, 4) for x in wilson(8, 10)]
-    [0.4902, 0.9433]
-    """
-    p, z2 = successes / n, Z * Z
-    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def _draws(engine: Engine, samples: int, temperature: float) -> Iterator[Draw]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..lm import LanguageModel, score
+from ..lm import LanguageModel, divergence, influence, prompt_logprob, score
+from ..lm.precision import precision
 from ..types import Policy, Rollouts
-from .precision import precision
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,38 @@ class Forward:
 
     def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
         """Log-prob, with graph unless gradients are off, and entropy [M, T] of any rows; `group` counts the prompts."""
-        used, of_row = torch.unique(rollouts.group, return_inverse=True)
-        assert rollouts.token_ids is not None
-        assert rollouts.temperature is not None
         with precision(self.lm.device, self.autocast):
             return score(
                 self.lm,
-                [list(prompts[group]) for group in used.tolist()],
-                of_row,
-                rollouts.token_ids,
-                rollouts.mask,
-                rollouts.temperature.where(rollouts.mask, 1.0),
+                *_texts(rollouts, prompts),
                 drift=self.drift,
                 entropy_grad=self.entropy_grad,
                 max_tokens=self.micro_tokens,
             )
+
+    def influence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] influence of whole groups on their responses whose reward exceeds the mean."""
+        with precision(self.lm.device, self.autocast):
+            return influence(self.lm, *_texts(rollouts, prompts), reward=rollouts.reward, max_tokens=self.micro_tokens)
+
+    def divergence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] divergence of whole groups at each position."""
+        with precision(self.lm.device, self.autocast):
+            return divergence(self.lm, *_texts(rollouts, prompts), max_tokens=self.micro_tokens)
+
+    def prompt_logprob(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], temperature: float) -> Tensor:
+        """[N] mean log-probability of a token of the rollout's prompt."""
+        with precision(self.lm.device, self.autocast):
+            of_prompt = prompt_logprob(self.lm, prompts, temperature, max_tokens=self.micro_tokens)
+        return of_prompt[rollouts.group]
+
+
+def _texts(
+    rollouts: Rollouts, prompts: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], Tensor, Tensor, Tensor, Tensor]:
+    """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
+    used, of_row = torch.unique(rollouts.group, return_inverse=True)
+    assert rollouts.token_ids is not None
+    assert rollouts.temperature is not None
+    mine = [list(prompts[group]) for group in used.tolist()]
+    return mine, of_row, rollouts.token_ids, rollouts.mask, rollouts.temperature.where(rollouts.mask, 1.0)

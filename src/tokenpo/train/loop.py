@@ -15,9 +15,10 @@ from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config
-from .engine import Engine, build_engine, warnings, with_optional_inputs
+from .engine import Engine, build_engine, with_optional_inputs
 from .evaluation import evaluate
 from .interrupt import Interrupt
+from .objective import warnings
 from .records import Clock, credit_metrics, rollout_metrics, sample_records, trace_records
 from .rollout import Experience, collect
 from .run import Run, describe, new_directory, open_checkpoint, resumed_config

@@ -12,8 +12,9 @@ import torch
 
 from ..lm import LanguageModel
 from ..ops import masked
+from ..responses import Draw
 from ..types import Credit, Rollouts
-from .rollout import Draw, Experience
+from .rollout import Experience
 from .tally import Tracer
 
 

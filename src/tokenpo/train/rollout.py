@@ -1,4 +1,4 @@
-"""Problems to rollouts: prompt, sample, verify; refill what dynamic sampling dropped, up to a cap."""
+"""Problems to rollouts: draw responses, refill what dynamic sampling dropped, up to a cap."""
 
 from __future__ import annotations
 
@@ -9,49 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..lm import LanguageModel, Sampling, sample
+from ..lm import LanguageModel, Sampling
+from ..responses import Draw, draw
 from ..sampling import TemperatureRule
-from ..tasks import Problem, Score, Split, Task
+from ..sampling.seeds import keyed_seed
+from ..tasks import Task
 from ..types import Rollouts
 from .config import Config
-from .precision import precision
-from .seeds import keyed_seed
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Responses to some problems; row = position in `problems` x group_size + g.
-
-    Args:
-        start: position of the first problem in the task's order.
-        prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature: [N, T] as the sampler recorded them.
-        finished: [N] bool, EOS was reached.
-    """
-
-    start: int
-    problems: list[Problem]
-    prompts: list[list[int]]
-    token_ids: Tensor
-    mask: Tensor
-    logprob: Tensor
-    entropy: Tensor
-    temperature: Tensor
-    finished: Tensor
-    completions: list[str]
-    scores: list[Score]
-
-    @property
-    def group_size(self) -> int:
-        return len(self.scores) // len(self.problems)
-
-    def reward(self) -> Tensor:
-        """[N] float32."""
-        return torch.tensor([score.reward for score in self.scores], dtype=torch.float32)
-
-    def correct(self) -> Tensor:
-        """[N] float32, 1 where the answer is right."""
-        return torch.tensor([float(score.correct) for score in self.scores])
 
 
 @dataclass(frozen=True)
@@ -80,46 +44,6 @@ class Experience:
 
 
 Draws = Callable[[int, int], Draw]
-
-
-def draw(
-    lm: LanguageModel,
-    task: Task,
-    split: Split,
-    start: int,
-    count: int,
-    group_size: int,
-    sampling: Sampling,
-    *,
-    autocast: bool = False,
-    rule: TemperatureRule | None = None,
-) -> Draw:
-    """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
-
-    A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
-    """
-    problems = task.problems(split, start, count)
-    prompts = [lm.encode(problem.prompt) for problem in problems]
-    with precision(lm.device, autocast):
-        streams = range(start, start + count)
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
-    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
-    completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
-    repeated = [problem for problem in problems for _ in range(group_size)]
-    scores = task.score(repeated, completions, token_ids)
-    return Draw(
-        start=start,
-        problems=problems,
-        prompts=prompts,
-        token_ids=out.token_ids,
-        mask=out.mask,
-        logprob=out.logprob,
-        entropy=out.entropy,
-        temperature=out.temperature,
-        finished=out.finished,
-        completions=completions,
-        scores=scores,
-    )
 
 
 def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: TemperatureRule | None) -> Experience:
@@ -213,7 +137,3 @@ def _facts(kept: Draw) -> Rollouts:
         temperature=kept.temperature,
         token_ids=kept.token_ids,
     )
-
-
-def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
-    return ids[:-1] if ids and ids[-1] in eos else ids

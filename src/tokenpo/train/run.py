@@ -8,22 +8,21 @@ checkpoints/ model/ report.html                          where to resume, the fi
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ..errors import TokenPOError
+from ..jsonl import Lines, cut
+from ..versions import versions
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config, differences, parse_config
-from .metrics import Lines, TensorBoard, cut
+from .metrics import TensorBoard
 from .recipe import to_toml
 
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
-PACKAGES = ("tokenpo", "torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "reasoning-gym")
 
 
 class Run:
@@ -87,16 +86,6 @@ def describe(path: Path, config: Config, objective: str) -> None:
     (path / "recipe.toml").write_text(to_toml(config), encoding="utf-8")
     (path / "objective.txt").write_text(objective + "\n", encoding="utf-8")
     (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n", encoding="utf-8")
-
-
-def versions() -> dict[str, Any]:
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
 
 
 def resumed_config(path: Path, wanted: Config | None) -> Config:

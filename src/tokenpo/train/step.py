@@ -17,10 +17,10 @@ from torch import Tensor
 from ..errors import Unsupported
 from ..lm import LanguageModel
 from ..objective import Objective
+from ..sampling.seeds import keyed_generator
 from ..types import Batch, Credit, Policy, Rollouts, Totals
 from .config import Config, Train
 from .forward import Forward
-from .seeds import keyed_generator
 from .tally import Tally, Tracer
 
 HALF_TOLERANCE = 0.05

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, module, of, ragged, run, score
+from oracle_support import Sample, assemble, by_hand, close, module, of, ragged, run, score, tensors
 
 OPTIONS = [
     {},
@@ -122,19 +120,18 @@ def test_needs_follow_the_options() -> None:
 def test_temperature_is_its_oracle(sign: str, options: dict) -> None:
     sample = ragged(0)
     rule = tokenpo.method("hapo", sign=sign, **options).temperature
-    padded = np.where(sample.mask, sample.old_entropy, np.nan)
-    scale = rule.measure(torch.tensor(padded), torch.tensor(sample.mask))
+    numbers = rule.after(rule.start(), assemble(tokenpo.method("hapo"), tensors(sample)).batch.rollouts)
     entropy = np.concatenate([[0.0, 1e-12, 50.0], np.random.default_rng(1).gamma(0.7, size=40), sample.old_entropy[0]])
     expected = module("hapo").temperature(sample.old_entropy[sample.mask], entropy, base=0.7, sign=sign, **options)
-    got = rule(torch.tensor(entropy), 0.7, type(scale)(**dataclasses.asdict(scale)))
+    got = rule(torch.tensor(entropy), 0.7, numbers)
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-10)
 
 
 def test_temperature_by_hand() -> None:
     """q = 0, h^ = 1 at log H = 1, -1 at -4: T (1 ± 0.05); -1/2 half way down; clamped beyond; T without statistics."""
     rule = tokenpo.method("hapo").temperature
-    measured = torch.tensor([1.0, -4, -3, -2, -1, 0], dtype=torch.float64).exp()[None]
-    scale = rule.measure(measured, torch.ones(1, 6, dtype=torch.bool))
+    sample = by_hand([[1.0] * 6], [1], [0], old_entropy=np.exp([[1.0, -4, -3, -2, -1, 0]]))
+    numbers = rule.after(rule.start(), assemble(tokenpo.method("hapo"), tensors(sample)).batch.rollouts)
     step = torch.tensor([1.0, -4, -2, 0, 3, -7], dtype=torch.float64).exp()
-    np.testing.assert_allclose(rule(step, 2.0, scale), [2.1, 1.9, 1.95, 2, 2.1, 1.9], rtol=1e-12)
-    np.testing.assert_array_equal(rule(step, 2.0, None), np.full(6, 2.0))
+    np.testing.assert_allclose(rule(step, 2.0, numbers), [2.1, 1.9, 1.95, 2, 2.1, 1.9], rtol=1e-12)
+    np.testing.assert_array_equal(rule(step, 2.0, {}), np.full(6, 2.0))

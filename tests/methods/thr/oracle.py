@@ -9,7 +9,7 @@ def thr(mask, reward, group, old_logprob, logprob, influence, *, p=0.1, masked=T
     alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
 
     # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal.
-    # A_it <- A_i 1[|THR| > τ] (1 + p sign THR), THR = +s on the correct rollouts' tokens (R > mean_g), -s on the others;
+    # A_it <- A_i 1[|THR| > τ] (1 + p sign THR), THR = +s on the tokens of the correct rollouts (R > mean_g), else -s;
     # τ = min_i sbar_i, sbar_i the mean influence s of a correct rollout's tokens
     A = np.zeros(mask.shape)
     for g in np.unique(group[alive]):

@@ -1,0 +1,255 @@
+"""`tokenpo eval`: sample a model on a benchmark or take samples made elsewhere, and estimate with intervals."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .needs import need_engine
+
+if TYPE_CHECKING:
+    from ..evaluate.benchmarks import Benchmark
+    from ..evaluate.run import Drawing
+    from ..tasks import Task
+
+EXAMPLES = """examples:
+  tokenpo eval tiny --task dial_sum --problems 50 --samples-per-prompt 8 --k 1,4,8 --max-new-tokens 64
+  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --task-option operands=10
+  tokenpo eval Qwen/Qwen3-0.6B --benchmark math500 --samples-per-prompt 4 --k 1,4 --temperature 0.6
+  tokenpo eval MODEL --benchmark aime25 --data aime25.jsonl --samples-per-prompt 32 --k 1,8,32
+  tokenpo eval --samples samples.jsonl --k 1,4,8
+
+Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
+"""
+PROBLEMS = 200  # of a task that generates them without end
+SAMPLING = ("samples_per_prompt", "temperature", "max_new_tokens", "rows", "dtype", "device")
+CHANGES = ("question", "answer", "reference", "prompt", "verifier", "extract")
+ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "answer", "reference", "prompt", "chat")
+
+
+def add(commands: Any) -> None:
+    """The parser of `tokenpo eval`."""
+    made = commands.add_parser(
+        "eval",
+        help="avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
+    made.add_argument("--samples", metavar="FILE", type=Path, help="JSON lines made elsewhere, in the place of MODEL")
+    made.add_argument("--k", metavar="K,K,...", help="samples per estimate; default: 1 and all of a prompt")
+    made.add_argument("--seed", type=int, default=0, help="of problems, samples and resampling; default 0")
+    made.add_argument("--out", metavar="DIR", type=Path, help="default: runs/eval-MODEL-NAME-seedN")
+
+    asked = made.add_argument_group("problems")
+    asked.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
+    asked.add_argument("--data", metavar="FILE", type=Path, help="a local file with the benchmark's problems")
+    asked.add_argument("--task", metavar="NAME", help="a task that recipes train on, such as dial_sum; its test split")
+    asked.add_argument("--task-option", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    asked.add_argument(
+        "--problems", type=int, metavar="N", help=f"the first N; default: all, {PROBLEMS} of a generator"
+    )
+    asked.add_argument("--question", metavar="COLUMN", help="column with the question")
+    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference")
+    asked.add_argument(
+        "--reference", metavar="HOW", help="where it stands there: whole, hash, boxed, ..., all of a list"
+    )
+    asked.add_argument("--prompt", metavar="TEXT", help="with {question} and {COLUMN}")
+    asked.add_argument("--chat", choices=("yes", "no"), help="ask as a chat message; default: if the model can")
+    asked.add_argument("--verifier", metavar="NAME", help="math, exact, or package.module:function")
+    asked.add_argument("--extract", metavar="HOW", help="where a completion's answer stands: boxed, tag, hash, ...")
+
+    drawn = made.add_argument_group("sampling")
+    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default 1")
+    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default 1")
+    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="default 512")
+    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default 64")
+    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default float32")
+    drawn.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
+    made.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    need_engine()
+    _check(options)
+    return _of_samples(options) if options.samples else _of_model(options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuses what would be ignored."""
+    if (options.model is None) == (options.samples is None):
+        raise _error("eval needs a MODEL to sample or --samples FILE, one of the two")
+    if options.samples:
+        wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
+        if wrong:
+            raise _error(f"--{wrong[0].replace('_', '-')} means nothing for samples that are there: leave it out")
+        return
+    if (options.benchmark is None) == (options.task is None):
+        raise _error("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
+    if options.task:
+        wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
+        if wrong:
+            raise _error(f"--{wrong[0]} goes with --benchmark; a task is told by --task-option KEY=VALUE")
+    if options.problems is not None and options.problems < 1:
+        raise _error(f"--problems is {options.problems}, expected at least 1")
+    if options.benchmark and options.task_option:
+        raise _error("--task-option goes with --task; a benchmark is told by --question, --answer and --prompt")
+
+
+def _of_samples(options: argparse.Namespace) -> int:
+    """Estimates from samples that are there."""
+    from ..evaluate.run import describe_file, prepare
+    from ..evaluate.samples import read_samples
+    from ..tasks.verify import VerifierOptions, make_verifier
+
+    ks = _ks(options.k)
+    verifier = None
+    if options.verifier:
+        verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
+    elif options.extract:
+        raise _error("--extract tells a verifier where the answer stands: name one with --verifier")
+    try:
+        samples, notes = read_samples(options.samples, verifier)
+    finally:
+        if verifier is not None:
+            verifier.close()
+    config = describe_file(options.samples, options.verifier, options.extract, options.seed)
+    if options.out is not None:
+        prepare(options.out, config)
+    _report(samples, ks, notes, config, options.samples.name, options.out, options.seed)
+    return 0
+
+
+def _of_model(options: argparse.Namespace) -> int:
+    """Samples a model, then estimates."""
+    from .. import lm as language
+    from ..evaluate import run as evaluation
+    from ..evaluate.samples import read_samples
+
+    # Mistakes are found before anything is loaded.
+    ks, drawing, where = _ks(options.k), _drawing(options), language.locate(options.model)
+    task, described = _task(options) if options.task else _benchmark(options)
+    try:
+        count = _count(options, task)
+        dtype = options.dtype or "float32"
+        lm = language.load(where, dtype=dtype, device=options.device or "auto")
+        if options.benchmark:
+            described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
+            task = evaluation.as_chat(task) if described["chat"] else task
+        plan = evaluation.Plan(lm, task, count, drawing)
+        about = {"path": options.model, "weights": evaluation.weights(where, lm), "dtype": dtype}
+        config = evaluation.describe(plan, about, described)
+        name = described.get("task") or described["benchmark"]
+        out = options.out or evaluation.free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)
+        with _progress(count) as watch:
+            evaluation.sample_model(plan, out, config, watch)
+    except KeyboardInterrupt:
+        print("tokenpo: interrupted; what was sampled is kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    finally:
+        task.close()
+    samples, notes = read_samples(out / evaluation.SAMPLES)
+    _report(samples, ks, notes, config, f"{options.model} on {name}", out, options.seed)
+    return 0
+
+
+def _drawing(options: argparse.Namespace) -> Drawing:
+    """How to sample, by the options that were given."""
+    from ..evaluate.run import Drawing
+
+    given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
+    given |= {"temperature": options.temperature, "seed": options.seed}
+    return Drawing(**{name: value for name, value in given.items() if value is not None})
+
+
+def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """A task that recipes train on."""
+    from ..tasks import make_task
+    from ..train.config import toml_value
+
+    pairs = [text.partition("=") for text in options.task_option]
+    wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]
+    if wrong:
+        raise _error(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
+    settings = {key.strip(): toml_value(value) for key, _, value in pairs}
+    return make_task(options.task, settings, options.seed), {"task": options.task, "options": settings}
+
+
+def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """An entry of the registry, or a file."""
+    from ..evaluate.benchmarks import Changes, benchmark, load
+
+    entry: Benchmark = benchmark(
+        options.benchmark, Changes(**{name: getattr(options, name) for name in CHANGES}), options.data
+    )
+    file = options.data or (None if entry.hub else Path(options.benchmark).expanduser())
+    task: Any = load(entry, file, options.problems)
+    return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
+
+
+def _count(options: argparse.Namespace, task: Task) -> int:
+    """How many problems: no more than there are, as a repeated one tells nothing."""
+    there = getattr(task, "test_size", None)
+    if options.problems is None:
+        return there or PROBLEMS
+    return options.problems if there is None else min(options.problems, there)
+
+
+def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:
+    """Prints the table, and writes results.json."""
+    import dataclasses
+
+    from rich.console import Console
+
+    from ..evaluate.run import write_results
+    from ..evaluate.summary import summarise
+    from ..evaluate.table import show
+
+    summary = summarise(samples, ks, seed)
+    summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
+    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
+    needed = 20 + 25 * len({number.k for number in summary.numbers})
+    show(summary, title, Console(width=max(needed, Console().width)))
+    if out is not None:
+        print(f"results: {write_results(out, config, summary)}")
+
+
+def _ks(text: str | None) -> list[int] | None:
+    """The list behind --k, ascending; None where it was not given."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise _error(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
+    return sorted({int(part) for part in parts})
+
+
+def _short(name: str) -> str:
+    """A model's or a file's name as part of a directory's."""
+    return Path(name).name.removesuffix(".jsonl").removesuffix(".parquet") or "model"
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        job = bar.add_task("prompts", total=count)
+        yield lambda done: bar.update(job, completed=done)
+
+
+def _error(text: str) -> Exception:
+    from ..errors import TokenPOError
+
+    return TokenPOError(text)

@@ -1,0 +1,182 @@
+"""The numbers of a run that methods are compared by, and how each is taken from its metrics."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..errors import TokenPOError, UnknownName, nearest
+from ..report.curves import KNOWN
+from ..report.record import Run
+from ..train.config import Config
+
+DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
+Curve = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Value:
+    """`number` of a run, None where it is undefined; `censored`: the true number is at least this."""
+
+    number: float | None
+    censored: bool = False
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run: `name` as on the command line, `title` and `unit` as shown, `meaning` as a sentence.
+
+    Args:
+        needs: the logged metric without which it can not be had.
+        of: takes it from a run that made all of its steps.
+    """
+
+    name: str
+    title: str
+    unit: str
+    meaning: str
+    needs: str
+    of: Callable[[Run], Value]
+
+
+def measures(names: Sequence[str], threshold: float, config: Config) -> list[Measure]:
+    """The measures of these names; `threshold` is the accuracy that `steps` and `train-steps` wait for.
+
+    Raises:
+        UnknownName: no such measure, or it reads a metric that no run logs.
+        TokenPOError: a threshold outside (0, 1], a name given twice, samples that runs of this config do not draw.
+    """
+    if not 0 < threshold <= 1:
+        raise TokenPOError(f"--threshold {threshold:g} is an accuracy: give a number above 0 and at most 1")
+    named = {measure.name: measure for measure in _named(threshold)}
+    if twice := next((name for name in names if list(names).count(name) > 1), None):
+        raise TokenPOError(f"--metrics names {twice} twice: leave one out")
+    chosen = [named[name] if name in named else _reduced(name, named) for name in names]
+    for measure in chosen:
+        if measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
+            raise TokenPOError(f"--metrics {measure.name} needs samples, and evaluate.samples is 0: set it above 0")
+    return chosen
+
+
+def _named(threshold: float) -> list[Measure]:
+    held, at = "eval/accuracy", f"{threshold:g}"
+    return [
+        Measure(
+            "accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
+            held, lambda run: _last(run, held),
+        ),
+        Measure(
+            "avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
+            "eval/avg", lambda run: _last(run, "eval/avg"),
+        ),
+        Measure(
+            "area", "area under the evaluation curve", "fraction",
+            "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
+            held, lambda run: Value(_area(_curve(run, held))),
+        ),
+        Measure(
+            "steps", f"steps to {at}", "steps", f"First evaluation with a held-out greedy accuracy of {at}; fewer is "
+            "faster.", held, lambda run: _reached(_curve(run, held), threshold),
+        ),
+        Measure(
+            "train-area", "mean training accuracy", "fraction", "Mean over the steps of the accuracy of what was "
+            "sampled for training.", "accuracy", lambda run: _mean(run, "accuracy"),
+        ),
+        Measure(
+            "train-steps", f"steps to {at} in training", "steps", f"First step whose training accuracy is {at}; fewer "
+            "is faster.", "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold),
+        ),
+        Measure(
+            "entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
+            "entropy", lambda run: _last(run, "entropy"),
+        ),
+        Measure(
+            "length", "final length", "tokens", "Mean length of the responses sampled in the last step.",
+            "length", lambda run: _last(run, "length"),
+        ),
+        Measure(
+            "seconds", "training time", "s", "Wall time of all steps, evaluations left out; runs at the same time on "
+            "one machine slow each other.", "seconds_update", _seconds,
+        ),
+    ]  # fmt: skip
+
+
+_REDUCTIONS: dict[str, tuple[str, Callable[[Curve], float | None]]] = {
+    "last": ("in the last step", lambda curve: curve[-1][1] if curve else None),
+    "mean": ("averaged over the steps", lambda curve: statistics.fmean(y for _, y in curve) if curve else None),
+    "sd": (
+        "as its standard deviation over the steps",
+        lambda curve: statistics.stdev(y for _, y in curve) if len(curve) > 1 else None,
+    ),
+}
+
+
+def _reduced(name: str, named: dict[str, Measure]) -> Measure:
+    """`last:`, `mean:` or `sd:` of any logged metric."""
+    how, colon, metric = name.partition(":")
+    if not colon:
+        known = [*named, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
+        raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
+    if how not in _REDUCTIONS:
+        raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
+    if metric not in KNOWN and not re.fullmatch("note/.+", metric):
+        raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, KNOWN)}")
+    words, reduce = _REDUCTIONS[how]
+
+    def of(run: Run) -> Value:
+        # A metric that is written only when it occurs, such as a note of the verifier, is 0 where it is missing.
+        if metric.startswith("note/"):
+            return Value(reduce([(step, dict(run.series(metric)).get(step) or 0.0) for step, _ in _steps(run)]))
+        if how == "last":
+            return _last(run, metric)
+        return Value(reduce([(x, y) for x, y in _curve(run, metric) if x > 0]))
+
+    return Measure(name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, of)
+
+
+def _steps(run: Run) -> list[tuple[float, float | None]]:
+    return [(step, value) for step, value in run.series("step") if step > 0]
+
+
+def _curve(run: Run, name: str) -> Curve:
+    return [(step, value) for step, value in run.series(name) if value is not None]
+
+
+def _last(run: Run, name: str) -> Value:
+    """At the very last step: an earlier value is another number."""
+    return Value(run.metrics[-1].get(name))
+
+
+def _mean(run: Run, name: str) -> Value:
+    values = [value for _, value in _curve(run, name)]
+    return Value(statistics.fmean(values) if values else None)
+
+
+def _area(curve: Curve) -> float | None:
+    """Of the trapezoids over the points, divided by the width."""
+    if len(curve) < 2:
+        return None
+    whole = sum((b - a) * (left + right) / 2 for (a, left), (b, right) in pairwise(curve))
+    return whole / (curve[-1][0] - curve[0][0])
+
+
+def _reached(curve: Curve, threshold: float) -> Value:
+    """The first step at the threshold. A run that never gets there counts as one interval beyond its end, the earliest
+    at which it could still have: a lower bound.
+    """
+    if not curve:
+        return Value(None)
+    for step, height in curve:
+        # Accuracies are shares of a count: 0.9 as 180/200 must not fail by rounding.
+        if height >= threshold - 1e-9:
+            return Value(step)
+    interval = max((b - a for (a, _), (b, _) in pairwise(curve)), default=1.0)
+    return Value(curve[-1][0] + interval, censored=True)
+
+
+def _seconds(run: Run) -> Value:
+    names = [name for name in run.names if name.startswith("seconds_") and name != "seconds_evaluation"]
+    return Value(sum(value for name in names for _, value in _curve(run, name))) if names else Value(None)

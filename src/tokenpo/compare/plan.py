@@ -1,0 +1,222 @@
+"""Which runs make a comparison: the methods as they were written, times the seeds, each with its own directory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import TokenPOError
+from ..train.config import Config, find_recipe, load_config
+from ..train.objective import build_objective, negotiate
+
+LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
+EVALUATIONS = 10
+SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of the comparison, with `options` (key, value as TOML) of its own."""
+
+    label: str
+    method: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: `arguments` are those of `tokenpo train`, and `config` is what they come to."""
+
+    label: str
+    seed: int
+    directory: Path
+    config: Config
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole comparison.
+
+    Args:
+        config: of its first run.
+        objectives: label to str(objective).
+        runs: all methods with the first seed, then all with the second: what slows the machine for a while slows all.
+        notes: what a reader should know of the plan.
+    """
+
+    recipe: str
+    out: Path
+    entries: tuple[Entry, ...]
+    seeds: tuple[int, ...]
+    config: Config
+    objectives: dict[str, str]
+    runs: tuple[PlannedRun, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(entry.label for entry in self.entries)
+
+    def options(self, label: str) -> dict[str, object]:
+        """The keywords that the method of this label is built with, those of the recipe included."""
+        return next(run.config.method.options for run in self.runs if run.label == label)
+
+
+def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None) -> Plan:
+    """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
+
+    Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise.
+
+    Raises:
+        TokenPOError: fewer than two methods or seeds, no evaluation, a setting that the comparison makes itself.
+        UnknownName: a recipe, method, option or setting that does not exist.
+    """
+    entries = parse_methods(methods)
+    if seeds < 2:
+        raise TokenPOError(f"--seeds {seeds} gives no pairs to compare: give at least 2, better 10")
+    for taken, instead in (("method.name", "--methods"), ("method", "--methods"), ("output.dir", "--out")):
+        if any(override.partition("=")[0].strip() == taken for override in overrides):
+            raise TokenPOError(f"--set {taken} differs between the runs of a comparison: use {instead}")
+    base = load_config(find_recipe(recipe), overrides=overrides)
+    if not base.evaluate.problems:
+        raise TokenPOError(f"{recipe} holds nothing out to compare by: set evaluate.problems above 0")
+    every = base.evaluate.every or -(-base.train.steps // EVALUATIONS)
+    # The user's come last, so that they win.
+    settings = ("threads=1", f"evaluate.every={every}", *overrides)
+    if any(override.partition("=")[0].strip() == "evaluate.every" for override in overrides):
+        settings = ("threads=1", *overrides)
+    out = out or Path("runs", f"compare-{base.name}")
+    numbers = tuple(range(base.seed, base.seed + seeds))
+    runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
+    objectives = _objectives(runs[: len(entries)])
+    _check_directories(runs[: len(entries)])
+    notes = tuple(_notes(runs[: len(entries)], entries, base))
+    return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
+
+
+def parse_methods(text: str) -> list[Entry]:
+    """The entries of `--methods`.
+
+    >>> [entry.label for entry in parse_methods("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
+    ['tepo', 'hapo:tau=0,beta=0', 'plain']
+
+    Raises:
+        TokenPOError: not of that form, fewer than two, a label twice.
+    """
+    found: list[tuple[str, str, list[tuple[str, str]]]] = []
+    for piece in _pieces(text):
+        if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
+            if not found:
+                raise TokenPOError(f"--methods {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
+            found[-1][2].append((option[1], option[2]))
+            continue
+        head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?(\w+)\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
+        if head is None:
+            raise TokenPOError(f"--methods {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
+        found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
+    entries = []
+    for label, method, options in found:
+        written = ",".join(f"{key}={value}" for key, value in options)
+        entries.append(Entry(label or (f"{method}:{written}" if written else method), method, tuple(options)))
+    labels = [entry.label for entry in entries]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise TokenPOError(f"--methods names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
+    if len(entries) < 2:
+        raise TokenPOError(f"--methods {text!r} holds nothing to compare with: name at least two; {SYNTAX}")
+    if "all" in labels:
+        raise TokenPOError("--methods: the label all is taken by --baseline all: choose another")
+    return entries
+
+
+def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
+    """(method, baseline) for every other method; with the baseline "all", every later method with every earlier one.
+
+    Raises:
+        TokenPOError: no method has this label.
+    """
+    if baseline == "all":
+        return [(b, a) for i, a in enumerate(labels) for b in labels[i + 1 :]]
+    if baseline not in labels:
+        raise TokenPOError(f"--baseline {baseline} is not among the methods: give one of {', '.join(labels)}, or all")
+    return [(label, baseline) for label in labels if label != baseline]
+
+
+def _pieces(text: str) -> list[str]:
+    """Split at the commas outside of brackets and quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for c in text:
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        else:
+            depth += (c in "[{") - (c in "]}")
+        if c == "," and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += c
+    return pieces
+
+
+def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
+    directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
+    own = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
+    config = load_config(
+        find_recipe(recipe), method=entry.method, overrides=[*own, f"output.dir={json.dumps(str(directory))}"]
+    )
+    words = [word for setting in own for word in ("--set", setting)]
+    arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
+    return PlannedRun(entry.label, seed, directory, config, arguments)
+
+
+def _objectives(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Label to objective in words; two that are the same would be compared with themselves."""
+    seen: dict[str, str] = {}
+    for run in runs:
+        objective = build_objective(run.config)
+        negotiate(objective)
+        text = str(objective)
+        if twin := next((label for label, other in seen.items() if other == text), None):
+            raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
+        seen[run.label] = text
+    return seen
+
+
+def _check_directories(runs: Sequence[PlannedRun]) -> None:
+    taken: dict[str, str] = {}
+    for run in runs:
+        name = run.directory.name.lower()  # as file systems that ignore case see it
+        if name in taken:
+            raise TokenPOError(
+                f"--methods: {taken[name]} and {run.label} would share the directory {run.directory}: tell them apart "
+                "as LABEL@METHOD:KEY=VALUE"
+            )
+        if len(name) > 120:
+            raise TokenPOError(
+                f"--methods: {run.label} is too long for a directory: give it a shorter name with LABEL@"
+            )
+        taken[name] = run.label
+
+
+def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> list[str]:
+    notes = []
+    for run, entry in zip(runs, entries, strict=True):
+        given = dict(entry.options)
+        kept = {key: value for key, value in run.config.method.options.items() if key not in given}
+        if kept:
+            listed = ", ".join(f"{key}={value!r}" for key, value in kept.items())
+            notes.append(f"{run.label} takes from the recipe or --set: {listed}.")
+    if base.rollout.dynamic_sampling:
+        notes.append(
+            "Dynamic sampling drops groups by what the policy answers: the methods meet the same problems in the same "
+            "order, but from the first refill on not at the same step."
+        )
+    return notes

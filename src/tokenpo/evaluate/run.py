@@ -1,0 +1,254 @@
+"""Samples of a model on problems, in a directory that an interrupted evaluation goes on from.
+
+config.json     what the samples depend on: model, problems, sampling, versions; written first
+samples.jsonl   every sample, written as they come
+results.json    the config again, and the numbers
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import TokenPOError
+from ..jsonl import Lines, cut, finite
+from ..lm import LanguageModel, Sampling
+from ..lm.directory import is_local
+from ..responses import Draw, draw
+from ..sampling.seeds import keyed_seed
+from ..tasks import Task
+from ..tasks.files import Files
+from ..versions import versions
+from ..wording import differences
+from .samples import record_of
+from .summary import Summary
+
+CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
+_EDGE = 2**20  # bytes of each end of a weight file that identify it
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How samples are drawn.
+
+    Args:
+        samples: of each prompt.
+        max_new_tokens: longest sample.
+        temperature: 0 is greedy.
+        seed: that of a training run, for the samples that its own evaluation draws.
+        rows: samples drawn at once.
+
+    Raises:
+        TokenPOError: a number that makes no sense; the message names the option.
+    """
+
+    samples: int = 1
+    max_new_tokens: int = 512
+    temperature: float = 1.0
+    seed: int = 0
+    rows: int = 64
+
+    def __post_init__(self) -> None:
+        for option, value in (("--samples-per-prompt", self.samples), ("--rows", self.rows)):
+            if value < 1:
+                raise TokenPOError(f"{option} is {value}, expected at least 1")
+        if self.temperature == 0 and self.samples > 1:
+            raise TokenPOError(
+                f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
+                "--temperature above 0"
+            )
+        assert self.sampling  # its own limits hold too
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"))
+
+    @property
+    def at_once(self) -> int:
+        """Problems in one batch."""
+        return max(1, self.rows // self.samples)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sampled: the first `count` test problems of a task."""
+
+    lm: LanguageModel
+    task: Task
+    count: int
+    drawing: Drawing
+
+
+def as_chat(task: Files) -> Files:
+    """The problems with every prompt of plain text as one user message."""
+    test = [
+        dataclasses.replace(p, prompt=[{"role": "user", "content": p.prompt}]) if isinstance(p.prompt, str) else p
+        for p in task.test
+    ]
+    return dataclasses.replace(task, test=test)
+
+
+def digest(task: Task, count: int) -> str:
+    """Tells the problems apart from others: a hash of their prompts and references."""
+    asked = [(problem.prompt, problem.answer) for problem in task.problems("test", 0, count)]
+    return hashlib.blake2b(json.dumps(asked, default=str).encode(), digest_size=8).hexdigest()
+
+
+def weights(where: str | Path, lm: LanguageModel) -> str:
+    """Tells the weights apart from others: the commit on the hub, or a hash of both ends of each weight file."""
+    if not is_local(where):
+        return str(getattr(lm.model.config, "_commit_hash", None) or "")
+    whole = hashlib.blake2b(digest_size=8)
+    for file in sorted(Path(where).expanduser().glob("*.safetensors")):
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            whole.update(f"{file.name} {size}".encode() + stream.read(_EDGE))
+            stream.seek(max(0, size - _EDGE))
+            whole.update(stream.read())
+    return whole.hexdigest()
+
+
+def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+    """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
+
+    Args:
+        config: all that the samples depend on; a directory with another one is refused.
+        watch: called with the number of problems that are done.
+
+    Raises:
+        TokenPOError: the directory holds something else.
+    """
+    check(directory, config)
+    start = _kept(directory / SAMPLES, plan)
+    watch(start)
+    drawing, lines = plan.drawing, None
+    try:
+        for first in range(start, plan.count, drawing.at_once):
+            count = min(drawing.at_once, plan.count - first)
+            piece = draw(plan.lm, plan.task, "test", first, count, drawing.samples, drawing.sampling)
+            if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
+                prepare(directory, config)
+                lines = Lines(directory / SAMPLES)
+            for record in _records(piece):
+                lines.write(record)
+            watch(first + count)
+    finally:
+        if lines is not None:
+            lines.close()
+
+
+def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) -> Path:
+    """Writes results.json; NaN as null."""
+    path = directory / RESULTS
+    text = json.dumps(finite({"config": config, **summary.as_json()}), indent=1, ensure_ascii=False, default=str)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
+    """The config: all that the samples depend on, and the software."""
+    sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
+    asked = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
+    return {"model": dict(model), "problems": asked, "sampling": sampling, "versions": versions()}
+
+
+def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int) -> dict[str, Any]:
+    """The config of estimates from samples that were there."""
+    told = {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()}
+    return {"samples": told, "verifier": verifier, "extract": extract, "seed": seed, "versions": versions()}
+
+
+def prepare(directory: Path, config: Mapping[str, Any]) -> None:
+    """Makes the directory of an evaluation, or finds it made by the same one.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
+    if check(directory, config):
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
+        (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+
+
+def check(directory: Path, config: Mapping[str, Any]) -> bool:
+    """Whether the directory is of this very evaluation; False where nothing is there yet.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
+    if directory.is_file():
+        raise TokenPOError(f"{directory} is a file: give a directory with --out")
+    changed = _changed(directory, config)
+    if changed:
+        raise TokenPOError(
+            f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
+        )
+    if changed is None and directory.exists() and any(directory.iterdir()):
+        raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
+    return changed is not None
+
+
+def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
+    """The directory that this evaluation began in, or the next free name."""
+    base = Path("runs", f"eval-{name}-seed{seed}")
+    path, number = base, 2
+    while path.exists() and _changed(path, config) != []:
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
+    """What differs from the evaluation in the directory, but for versions; None where there is none."""
+    file = directory / CONFIG
+    if not file.is_file():
+        return None
+    try:
+        changed = differences(json.loads(file.read_text(encoding="utf-8")), json.loads(json.dumps(config, default=str)))
+    except (ValueError, AttributeError) as error:
+        raise TokenPOError(f"{file} is not the config of an evaluation: give another directory with --out") from error
+    return [line for line in changed if not line.startswith("versions.")]
+
+
+def _kept(path: Path, plan: Plan) -> int:
+    """Cuts the file back to whole batches; the number of problems in them.
+
+    A batch is sampled again as it was: in another one the last bits of a logit may differ.
+    """
+    if not path.is_file():
+        return 0
+    ends = [0]
+    with path.open("rb") as file:
+        for line in file:
+            if not (line.endswith(b"\n") and _is_json(line)):
+                break
+            ends.append(ends[-1] + len(line))
+    samples, at_once = plan.drawing.samples, plan.drawing.at_once
+    problems = min(plan.count, (len(ends) - 1) // samples)
+    kept = problems if problems == plan.count else problems // at_once * at_once
+    cut(path, ends[kept * samples])
+    return kept
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _records(piece: Draw) -> Iterator[dict[str, Any]]:
+    lengths = piece.mask.sum(1).tolist()
+    for row, score in enumerate(piece.scores):
+        place = row // piece.group_size
+        problem, completion = piece.problems[place], piece.completions[row]
+        yield record_of(piece.start + place, problem, completion, lengths[row], bool(piece.finished[row]), score)

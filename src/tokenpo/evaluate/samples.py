@@ -1,0 +1,135 @@
+"""Samples on disk: one JSON object a line, written by an evaluation or by anything else.
+
+problem     any JSON value that says which lines belong together; without it the prompt does
+prompt      text, or chat messages
+completion  what the model wrote
+answer      what was read from it, text or number; null: nothing. Counted by majority votes only
+reference   the right answer, or a list of right answers
+correct     true or false
+note        "" or what went wrong: "no answer", "timeout", ...
+tokens      length of the completion; finished: whether the model ended it
+
+Read are `problem` or `prompt`, and `correct`; the rest is for people, for majority votes, and for a verifier that is to
+judge the samples (`completion` and `reference`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingInput, TokenPOError, nearest
+from ..jsonl import whole_lines
+from ..tasks.types import Problem, Score
+from ..tasks.verify import Verifier, normalised
+from .estimators import Vote
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One line.
+
+    Args:
+        problem: the same for all samples of one prompt.
+        name: the problem as the file calls it.
+    """
+
+    problem: str
+    name: Any
+    vote: Vote
+    note: str = ""
+    tokens: int | None = None
+    finished: bool | None = None
+
+
+def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sample], list[str]]:
+    """The samples of a file, and what was left out of it.
+
+    Args:
+        verifier: judges every completion anew; None takes the file's own `correct`.
+
+    Raises:
+        TokenPOError: no such file, no whole line, a value of the wrong kind.
+        MissingInput: a line lacks a column.
+    """
+    if not path.is_file():
+        raise TokenPOError(f"{path}: there is no such file: give samples as JSON lines (docs/evaluation.md)")
+    notes: list[str] = []
+    records = [(f"{path} line {line.number}", line.value) for line in whole_lines(path, _object, notes)]
+    if not records:
+        raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
+    if verifier is not None:
+        records = _judged(records, verifier)
+    return [_sample(where, record) for where, record in records], notes
+
+
+def record_of(position: int, problem: Problem, completion: str, tokens: int, finished: bool, score: Score) -> dict:
+    """The line of a sample that was drawn and scored here."""
+    return {
+        "problem": position,
+        "prompt": problem.prompt,
+        "completion": completion,
+        "answer": score.answer,
+        # A parquet file may hold more kinds of values than JSON.
+        "reference": json.loads(json.dumps(problem.answer, default=str)),
+        "correct": score.correct,
+        "note": score.note,
+        "tokens": tokens,
+        "finished": finished,
+    }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a {type(value).__name__}, not an object")
+    return value
+
+
+def _sample(where: str, record: Mapping[str, Any]) -> Sample:
+    correct = _column(where, record, "correct", "whether the sample is right; or name a --verifier that judges it")
+    if correct not in (0, 1) or not isinstance(correct, (bool, int, float)):
+        raise TokenPOError(f"{where}: 'correct' is {correct!r:.80}: give true or false")
+    answer = record.get("answer")
+    if not isinstance(answer, (str, int, float, type(None))):
+        raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
+    key = "problem" if "problem" in record else "prompt"
+    name = _column(where, record, key, "which samples belong together; or name them by 'problem'")
+    tokens, finished = record.get("tokens"), record.get("finished")
+    return Sample(
+        problem=f"{key}={json.dumps(name, sort_keys=True)}",
+        name=name,
+        vote=Vote(None if answer is None else normalised(str(answer)), bool(correct)),
+        note=str(record.get("note") or ""),
+        tokens=tokens if isinstance(tokens, int) else None,
+        finished=finished if isinstance(finished, bool) else None,
+    )
+
+
+def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -> list[tuple[str, dict[str, Any]]]:
+    problems, texts = [], []
+    for where, record in records:
+        completion = _column(where, record, "completion", "what the verifier reads")
+        if not isinstance(completion, str):
+            raise TokenPOError(f"{where}: 'completion' is a {type(completion).__name__}: give text")
+        reference = record.get("reference")
+        if verifier.needs_answer:
+            reference = _column(where, record, "reference", "what the verifier compares with")
+        problems.append(Problem(record.get("prompt", ""), reference, record))
+        texts.append(completion)
+    scores = verifier(problems, texts, [[] for _ in texts])
+    return [
+        (where, {**record, "answer": score.answer, "correct": score.correct, "note": score.note})
+        for (where, record), score in zip(records, scores, strict=True)
+    ]
+
+
+def _column(where: str, record: Mapping[str, Any], name: str, meaning: str) -> Any:
+    if name not in record:
+        columns = ", ".join(record) or "none"
+        raise MissingInput(
+            f"{where}: no column {name!r} (columns: {columns}; {nearest(name, record)}): it says {meaning}"
+        )
+    return record[name]

@@ -1,0 +1,134 @@
+"""From samples to numbers: every estimator at every k, per prompt and over prompts, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import TokenPOError
+from ..intervals import interval
+from .estimators import METRICS, Vote
+from .samples import Sample
+
+
+@dataclass(frozen=True)
+class Number:
+    """One estimate over prompts.
+
+    Args:
+        metric: a name of `METRICS`, "pass@k".
+        k: samples.
+        value: mean over the `prompts` for which it is defined; NaN where there are none.
+        low, high: its 95 % interval, found by `kind`: "wilson", "bootstrap", or "".
+    """
+
+    metric: str
+    k: int
+    value: float
+    low: float
+    high: float
+    kind: str
+    prompts: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What samples come to.
+
+    Args:
+        prompts, samples, correct: counts.
+        numbers: for every metric and k.
+        per_prompt: for every prompt its counts and "pass@4": value, ...
+        notes: how many samples have which note.
+        length: mean tokens of a sample; None where the samples do not say.
+        cut: share of samples that the model did not end; None where the samples do not say.
+        sentences: what a reader of the numbers should know.
+    """
+
+    prompts: int
+    samples: int
+    correct: int
+    numbers: tuple[Number, ...]
+    per_prompt: tuple[Mapping[str, Any], ...]
+    notes: Mapping[str, int]
+    length: float | None
+    cut: float | None
+    sentences: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For results.json; NaN is still a float."""
+        return asdict(self)
+
+
+def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: int = 0) -> Summary:
+    """The numbers of the samples at every k, intervals resampled by `seed`.
+
+    Args:
+        ks: None is 1, and as many samples as every prompt has.
+
+    Raises:
+        TokenPOError: no samples.
+    """
+    if not samples:
+        raise TokenPOError("there are no samples: nothing can be estimated")
+    names: dict[str, Any] = {sample.problem: sample.name for sample in samples}
+    votes: dict[str, list[Vote]] = {problem: [] for problem in names}
+    for sample in samples:
+        votes[sample.problem].append(sample.vote)
+    ks = sorted({1, min(map(len, votes.values()))}) if ks is None else ks
+    values = {
+        (metric, k): [estimate(of_prompt, k) for of_prompt in votes.values()]
+        for metric, estimate in METRICS.items()
+        for k in ks
+    }
+    per_prompt = [
+        {
+            "problem": names[problem],
+            "samples": len(of_prompt),
+            "correct": sum(vote.correct for vote in of_prompt),
+            **{metric.replace("k", str(k)): of_all[place] for (metric, k), of_all in values.items()},
+        }
+        for place, (problem, of_prompt) in enumerate(votes.items())
+    ]
+    tokens = [sample.tokens for sample in samples if sample.tokens is not None]
+    finished = [sample.finished for sample in samples if sample.finished is not None]
+    numbers = tuple(_number(metric, k, of_prompts, seed) for (metric, k), of_prompts in values.items())
+    return Summary(
+        prompts=len(votes),
+        samples=len(samples),
+        correct=sum(sample.vote.correct for sample in samples),
+        numbers=numbers,
+        per_prompt=tuple(per_prompt),
+        notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
+        length=math.fsum(tokens) / len(tokens) if tokens else None,
+        cut=1 - sum(finished) / len(finished) if finished else None,
+        sentences=tuple(_sentences(numbers, [len(of_prompt) for of_prompt in votes.values()])),
+    )
+
+
+def _number(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Number:
+    known = [value for value in of_prompts if not math.isnan(value)]
+    value = math.fsum(known) / len(known) if known else math.nan
+    ends = interval(known, seed)
+    return Number(metric, k, value, ends.low, ends.high, ends.kind, len(known))
+
+
+def _sentences(numbers: Sequence[Number], sizes: Sequence[int]) -> list[str]:
+    fewest, most, prompts = min(sizes), max(sizes), len(sizes)
+    said = []
+    if fewest < most:
+        said.append(f"The prompts have {fewest} to {most} samples; every prompt counts alike, estimated from its own.")
+    for k in dict.fromkeys(number.k for number in numbers):
+        enough = sum(size >= k for size in sizes)
+        if enough == 0:
+            said.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} a prompt.")
+        elif enough < prompts:
+            said.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
+    lost = [n for n in numbers if n.metric == "maj@k" and n.prompts < sum(size >= n.k for size in sizes)]
+    if lost:
+        silent = max(sum(size >= n.k for size in sizes) - n.prompts for n in lost)
+        said.append(f"maj@k leaves out {silent} of {prompts} prompts: a right sample there has no answer to vote with.")
+    return said

@@ -1,0 +1,89 @@
+"""JSON lines: appended one flushed line at a time, cut back, and read leniently.
+
+The byte sizes of a run's files belong to a checkpoint: a resumed run cuts them back to it, so no line is lost or
+doubled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import TokenPOError
+
+
+class Lines:
+    """One JSON Lines file; NaN and infinities are written as null."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Brings the file to the disk; its size in bytes."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self.path.stat().st_size
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def cut(path: Path, size: int) -> None:
+    """Drops what was written behind a checkpoint.
+
+    Raises:
+        TokenPOError: the file is shorter than at the checkpoint, so lines were lost.
+    """
+    there = path.stat().st_size if path.exists() else 0
+    if there < size:
+        raise TokenPOError(f"{path} has {there} bytes, {size} at the checkpoint: the run directory was changed since")
+    if there > size:
+        os.truncate(path, size)
+
+
+class Line(NamedTuple):
+    """A whole line: its number from 1, its first byte in the file, what was read from it."""
+
+    number: int
+    offset: int
+    value: Any
+
+
+def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> Iterator[Line]:
+    """Every line that `parse` accepts; what is not JSON, or is refused by a ValueError, is summed up in one note."""
+    broken: list[str] = []
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                if line.strip():
+                    yield Line(number, offset, parse(json.loads(line)))
+            except (ValueError, RecursionError) as error:
+                cut = "" if line.endswith(b"\n") else ", cut off while it was being written"
+                reason = str(error) if type(error) is ValueError else "not valid JSON"
+                broken.append(f"line {number}: {reason}{cut}")
+            offset += len(line)
+    if broken:
+        more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
+        count = "1 line was" if len(broken) == 1 else f"{len(broken)} lines were"
+        notes.append(f"{path.name}: {count} left out ({'; '.join(broken[:3])}{more}).")
+
+
+def finite(value: Any) -> Any:
+    """The value with null for every float that is not finite: JSON has neither NaN nor infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

@@ -1,0 +1,127 @@
+"""AER: adaptive entropy regularisation, more of it on hard prompts, towards a fraction of the first batch's entropy.
+
+Paper: Rethinking Entropy Regularization in LRMs (2510.10959); provenance: second-hand + reconstructed.
+
+Known is that hard prompts get more of the bonus, that the target lies below the initial entropy, and that a global
+coefficient follows the distance to the target; the forms of d and of the update are ours.
+
+    d_g = max(0, 1 − acc_g / rho)         (acc_g: the group's mean reward, in [0, 1])
+    J   = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + Λ · d_g · H_it ],   gradient through H_it
+    Λ  ← clip(Λ + delta · sign(tau H̄_0 − H̄), 0, largest) after each rollout batch; H̄ is its mean entropy
+
+Defaults: tau 0.4 (second-hand); rho 0.5, delta 1e-4, largest 0.005, Λ from 0 and clip 0.2/0.2 are ours.
+Options: rule="proportional" moves Λ by delta · (tau H̄_0 − H̄).
+Departures: unknown, the paper's forms could not be read.
+Reductions: largest = 0 is GRPO over tokens; rho = inf treats all prompts alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..ops import masked
+from ..ops.group import Groups
+from ..signals import MemorySignal
+from ..stages import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
+from .paper import Paper, published
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Rollouts
+
+PAPER = Paper(
+    "Rethinking Entropy Regularization in Large Reasoning Models", "2510.10959", "", "second-hand + reconstructed",
+    "the difficulty function and the rule of the coefficient",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DifficultyCoefficient(MemorySignal):
+    """Λ · d_g at every token of a group [N, T].
+
+    Args:
+        tau: target as a share of the first batch's mean entropy.
+        rho: accuracy from which a prompt gets no bonus; inf gives all the same.
+        delta: step of Λ.
+        largest: bound of Λ.
+        initial: Λ before the first batch.
+        proportional: step by delta times the distance to the target (nats) rather than by its sign.
+    """
+
+    tau: float
+    rho: float
+    delta: float
+    largest: float
+    initial: float
+    proportional: bool
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.initial <= self.largest < math.inf and self.delta >= 0):
+            raise TokenPOError(
+                f"aer: need 0 <= start <= largest and delta >= 0, got start = {self.initial}, "
+                f"largest = {self.largest}, delta = {self.delta}"
+            )
+        if not (self.rho > 0 and self.tau >= 0):
+            raise TokenPOError(f"aer: need rho > 0 and tau >= 0, got rho = {self.rho}, tau = {self.tau}")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def start(self) -> Mapping[str, float]:
+        return {"coefficient": self.initial}
+
+    def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
+        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        entropy = float(masked.mean(rollouts.old_entropy, rollouts.mask))
+        target = numbers.get("target", self.tau * entropy)
+        distance = target - entropy
+        step = distance if self.proportional else math.copysign(1.0, distance) if distance else 0.0
+        coefficient = min(max(numbers["coefficient"] + self.delta * step, 0.0), self.largest)
+        return {"coefficient": coefficient, "target": target}
+
+    def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        accuracy = groups.mean_std(rollouts.reward)[0].clamp(0.0, 1.0)
+        difficulty = (1 - accuracy / self.rho).clamp(min=0.0).to(rollouts.old_logprob.dtype)
+        return (numbers["coefficient"] * difficulty)[:, None].expand(rollouts.mask.shape)
+
+
+@published(PAPER)
+def aer(
+    *,
+    tau: float = 0.4,
+    rho: float = 0.5,
+    rule: str = "sign",
+    delta: float = 1e-4,
+    largest: float = 0.005,
+    start: float = 0.0,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """GRPO over tokens with an entropy bonus for hard prompts, steered to a share of the initial entropy.
+
+    Args:
+        tau: target as a share of the first batch's mean entropy.
+        rho: accuracy from which a prompt gets no bonus; inf gives all prompts the same.
+        rule: the coefficient follows the "sign" of the distance to the target, or is "proportional" to it.
+        delta: step of the coefficient after a rollout batch.
+        largest: bound of the coefficient.
+        start: coefficient before the first batch.
+        low: clip below.
+        high: clip above.
+    """
+    proportional = choose("aer: rule", rule, {"sign": False, "proportional": True})
+    return Objective(
+        name="aer",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        penalties=(EntropyBonus(DifficultyCoefficient(tau, rho, delta, largest, start, proportional)),),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,104 @@
+"""ARM (ProGRPO): sure responses are worth less, by how sure the policy is of the prompt.
+
+Paper: ProGRPO (2602.05281); provenance: second-hand.
+
+    c(o_i) = exp(mean lp_old of its ⌈fraction · |o_i|⌉ least probable tokens),   c(q) = exp(mean lp_old of the prompt)
+    A_i = (R_i − mean_g R) / (std_g R + 1e-6) + alpha · (c(q) − c(o_i))
+    J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+A group whose rewards are all equal keeps advantage 0. The shift does not cancel inside a group: it sums to
+alpha · (G c(q) − Σ_i c(o_i)).
+Defaults: fraction 0.2, clip 0.2/0.28 (second-hand); alpha 0.1 (ours; the value was not found).
+Options: only_correct=True moves the responses whose reward exceeds the group's mean alone, as the abstract puts it; the
+formula moves everybody, and so spares unsure wrong responses.
+Departures: confidences are the old policy's, at the temperature that sampled; c(q) is over all tokens of the prompt but
+the first. At least one token of a response counts.
+Reductions: alpha = 0 is DAPO with dual=None.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..ops import masked
+from ..ops.group import Groups
+from ..stages import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
+    "2602.05281", "", "second-hand",
+    "alpha, the tokens of the prompt that count, and the responses that are moved are open",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConfidenceShift(CreditStage):
+    """The group's advantage plus alpha · (confidence in the prompt − confidence in the response).
+
+    Args:
+        alpha: size of the shift.
+        fraction: share of the response's tokens, the least probable ones, whose geometric mean is its confidence.
+        only_correct: shift the responses whose reward exceeds the group's mean alone.
+        group: the advantage that is shifted.
+    """
+
+    alpha: float
+    fraction: float
+    only_correct: bool
+    group: GroupAdvantage = GroupAdvantage()
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.alpha):
+            raise TokenPOError(f"arm: alpha = {self.alpha} must be finite")
+        if not 0 < self.fraction <= 1:
+            raise TokenPOError(f"arm: fraction = {self.fraction} must lie in (0, 1]")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"prompt_logprob"})
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        assert rollouts.prompt_logprob is not None  # declared in `needs`, checked by the objective
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = rollouts.reward + bonus
+        moved = groups.above_mean(reward) if self.only_correct else groups.varied(reward)
+        gap = rollouts.prompt_logprob.double().exp() - self._confidence(rollouts)
+        advantage = self.group.of(groups, reward).double() + torch.where(moved, self.alpha * gap, 0.0)
+        return advantage[:, None].expand(rollouts.mask.shape)
+
+    def _confidence(self, rollouts: Rollouts) -> Tensor:
+        """[N] geometric mean of the probabilities of a response's least probable tokens."""
+        ranked = rollouts.old_logprob.double().masked_fill(~rollouts.mask, torch.inf).sort(1).values
+        count = (self.fraction * rollouts.mask.sum(1, keepdim=True).double()).ceil().clamp(min=1)
+        least = torch.arange(ranked.shape[1], device=ranked.device) < count
+        return masked.mean(ranked, least, dim=1)[:, 0].exp()
+
+
+@published(PAPER)
+def arm(
+    *, alpha: float = 0.1, fraction: float = 0.2, only_correct: bool = False, low: float = 0.2, high: float = 0.28
+) -> Objective:
+    """Advantages fall with the policy's confidence in the response and rise with its confidence in the prompt.
+
+    Args:
+        alpha: size of the shift; 0 switches it off.
+        fraction: share of the response's tokens, the least probable ones, that its confidence is taken from.
+        only_correct: shift the responses whose reward exceeds the group's mean alone.
+        low: clip below.
+        high: clip above.
+    """
+    shifted = ConfidenceShift(alpha, fraction, only_correct)
+    return Objective(
+        name="arm",
+        credit=shifted if alpha else shifted.group,
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,109 @@
+"""HA-DW: history-aware difficulty weighting, the advantage corrected for how hard a prompt is for the policy of now.
+
+Paper: Your Group-Relative Advantage Is Biased (2601.08521); provenance: code.
+
+    C    = mean of the last `history` batch means of the reward: what the policy can do on average
+    D_i  = −sign(A_i) · sign(p̂_g − C),   M = |p̂_g − C|      (p̂_g: the group's mean reward)
+    Φ_i  = scale · exp(D_i M)
+    J    = 1/N Σ_i 1/|o_i| Σ_t min(r_it Φ_i A_i, clip(r_it, 1−low, 1+high) Φ_i A_i),   A = (R − mean) / std
+
+On a prompt harder than usual, right answers count more and wrong ones less; on an easy one the reverse.
+Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
+Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
+Departures: the paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given. Before
+the first batch C is the batch's own mean. An engine counts all groups that it sampled.
+Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..ops.group import Groups
+from ..signals import MemorySignal
+from ..stages import Clip, FixedBounds, GroupAdvantage, SequenceMean, Weight
+from .paper import Paper, published
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch, Rollouts, Trust
+
+PAPER = Paper("Your Group-Relative Advantage Is Biased", "2601.08521", "", "code", "the paper's filtered anchor")
+
+
+@dataclass(frozen=True)
+class Ease(MemorySignal):
+    """p̂_g − C: how much better a group did than the batches before, [N, T] in units of the reward.
+
+    Remembers the mean rewards of the last batches, keyed by their age: "1" is the last.
+
+    Args:
+        history: batches that count.
+        current: count the batch itself among them.
+    """
+
+    history: int
+    current: bool
+
+    def __post_init__(self) -> None:
+        if self.history < 1:
+            raise TokenPOError(f"ha_dw: history = {self.history} must be at least 1")
+
+    def start(self) -> Mapping[str, float]:
+        return {}
+
+    def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
+        everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
+        newest = [float(everyone.mean_std(rollouts.reward)[0][0]), *numbers.values()]
+        return {str(age): mean for age, mean in enumerate(newest[: self.history], 1)}
+
+    def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
+        known = numbers if numbers and not self.current else self.after(numbers, rollouts)
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        ease = groups.mean_std(rollouts.reward)[0] - sum(known.values()) / len(known)
+        return ease[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class DifficultyWeight(Weight):
+    """scale · exp(−sign(A) (p̂_g − C))."""
+
+    scale: float
+    ease: Ease
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise TokenPOError(f"ha_dw: scale = {self.scale} must be > 0")
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        advantage = batch.credit.advantage
+        weight = self.scale * (-advantage.sign() * batch.signal(self.ease)).exp()
+        return weight.to(advantage.dtype)
+
+
+@published(PAPER)
+def ha_dw(
+    *, scale: float = 1.3, history: int = 10, anchor: str = "prior", low: float = 0.2, high: float = 0.2
+) -> Objective:
+    """Advantages grow on hard prompts answered right and on easy ones answered wrong.
+
+    Args:
+        scale: factor on every weight, > 0.
+        history: batches whose mean reward the anchor averages.
+        anchor: "prior" batches only, or the "current" one among them.
+        low: clip below.
+        high: clip above.
+    """
+    ease = Ease(history, choose("ha_dw: anchor", anchor, {"prior": False, "current": True}))
+    return Objective(
+        name="ha_dw",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(DifficultyWeight(scale, ease),),
+        aggregate=SequenceMean(),
+    )

@@ -1,0 +1,97 @@
+"""NTHR: wrong responses are spared the tokens that also make right ones likely.
+
+Paper: On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization (2505.18830); provenance:
+paper, read in a conversion that lost the displayed formulas; they are filled in from an implementation note that agrees
+with the text.
+
+    s_jk = Σ_{i right} Σ_l ⟨g_jk, g_il⟩ ⟨h_jk, h_il⟩,   g = one-hot − π_old, h the final hidden state   (`influence`)
+    tau  = beta · min_{i right} 1/|o_i| Σ_k s_ik
+    A_jk = eta · A_j where j is wrong and s_jk > tau, else A_j;   eta = 2 |1/2 − share of right responses|
+    J = GRPO's with A_jk in place of A_j
+
+A step on token k of response j changes the log-likelihood of the right responses by s_jk times its advantage, to first
+order in the weights of the head: a wrong token with a large s drags them down.
+Defaults: beta 1, eta as above, clip 0.2/0.2, kl 1e-4 against the reference (paper, section 7.3). The paper's
+dynamic sampling is a setting of the engine.
+Departures: right means a reward above the group's mean, as rewards need not be binary. s runs over the whole
+vocabulary; the paper restricts it to the tokens that occur in the group. The mean of a right response counts its
+influence on itself. tau can be negative, and then nearly every wrong token is selected.
+Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right responses help each other; beta = −inf
+with eta = 0 then learns from right responses alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..signals import Signal
+from ..signals.influence import sides
+from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, SignalWeight
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization", "2505.18830", "", "paper",
+    "the displayed formulas are from an implementation note; that a response's mean counts its influence on itself is "
+    "our reading",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SparedTokens(Signal):
+    """eta at the tokens of wrong responses whose influence on the right ones exceeds the threshold, 1 elsewhere.
+
+    Args:
+        beta: threshold, in units of the least mean influence of a right response of the group; may be infinite.
+        eta: factor on the selected tokens; None takes 2 |1/2 − share of right responses|.
+    """
+
+    beta: float
+    eta: float | None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.beta):
+            raise TokenPOError("nthr: beta is not a number; give a number, or ±inf")
+        if self.eta is not None and not 0 <= self.eta < math.inf:
+            raise TokenPOError(f"nthr: eta = {self.eta} must be ≥ 0 and finite, or None for 2 |1/2 − share of right|")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"influence"})
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        influence = rollouts.influence
+        assert influence is not None  # declared in `needs`, checked by the objective
+        _, wrong, share, least = sides(rollouts)
+        selected = wrong[:, None] & (influence.double() > (self.beta * least)[:, None])
+        eta = 2 * (0.5 - share).abs() if self.eta is None else torch.full_like(share, self.eta)
+        return torch.where(selected, eta[:, None], 1.0).to(influence.dtype)
+
+
+@published(PAPER)
+def nthr(
+    *, beta: float = 1.0, eta: float | None = None, low: float = 0.2, high: float = 0.2, kl: float = 1e-4
+) -> Objective:
+    """Tokens of wrong responses that make right ones likely are pushed down less.
+
+    Args:
+        beta: threshold of the influence, in units of the least mean influence of a right response; ±inf is allowed.
+        eta: factor on the advantage of the selected tokens, ≥ 0; None takes 2 |1/2 − share of right responses|.
+        low: clip below.
+        high: clip above.
+        kl: coefficient of the k3 divergence from the reference; 0 asks for no reference.
+    """
+    return Objective(
+        name="nthr",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(SignalWeight(SparedTokens(beta, eta)),),
+        penalties=(ReferenceKl(kl),) if kl else (),
+        aggregate=SequenceMean(),
+    )

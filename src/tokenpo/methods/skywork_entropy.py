@@ -1,0 +1,106 @@
+"""Skywork-OR1's adaptive entropy control: a bonus on the entropy that grows while the entropy is below its target.
+
+Paper: Skywork Open Reasoner 1 Technical Report (2505.22312); provenance: code.
+
+    c  = α · 1[H̄_old < target]         (H̄_old: mean entropy of the rollout batch's tokens)
+    J  = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + c · H_it ],   gradient through H_it
+    α ← min(α + delta, largest) where H̄_old < target, else max(α − delta, 0), after each rollout batch
+
+Defaults: target 0.2 nats, delta 1e-4, largest 0.005, α from 0 (the authors' script); clip 0.2/0.2.
+Departures: α moves once a rollout batch, by the entropy of the policy that sampled it; the authors' runs make one
+update per batch, where this is the same. TRL gates by the entropy of the step before, and its delta is 0.005.
+Reductions: largest = 0 is GRPO over tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..ops import masked
+from ..signals import MemorySignal
+from ..stages import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
+from .paper import Paper, published
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Rollouts
+
+PAPER = Paper("Skywork Open Reasoner 1 Technical Report", "2505.22312", "", "code")
+
+
+@dataclass(frozen=True)
+class GatedCoefficient(MemorySignal):
+    """α while the batch's mean entropy is below the target, else 0, at every token [N, T].
+
+    Args:
+        target: nats.
+        delta: change of α after a batch.
+        largest: bound of α.
+        initial: α before the first batch.
+    """
+
+    target: float
+    delta: float
+    largest: float
+    initial: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.initial <= self.largest < math.inf and self.delta >= 0):
+            raise TokenPOError(
+                f"skywork_entropy: need 0 <= start <= largest and delta >= 0, got start = {self.initial}, "
+                f"largest = {self.largest}, delta = {self.delta}"
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def start(self) -> Mapping[str, float]:
+        return {"coefficient": self.initial}
+
+    def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
+        change = self.delta if self._below(rollouts) else -self.delta
+        return {"coefficient": min(max(numbers["coefficient"] + change, 0.0), self.largest)}
+
+    def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
+        coefficient = numbers["coefficient"] if self._below(rollouts) else 0.0
+        return rollouts.old_logprob.new_tensor(coefficient).expand(rollouts.mask.shape)
+
+    def _below(self, rollouts: Rollouts) -> bool:
+        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        return bool(masked.mean(rollouts.old_entropy, rollouts.mask) < self.target)
+
+
+@published(PAPER)
+def skywork_entropy(
+    *,
+    target: float = 0.2,
+    delta: float = 1e-4,
+    largest: float = 0.005,
+    start: float = 0.0,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target.
+
+    Args:
+        target: mean entropy to stay at, nats.
+        delta: change of the coefficient after a rollout batch.
+        largest: bound of the coefficient.
+        start: coefficient before the first batch.
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="skywork_entropy",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        penalties=(EntropyBonus(GatedCoefficient(target, delta, largest, start)),),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,56 @@
+"""What every page of this package is: one file that loads nothing and runs nothing, escaped by default."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from pathlib import Path
+
+import jinja2
+
+from ..errors import TokenPOError
+from .text import number, percent
+
+HERE = Path(__file__).parent
+
+
+@functools.cache
+def template(folder: Path, name: str) -> jinja2.Template:
+    """A template of `folder`; it may import from those of the report."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, HERE]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = percent
+    environment.filters["number"] = number
+    return environment.get_template(name)
+
+
+def stylesheet(*files: Path) -> str:
+    """The report's style sheet, and `files` after it."""
+    return "\n".join(file.read_text(encoding="utf-8") for file in (HERE / "style.css", *files))
+
+
+def policy(style: str) -> str:
+    """Nothing may be loaded or run; the one style sheet is admitted by its hash."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def write(text: str, target: Path) -> Path:
+    """Writes a file whole or not at all.
+
+    Raises:
+        TokenPOError: the place cannot be written.
+    """
+    part = target.with_name(target.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(target)
+    except OSError as error:
+        raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; give another place") from error
+    return target

@@ -1,0 +1,94 @@
+"""Responses to problems: prompt, sample, verify. What training and evaluation share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .lm import LanguageModel, Sampling, sample
+from .lm.precision import precision
+from .sampling import TemperatureRule
+from .tasks import Problem, Score, Split, Task
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Responses to some problems; row = position in `problems` x group_size + g.
+
+    Args:
+        start: position of the first problem in the task's order.
+        prompts: token ids of each prompt.
+        token_ids, mask, logprob, entropy, temperature: [N, T] as the sampler recorded them.
+        finished: [N] bool, EOS was reached.
+    """
+
+    start: int
+    problems: list[Problem]
+    prompts: list[list[int]]
+    token_ids: Tensor
+    mask: Tensor
+    logprob: Tensor
+    entropy: Tensor
+    temperature: Tensor
+    finished: Tensor
+    completions: list[str]
+    scores: list[Score]
+
+    @property
+    def group_size(self) -> int:
+        return len(self.scores) // len(self.problems)
+
+    def reward(self) -> Tensor:
+        """[N] float32."""
+        return torch.tensor([score.reward for score in self.scores], dtype=torch.float32)
+
+    def correct(self) -> Tensor:
+        """[N] float32, 1 where the answer is right."""
+        return torch.tensor([float(score.correct) for score in self.scores])
+
+
+def draw(
+    lm: LanguageModel,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    group_size: int,
+    sampling: Sampling,
+    *,
+    autocast: bool = False,
+    rule: TemperatureRule | None = None,
+) -> Draw:
+    """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
+
+    A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
+    """
+    problems = task.problems(split, start, count)
+    prompts = [lm.encode(problem.prompt) for problem in problems]
+    with precision(lm.device, autocast):
+        streams = range(start, start + count)
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
+    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
+    completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
+    repeated = [problem for problem in problems for _ in range(group_size)]
+    scores = task.score(repeated, completions, token_ids)
+    return Draw(
+        start=start,
+        problems=problems,
+        prompts=prompts,
+        token_ids=out.token_ids,
+        mask=out.mask,
+        logprob=out.logprob,
+        entropy=out.entropy,
+        temperature=out.temperature,
+        finished=out.finished,
+        completions=completions,
+        scores=scores,
+    )
+
+
+def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
+    return ids[:-1] if ids and ids[-1] in eos else ids

@@ -1,0 +1,41 @@
+"""Who helps whom inside a group: what the methods that read `Rollouts.influence` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..ops import masked
+from ..ops.group import Groups
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Rollouts
+
+
+class Sides(NamedTuple):
+    """The two sides of every group, told apart by its mean reward; a group of equal rewards has none.
+
+    Args:
+        right: [N] bool, the reward exceeds the group's mean.
+        wrong: [N] bool, it does not.
+        share: [N] share of right responses in the group.
+        least: [N] smallest mean influence of a token of a right response of the group; +inf where there is none.
+    """
+
+    right: Tensor
+    wrong: Tensor
+    share: Tensor
+    least: Tensor
+
+
+def sides(rollouts: Rollouts) -> Sides:
+    """Of rollouts with `influence`; in float64, as thresholds must not depend on rounding. Rows without a response
+    token are on no side."""
+    assert rollouts.influence is not None  # declared in the callers' `needs`, checked by the objective
+    groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+    right = groups.above_mean(rollouts.reward)
+    mean = masked.mean(rollouts.influence.double(), rollouts.mask, dim=1)[:, 0]
+    least, _ = Groups(groups.index, groups.count, right).extremes(mean)
+    share = groups.mean_std(right.double())[0]
+    return Sides(right, groups.varied(rollouts.reward) & ~right, share, least)

@@ -1,0 +1,104 @@
+"""Which columns of a data row make a problem: prompts as text or chat messages, references in their usual places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import MissingInput, TokenPOError, nearest
+from .rows import Row
+from .types import Problem
+
+_ANSWER_KEYS = ("answer", "solution", "reward_model")  # reward_model is verl's, and holds ground_truth
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns hold what.
+
+    Args:
+        prompt_key: column with the prompt, text or chat messages; "" where the template names all it needs.
+        answer_key: column with the reference; "" is the first there is of answer, solution, verl's
+            reward_model.ground_truth.
+        needs_answer: whether a row without a reference is an error.
+        chat: make one user message of a prompt that is plain text.
+        template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
+        options: what errors call prompt_key and answer_key.
+    """
+
+    prompt_key: str
+    answer_key: str
+    needs_answer: bool
+    chat: bool = False
+    template: str = "{question}"
+    options: tuple[str, str] = ("prompt_key", "answer_key")
+
+    def problems(self, rows: list[Row]) -> list[Problem]:
+        """The rows as problems; the first row's columns say which one holds the answer.
+
+        Raises:
+            MissingInput: a row lacks a column.
+            TokenPOError: a row holds what is no prompt or no reference.
+        """
+        where, first = rows[0]
+        answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in first), "")
+        if not answer_key and self.needs_answer:
+            remedy = f"call one 'answer', or set {self.options[1]}"
+            raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
+        return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row) for at, row in rows]
+
+    def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+        prompt = _get(where, row, self.prompt_key, self.options[0]) if self.prompt_key else ""
+        if isinstance(prompt, str) and (prompt or not self.prompt_key):
+            text = self._filled(where, row, prompt)
+            return [{"role": "user", "content": text}] if self.chat else text
+        if not isinstance(prompt, list) or not prompt:
+            raise TokenPOError(
+                f"{where}: {self.prompt_key!r} is {_what(prompt)}: give text, or a list of chat messages"
+            )
+        for message in prompt:
+            texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
+            if not all(isinstance(text, str) for text in texts):
+                remedy = 'give {"role": ..., "content": ...} with text in both'
+                raise TokenPOError(f"{where}: {self.prompt_key!r} holds the message {message!r:.80}: {remedy}")
+        return prompt
+
+    def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
+        """The template in one pass, so that braces in the data stay what they are."""
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1]
+            return question if name == "question" and self.prompt_key else str(_get(where, row, name, "the template"))
+
+        return re.sub(r"\{([A-Za-z_]\w*)\}", value, self.template)
+
+    def _answer(self, where: str, row: Mapping[str, Any], key: str) -> Any:
+        if not key:
+            return None
+        answer = _get(where, row, key, self.options[1])
+        if key == "reward_model":
+            if not isinstance(answer, dict) or "ground_truth" not in answer:
+                raise TokenPOError(f"{where}: 'reward_model' is {_what(answer)} without 'ground_truth': add that key")
+            key, answer = "reward_model.ground_truth", answer["ground_truth"]
+        known = answer if isinstance(answer, list) else [answer]
+        if self.needs_answer and not (known and all(isinstance(a, (str, int, float)) and a != "" for a in known)):
+            raise TokenPOError(f"{where}: {key!r} is {_what(answer)}: give text, a number, or a list of these")
+        return answer
+
+
+def _get(where: str, row: Mapping[str, Any], key: str, option: str) -> Any:
+    if key not in row:
+        raise MissingInput(
+            f"{where}: no column {key!r} ({_columns(row)}; {nearest(key, row)}): name yours with {option}"
+        )
+    return row[key]
+
+
+def _columns(row: Mapping[str, Any]) -> str:
+    return f"columns: {', '.join(row) or 'none'}"
+
+
+def _what(value: Any) -> str:
+    return "empty" if value in ("", [], {}) else "null" if value is None else f"a {type(value).__name__}"

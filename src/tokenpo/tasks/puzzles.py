@@ -1,0 +1,114 @@
+"""Verifiers of two puzzles that have more than one right text: Countdown, and Knights & Knaves."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+from ..errors import MissingInput, TokenPOError, nearest
+from .arithmetic import value_of
+from .extract import extractor
+from .types import Problem, Score
+
+_NUMBERS = ("nums", "numbers")  # columns of the data row
+_ROLES = ("knight", "knave")
+
+
+class Countdown:
+    """Reward 1 where an expression of + - * / uses each of the given numbers once and its value is the target.
+
+    `Problem.answer` is the target, the numbers are the column `nums` or `numbers`. Notes: "no answer", "malformed".
+    """
+
+    needs_answer = True
+
+    def __init__(self, extract: str, task: str) -> None:
+        self._find = extractor(extract or "tag", task).find
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _judge(self, problem: Problem, text: str) -> Score:
+        numbers, target = _given(problem)
+        said = self._find(text)
+        if said is None:
+            return Score(0.0, False, "no answer")
+        answer = "".join(said.split())
+        value = value_of(said)
+        if value is None or sorted(int(number) for number in re.findall(r"[0-9]+", said)) != numbers:
+            return Score(0.0, False, "malformed", answer)
+        return Score(float(value == target), value == target, answer=answer)
+
+
+class KnightsKnaves:
+    """Reward 1 where everybody is called what the reference calls them, everybody once, in any order.
+
+    The reference (`Problem.answer`) is a sentence too: "Ann is a knight, and Bob is a knave". Notes: "no answer",
+    "malformed".
+    """
+
+    needs_answer = True
+
+    def __init__(self, extract: str, task: str) -> None:
+        self._find = extractor(extract or "tag", task).find
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _judge(self, problem: Problem, text: str) -> Score:
+        reference = _roles(str(problem.answer))
+        if reference is None:
+            raise TokenPOError(
+                f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
+                'write it as "Ann is a knight, and Bob is a knave"'
+            )
+        said = self._find(text)
+        if said is None:
+            return Score(0.0, False, "no answer")
+        roles = _roles(said)
+        if roles is None or roles.keys() != reference.keys():
+            return Score(0.0, False, "malformed", " ".join(words(said)))
+        answer = ", ".join(f"{name} {role}" for name, role in sorted(roles.items()))
+        return Score(float(roles == reference), roles == reference, answer=answer)
+
+
+def words(text: str) -> list[str]:
+    """The words that matter in who is what: name, role, name, role, ...
+
+    >>> words("(1) Ann is a knight, and\\n(2) Bob a knave.")
+    ['ann', 'knight', 'bob', 'knave']
+    """
+    plain = re.sub(r"\([0-9]+\)|[.,;:]", " ", text.lower())
+    return [word for word in plain.split() if word not in ("is", "a", "an", "and")]
+
+
+def _roles(text: str) -> dict[str, str] | None:
+    """Name to role, or None where the text says anything else, or somebody twice."""
+    said = words(text)
+    roles = dict(zip(said[::2], said[1::2], strict=False))
+    whole = bool(said) and 2 * len(roles) == len(said)
+    return roles if whole and all(role in _ROLES for role in roles.values()) else None
+
+
+def _given(problem: Problem) -> tuple[list[int], Fraction]:
+    """The numbers, sorted, and the target."""
+    key = next((key for key in _NUMBERS if key in problem.columns), None)
+    if key is None:
+        raise MissingInput(
+            f"countdown: a row has no column with the numbers ({nearest('nums', problem.columns)}): call it 'nums'"
+        )
+    numbers: Any = problem.columns[key]
+    try:
+        return sorted(int(number) for number in numbers), Fraction(str(problem.answer))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise TokenPOError(
+            f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole numbers "
+            "and a number"
+        ) from error

@@ -1,0 +1,132 @@
+"""The objective that a recipe asks for, what the embedded engine can honour of it, and what is unlikely to be meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+from ..errors import TokenPOError, Unsupported
+from ..methods import METHODS, method
+from ..objective import Objective
+from ..stages import (
+    K1,
+    K2,
+    K3,
+    Estimator,
+    GroupOverlong,
+    Penalty,
+    ReferenceKl,
+    RolloutCorrection,
+    Shaping,
+    SoftOverlong,
+    StraightThrough,
+    Weight,
+)
+from .config import Config
+
+PROVIDES = frozenset({
+    "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
+    "prompt_logprob", "influence", "divergence",
+})  # fmt: skip
+
+_ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
+
+
+def build_objective(config: Config) -> Objective:
+    """The method of the recipe, with what goes with every method: shaping, rollout correction and reference penalty.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind, or two penalties on leaving the reference.
+    """
+    options = config.method.options
+    if config.method.name in METHODS:
+        known = inspect.signature(METHODS[config.method.name]).parameters
+        # TOML has no null: "none" stands for it wherever the builder takes one.
+        options = {
+            key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
+            for key, value in options.items()
+        }
+    try:
+        objective = method(config.method.name, **options)
+    except TypeError as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"method {config.method.name}: an option has a value of the wrong kind: {error}") from error
+    return dataclasses.replace(
+        objective,
+        shaping=objective.shaping + _shaping(config),
+        weights=objective.weights + _correction(config),
+        penalties=objective.penalties + _penalty(config, objective),
+    )
+
+
+def _shaping(config: Config) -> tuple[Shaping, ...]:
+    soft, group = config.rollout.soft_overlong, config.rollout.group_overlong
+    length = config.rollout.max_new_tokens
+    chosen: tuple[Shaping, ...] = () if soft is None else (SoftOverlong(soft.length or length, soft.cache),)
+    return chosen if group is None else (*chosen, GroupOverlong(group.easy, group.scale, group.threshold))
+
+
+def _correction(config: Config) -> tuple[Weight, ...]:
+    asked = config.rollout.correction
+    if asked is None:
+        return ()
+    return (RolloutCorrection(asked.level == "sequence", asked.mode == "mask", asked.cap, asked.floor),)
+
+
+def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
+    asked = config.train.reference_kl
+    if asked is None:
+        return ()
+    own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
+    if own:
+        raise TokenPOError(
+            f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
+            "or switch the method's own off with its option for the coefficient"
+        )
+    estimator = _ESTIMATORS[asked.estimator]
+    return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
+
+
+def negotiate(objective: Objective) -> None:
+    """Refuses a method that reads what this engine does not have; nothing is ever replaced by something else.
+
+    Raises:
+        Unsupported: naming method, input, engine and remedy.
+    """
+    for name in sorted(objective.needs - PROVIDES):
+        raise Unsupported(
+            f"{objective.name} needs {name}, which the embedded engine does not provide (it has "
+            f"{', '.join(sorted(PROVIDES))}): choose another method, or compute {name} yourself and call the "
+            "objective from your own loop"
+        )
+
+
+def warnings(objective: Objective, config: Config) -> list[str]:
+    """What is allowed but unlikely to be meant."""
+    train, rollout = config.train, config.rollout
+    notes: list[str] = []
+    idle = objective.idle_on_policy
+    if idle and train.epochs * train.minibatches == 1:
+        parts = ", ".join(type(part).__name__ for part in idle)
+        notes.append(
+            f"{objective.name}: {parts} can not act, because with one update per rollout batch the policy is still the "
+            "one that sampled; set train.minibatches or train.epochs above 1"
+        )
+    blind = objective.assumes_on_policy
+    if blind and train.epochs * train.minibatches > 1:
+        parts = ", ".join(type(part).__name__ for part in blind)
+        notes.append(
+            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
+            "rollout batch it is not; set train.minibatches and train.epochs to 1 for the method as published"
+        )
+    if rollout.correction is not None and not rollout.rescore:
+        notes.append(
+            "rollout.correction can not act: the old log-probs are the sampler's own; set rollout.rescore = true"
+        )
+    if rollout.group_size == 1:
+        notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
+    if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
+        notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
+    return notes

@@ -1,0 +1,186 @@
+"""Sampling into a directory: the same bytes however often it was interrupted, and nothing mixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpo.errors import TokenPOError
+from tokenpo.evaluate.run import (
+    Drawing,
+    Plan,
+    as_chat,
+    check,
+    describe,
+    digest,
+    free_directory,
+    prepare,
+    sample_model,
+    weights,
+    write_results,
+)
+from tokenpo.evaluate.samples import read_samples
+from tokenpo.evaluate.summary import summarise
+from tokenpo.lm import LanguageModel, load
+from tokenpo.lm.directory import ASSETS
+from tokenpo.tasks import Problem, Score, make_task
+from tokenpo.tasks.files import Files
+from tokenpo.tasks.verify import VerifierOptions, make_verifier
+
+CONFIG = {"a": 1}
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return load(ASSETS)
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Flaky:
+    """dial_sum whose verifier stops the evaluation after some batches."""
+
+    name = "dial_sum"
+
+    def __init__(self, batches: int = 10**6) -> None:
+        self.task, self.left, self.scored = make_task("dial_sum", {}, 0), batches, 0
+
+    def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+        assert split == "test"
+        return self.task.problems(split, start, count)
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        if self.left == 0:
+            raise Interrupted
+        self.left -= 1
+        self.scored += len(problems)
+        return self.task.score(problems, completions, completion_ids)
+
+    def close(self) -> None:
+        pass
+
+
+def drawn(lm: LanguageModel, out: Path, task: Any = None, count: int = 5, **drawing: Any) -> bytes:
+    """Two problems at once, three samples of each."""
+    settings = {"samples": 3, "max_new_tokens": 6, "rows": 7, **drawing}
+    sample_model(Plan(lm, task or Flaky(), count, Drawing(**settings)), out, CONFIG, lambda done: None)
+    return (out / "samples.jsonl").read_bytes()
+
+
+def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm: LanguageModel, tmp_path: Path) -> None:
+    first = drawn(lm, tmp_path / "a")
+    assert first == drawn(lm, tmp_path / "b")
+    assert first != drawn(lm, tmp_path / "c", seed=1)
+    samples, notes = read_samples(tmp_path / "a" / "samples.jsonl")
+    assert [sample.name for sample in samples] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+    assert notes == []
+    record = json.loads(first.splitlines()[4])
+    problem = make_task("dial_sum", {}, 0).problems("test", 1, 1)[0]
+    assert (record["prompt"], record["reference"]) == (problem.prompt, problem.answer)
+    assert 1 <= record["tokens"] <= 6 and record["finished"] == (record["tokens"] < 6)
+    for place, out in enumerate(("a", "b")):
+        summary = summarise(read_samples(tmp_path / out / "samples.jsonl")[0], [1, 3], seed=0)
+        assert write_results(tmp_path / out, CONFIG, summary).read_bytes()
+        same = (tmp_path / "a" / "results.json").read_bytes() == (tmp_path / out / "results.json").read_bytes()
+        assert same, place
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"problem": 4, "pro', b'{"problem": 4}\n'])
+def test_an_interrupted_evaluation_goes_on_without_sampling_again(
+    lm: LanguageModel, tmp_path: Path, tail: bytes
+) -> None:
+    """Two of three batches are there, and a line or a piece of one of the third."""
+    whole = drawn(lm, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "cut", Flaky(batches=2))
+    path = tmp_path / "cut" / "samples.jsonl"
+    path.write_bytes(path.read_bytes() + tail)
+    task = Flaky()
+    assert drawn(lm, tmp_path / "cut", task) == whole
+    assert task.scored == 3  # the last problem only
+    again = Flaky()
+    assert drawn(lm, tmp_path / "cut", again) == whole
+    assert again.scored == 0
+
+
+def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
+    whole = drawn(lm, tmp_path / "run")
+    lines = whole.splitlines(keepends=True)
+    (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:7], b"{}{\n", *lines[8:]]))
+    task = Flaky()
+    assert drawn(lm, tmp_path / "run", task) == whole
+    assert task.scored == 9  # the second batch and the last problem
+
+
+def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:
+    first = drawn(lm, tmp_path / "a", samples=1, temperature=0.0)
+    assert first == drawn(lm, tmp_path / "b", samples=1, temperature=0.0, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"samples": 0}, "--samples-per-prompt is 0"),
+        ({"rows": 0}, "--rows is 0"),
+        ({"samples": 2, "temperature": 0.0}, "2 greedy samples of a prompt are all the same"),
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+    ],
+)
+def test_drawing_refuses_what_makes_no_sense(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        Drawing(**settings)
+
+
+def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}
+    assert not check(out, config)
+    prepare(out, config)
+    assert check(out, config)
+    prepare(out, config | {"versions": {"torch": "2"}})
+    assert json.loads((out / "config.json").read_text()) == config
+    with pytest.raises(TokenPOError, match=r"holds results of another evaluation \(sampling.seed: 0 -> 1\).*--out"):
+        prepare(out, config | {"sampling": {"seed": 1}})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(TokenPOError, match="is not empty and holds no evaluation"):
+        prepare(tmp_path / "full", config)
+    with pytest.raises(TokenPOError, match="is a file"):
+        prepare(tmp_path / "full" / "x", config)
+    (out / "config.json").write_text("[]")
+    with pytest.raises(TokenPOError, match="is not the config of an evaluation"):
+        prepare(out, config)
+    monkeypatch.chdir(tmp_path)
+    assert free_directory("m-t", config, 3) == Path("runs/eval-m-t-seed3")
+    prepare(Path("runs/eval-m-t-seed3"), config)
+    assert free_directory("m-t", config, 3) == Path("runs/eval-m-t-seed3")
+    assert free_directory("m-t", config | {"sampling": {}}, 3) == Path("runs/eval-m-t-seed3-2")
+
+
+def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path: Path) -> None:
+    for name, text in (("a", b"weights" * 400_000), ("b", b"weights" * 399_999 + b"Weights"), ("c", b"weights")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(text)
+    marks = [weights(tmp_path / name, lm) for name in ("a", "b", "c", "a")]
+    assert len(set(marks)) == 3 and marks[0] == marks[3]
+    tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
+    assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
+    plan = Plan(lm, tasks[0], 3, Drawing(samples=2, seed=4))
+    config = describe(plan, {"path": "tiny"}, {"task": "dial_sum"})
+    assert config["sampling"] == {
+        "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
+    }  # fmt: skip
+    assert config["problems"] == {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3)}
+
+
+def test_text_becomes_a_chat_message_and_chats_stay() -> None:
+    chat = [{"role": "user", "content": "b"}]
+    verifier = make_verifier("exact", VerifierOptions(), "t")
+    task = as_chat(Files(0, [], [Problem("a", "1"), Problem(chat, "2")], verifier))
+    assert [p.prompt for p in task.problems("test", 0, 2)] == [[{"role": "user", "content": "a"}], chat]

@@ -1,0 +1,244 @@
+"""TRL 1.16's loss types on our batches: value and gradient equal where they mean the same, else the difference.
+
+Not compared, because nothing of ours is like it: the off-policy sequence mask.
+Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokenpo
+from foreign_support import ours, summed
+from foreign_support.trl_trainer import GRPOConfig, loss
+from oracle_support import Sample, by_hand, close, of, ragged, run
+from tokenpo.methods import METHODS
+from tokenpo.stages import EntropyBonus, GeometricSequence
+
+seeds = pytest.mark.parametrize("seed", range(2))
+
+
+def _of_sequences(name: str, **options: Any) -> tokenpo.Objective:
+    """The method with GSPO's ratio in place of the token's."""
+    objective = tokenpo.method(name, **options)
+    return dataclasses.replace(objective, surrogate=dataclasses.replace(objective.surrogate, ratio=GeometricSequence()))
+
+
+def _tabled(name: str, **options: Any) -> tokenpo.Objective:
+    if name not in METHODS:
+        pytest.skip(f"{name} is no method of ours: TRL's loss of that name was compared with no method")
+    return tokenpo.method(name, **options)
+
+
+def test_every_loss_type_is_compared_here() -> None:
+    """The trainer holds no list of them; the help of the setting does."""
+    known = GRPOConfig.__dataclass_fields__["loss_type"].metadata["help"].split("Supported values are")[1].split(".")[0]
+    compared = {theirs for theirs, *_ in [*TOKEN_LOSSES, *SEQUENCE_LOSSES]}
+    assert set(re.findall(r"'(\w+)'", known)) == compared | {"vespo"}
+
+
+GSPO = {"epsilon": 3e-4, "epsilon_high": 4e-4}
+DAPO = {"epsilon_high": 0.28}
+TOKEN_LOSSES = [
+    ("grpo", tokenpo.method("grpo"), {}),
+    ("grpo", tokenpo.method("grpo", low=0.1, high=0.4), {"epsilon": 0.1, "epsilon_high": 0.4}),
+    ("dr_grpo", tokenpo.method("dr_grpo", length=16), {"max_completion_length": 16}),
+    ("dapo", tokenpo.method("dapo", high=0.2, dual=None), {}),  # TRL's defaults: no higher clip above, no dual clip
+    ("dapo", tokenpo.method("dapo", dual=10.0), {**DAPO, "delta": 10.0}),  # DAPO's recipe
+    ("bnpo", tokenpo.method("dapo", dual=None), DAPO),  # of a step in one micro-batch; of several, see below
+    ("cispo", tokenpo.method("cispo", high=1.3, absolute=True), {"epsilon_high": 1.3}),
+    ("sapo", tokenpo.method("sapo"), {}),
+    (
+        "sapo", tokenpo.method("sapo", tau_pos=0.8, tau_neg=1.3),
+        {"sapo_temperature_pos": 0.8, "sapo_temperature_neg": 1.3},
+    ),
+    ("luspo", summed("grpo"), {}),
+]  # fmt: skip
+
+
+@seeds
+@pytest.mark.parametrize(("theirs", "objective", "settings"), TOKEN_LOSSES)
+def test_token_level(theirs: str, objective: tokenpo.Objective, settings: dict, seed: int) -> None:
+    sample = ragged(seed).alive()
+    got, advantage = ours(objective, sample)
+    close(got, loss(sample, advantage, loss_type=theirs, **settings))
+
+
+SEQUENCE_LOSSES = [
+    ("grpo", tokenpo.method("gspo"), GSPO),
+    ("grpo", tokenpo.method("gspo_token"), GSPO),
+    ("dr_grpo", _of_sequences("dr_grpo", length=16, low=3e-4, high=4e-4), {**GSPO, "max_completion_length": 16}),
+    ("dapo", tokenpo.method("tepo_v1"), {}),
+    ("dapo", tokenpo.method("tepo", beta=0.0, low=3e-4, high=4e-4), GSPO),
+    ("bnpo", tokenpo.method("tepo_v1"), {}),
+    ("cispo", _of_sequences("cispo", high=1.01, absolute=True), {"epsilon_high": 1.01}),
+    ("luspo", summed("gspo"), GSPO),
+    ("luspo", summed("gspo_token"), GSPO),
+]
+
+
+@seeds
+@pytest.mark.parametrize(("theirs", "objective", "settings"), SEQUENCE_LOSSES)
+def test_sequence_level(theirs: str, objective: tokenpo.Objective, settings: dict, seed: int) -> None:
+    """TRL's token means of a sequence ratio, against whose lengths it warns, are TEPO's first version."""
+    sample = ragged(seed).alive()
+    got, advantage = ours(objective, sample)
+    close(got, loss(sample, advantage, loss_type=theirs, importance_sampling_level="sequence", **settings))
+
+
+@seeds
+def test_sapo_of_sequences_is_ours_where_all_tokens_of_a_response_moved_alike(seed: int) -> None:
+    """Ours has token ratios only, as the paper does."""
+    sample = ragged(seed).alive()
+    sample = sample.but(
+        logprob=np.where(sample.mask, sample.old_logprob + (sample.logprob - sample.old_logprob)[:, :1], 0)
+    )
+    got, advantage = ours("sapo", sample)
+    close(got, loss(sample, advantage, loss_type="sapo", importance_sampling_level="sequence"))
+
+
+@seeds
+@pytest.mark.parametrize(("options", "settings"), [({}, {}), ({"low": 3e-4, "high": 4e-4}, GSPO)])
+def test_luspo(options: dict, settings: dict, seed: int) -> None:
+    sample, objective = ragged(seed).alive(), _tabled("luspo", **options)
+    got, advantage = ours(objective, sample)
+    close(got, loss(sample, advantage, loss_type="luspo", importance_sampling_level="sequence", **settings))
+
+
+@seeds
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("options", [{}, {"k_pos": 1.0, "lambda_pos": 0.5, "k_neg": 0.5, "lambda_neg": 1.5}])
+def test_vespo(options: dict, level: str, seed: int) -> None:
+    """Its ratio is the response's at either level."""
+    sample, objective = ragged(seed).alive(), _tabled("vespo", **options)
+    got, advantage = ours(objective, sample)
+    settings = {f"vespo_{name}": value for name, value in options.items()}
+    close(got, loss(sample, advantage, loss_type="vespo", importance_sampling_level=level, **settings))
+
+
+@seeds
+@pytest.mark.parametrize("base", ["grpo", "dapo"])
+def test_delta_above_the_clip_is_the_dual_clip(base: str, seed: int) -> None:
+    sample, objective = ragged(seed).alive(), tokenpo.method(base)
+    surrogate = dataclasses.replace(objective.surrogate, dual=3.0)
+    got, advantage = ours(dataclasses.replace(objective, surrogate=surrogate), sample)
+    high = objective.surrogate.bounds.high
+    close(got, loss(sample, advantage, loss_type=base, delta=3.0, epsilon_high=high))
+    assert run(objective, sample).value != pytest.approx(got.value, rel=1e-3)
+
+
+def test_delta_inside_the_clip_holds_good_tokens_back_too_where_a_dual_clip_never_does() -> None:
+    """delta 1.1 below 1 + 0.2, A = 1, r = 1.15: TRL takes min(1.1, 1.15), flat; a dual clip leaves 1.15."""
+    sample = by_hand([[1.15]], [1.0], [0])
+    theirs = loss(sample, np.ones((1, 1)), loss_type="dapo", delta=1.1)
+    assert (theirs.value, theirs.gradient[0, 0]) == (-1.1, 0.0)
+    got = run(tokenpo.method("dapo", dual=1.1), sample, advantage=np.ones((1, 1)))
+    assert got.value == pytest.approx(-1.15, rel=1e-12)
+    assert got.gradient[0, 0] == pytest.approx(-1.15, rel=1e-12)
+
+
+def test_cispo_caps_every_weight_at_0_2_with_trls_default_epsilon() -> None:
+    """epsilon_high is the cap itself and falls back on epsilon, 0.2; ours is 1.28. At ratio 1 TRL learns a fifth."""
+    sample = ragged(0).alive().on_policy()
+    got, advantage = ours("cispo", sample)
+    theirs = loss(sample, advantage, loss_type="cispo")
+    np.testing.assert_allclose(theirs.gradient, 0.2 * got.gradient, rtol=1e-10)
+
+
+def test_a_rollout_without_tokens_counts_in_the_means_of_trl_and_not_in_ours() -> None:
+    sample = ragged(0)
+    rows = len(sample.reward)
+    assert sample.mask.any(1).sum() == rows - 1
+    for name, how in (("grpo", {}), ("sapo", {}), ("dr_grpo", {"max_completion_length": 9})):
+        got, advantage = ours(name, sample)
+        theirs = loss(sample, advantage, loss_type=name, **how)
+        assert theirs.value == pytest.approx(got.value * (rows - 1) / rows, rel=1e-10)
+    got, advantage = ours("cispo", sample)
+    close(got, loss(sample, advantage, loss_type="cispo", epsilon_high=1.28))
+
+
+# The reference ---------------------------------------------------------------------------------------------------
+
+
+@seeds
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_k3_without_its_correction_is_ours(level: str, seed: int) -> None:
+    sample = ragged(seed).alive()
+    plain, settings = (tokenpo.method("grpo"), {}) if level == "token" else (tokenpo.method("gspo"), GSPO)
+    objective = dataclasses.replace(plain, penalties=tokenpo.method("grpo", beta=0.3).penalties)
+    got, advantage = ours(objective, sample)
+    how = {"importance_sampling_level": level, "use_bias_correction_kl": False, "beta": 0.3, **settings}
+    close(got, loss(sample, advantage, loss_type="grpo", **how))
+
+
+def test_k3_grows_on_in_trl_as_in_ours() -> None:
+    """A token three e-folds below the reference: k3 = e³ - 4, gradient 1 - e³. (verl stops at 10.)"""
+    sample = _one(lp=-5.0, old=-5.0, ref=-2.0)
+    theirs = loss(sample, np.zeros((1, 1)), loss_type="grpo", beta=1.0, use_bias_correction_kl=False)
+    assert theirs.value == pytest.approx(np.exp(3) - 4, rel=1e-12)
+    assert theirs.gradient[0, 0] == pytest.approx(1 - np.exp(3), rel=1e-12)
+    close(run(tokenpo.method("grpo", beta=1.0), sample), theirs)
+
+
+@seeds
+def test_trl_multiplies_k3_by_the_ratio_unless_told_not_to_and_ours_never_does(seed: int) -> None:
+    """x = lp_ref - lp: TRL's default is r k3(x), whose gradient is r (k3 + 1 - eˣ) = -r x; ours is k3 with 1 - eˣ."""
+    sample = ragged(seed).alive()
+    got, advantage = ours("grpo", sample)
+    theirs = loss(sample, advantage, loss_type="grpo", beta=0.3)
+    x, r = sample.ref_logprob - sample.logprob, np.exp(sample.logprob - sample.old_logprob)
+    share = 0.3 * sample.mask / sample.mask.sum(1, keepdims=True) / len(sample.reward)
+    assert theirs.value == pytest.approx(got.value + (share * r * (np.exp(x) - x - 1)).sum(), rel=1e-10)
+    np.testing.assert_allclose(theirs.gradient, got.gradient - share * r * x, rtol=1e-9, atol=1e-14)
+
+
+def test_at_ratio_1_the_correction_changes_the_gradient_of_k3_from_minus_1_to_minus_ln_2() -> None:
+    """lp_ref = lp + ln 2: k3 = 2 - 1 - ln 2 in both; TRL's default pulls with -x = -ln 2, ours with 1 - eˣ = -1."""
+    sample = _one(lp=-3.0, old=-3.0, ref=-3.0 + np.log(2))
+    theirs = loss(sample, np.zeros((1, 1)), loss_type="grpo", beta=1.0)
+    got = run(tokenpo.method("grpo", beta=1.0), sample)
+    assert theirs.value == pytest.approx(1 - np.log(2), rel=1e-12) == got.value
+    assert theirs.gradient[0, 0] == pytest.approx(-np.log(2), rel=1e-12)
+    assert got.gradient[0, 0] == pytest.approx(-1, rel=1e-12)
+
+
+# What else differs -----------------------------------------------------------------------------------------------
+
+
+def _one(*, lp: float, old: float, ref: float = 0.0) -> Sample:
+    one = np.ones((1, 1))
+    return of(one, [1.0], [0], logprob=lp * one, old_logprob=old * one, ref_logprob=ref * one)
+
+
+def test_a_ratio_grows_without_bound_in_trl_and_stops_at_20_nats_in_ours() -> None:
+    """A wrong token 25 nats above the old policy: TRL's loss and gradient are e²⁵; ours stays at e²⁰, flat."""
+    sample, wrong = _one(lp=-5.0, old=-30.0), -np.ones((1, 1))
+    theirs = loss(sample, wrong, loss_type="grpo")
+    assert theirs.value == pytest.approx(np.exp(25), rel=1e-10)
+    assert theirs.gradient[0, 0] == pytest.approx(np.exp(25), rel=1e-10)
+    got = run(tokenpo.method("grpo"), sample, advantage=wrong)
+    assert got.value == pytest.approx(np.exp(20), rel=1e-10)
+    assert got.gradient[0, 0] == 0
+
+
+@seeds
+def test_the_entropy_bonus_is_ours_under_a_token_mean(seed: int) -> None:
+    sample, bonus = ragged(seed).alive(), (EntropyBonus(0.1),)
+    got, advantage = ours(dataclasses.replace(tokenpo.method("dapo", dual=None), penalties=bonus), sample)
+    close(got, loss(sample, advantage, loss_type="dapo", epsilon_high=0.28, entropy_coef=0.1))
+    assert np.abs(got.entropy_gradient).sum() == pytest.approx(0.1, rel=1e-10)
+
+
+def test_the_entropy_bonus_is_a_token_mean_in_trl_whatever_the_loss_and_follows_the_aggregate_in_ours() -> None:
+    """A token of a response of |o| tokens: TRL 0.1 / Σ|o_i|, GRPO's aggregate in ours 0.1 / (|o| N)."""
+    sample, bonus = ragged(0).alive(), (EntropyBonus(0.1),)
+    got, advantage = ours(dataclasses.replace(tokenpo.method("grpo"), penalties=bonus), sample)
+    theirs = loss(sample, advantage, loss_type="grpo", entropy_coef=0.1)
+    lengths = sample.mask.sum(1, keepdims=True)
+    np.testing.assert_allclose(theirs.entropy_gradient, -0.1 * sample.mask / lengths.sum(), rtol=1e-10)
+    np.testing.assert_allclose(got.entropy_gradient, -0.1 * sample.mask / lengths / len(lengths), rtol=1e-10)

@@ -1,0 +1,153 @@
+"""What TRL 1.16 makes of a generation batch before the loss: advantages, and the correction for what vLLM reported.
+
+Not compared, because no method of ours has it: several reward functions, each normalised by itself.
+Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokenpo
+from foreign_support import ours
+from foreign_support.trl_trainer import GRPOConfig, loss, rollouts
+from oracle_support import Sample, close, ragged, run, tensors
+from tokenpo.stages import GroupAdvantage, RolloutCorrection, SoftOverlong
+
+G = 4
+seeds = pytest.mark.parametrize("seed", range(2))
+
+
+def _batch(seed: int) -> Sample:
+    """Five groups of four, in TRL's order, no rollout without tokens; the sampler was half a nat away."""
+    rng = np.random.default_rng(seed)
+    sample = ragged(seed).alive()
+    reward = np.round(rng.normal(size=len(sample.reward)), 2)
+    moved = np.where(sample.mask, sample.old_logprob + 0.5 * rng.normal(size=sample.mask.shape), 0)
+    return sample.but(reward=reward, group=np.repeat([7, 2, 30, 4, 0], G), rollout_logprob=moved)
+
+
+def _advantage(sample: Sample, **settings: Any) -> np.ndarray:
+    """[N, T] TRL's advantage at every token."""
+    advantage = rollouts(sample, num_generations=G, **settings)["advantages"]
+    return advantage[:, None] * sample.mask
+
+
+def _with_trls_eps(name: str) -> tokenpo.Objective:
+    return dataclasses.replace(tokenpo.method(name), credit=GroupAdvantage(eps=1e-4))
+
+
+@seeds
+def test_scaled_by_the_group_it_is_grpos_with_another_eps(seed: int) -> None:
+    """The defaults differ by (std + 1e-4) / (std + 1e-6)."""
+    sample = _batch(seed)
+    theirs = _advantage(sample)
+    np.testing.assert_allclose(ours(_with_trls_eps("grpo"), sample)[1], theirs, rtol=1e-10)
+    std = np.repeat(sample.reward.reshape(-1, G).std(1, ddof=1), G)[:, None]
+    np.testing.assert_allclose(ours("grpo", sample)[1] * (std + 1e-6) / (std + 1e-4), theirs, rtol=1e-10)
+
+
+@seeds
+def test_not_scaled_it_is_dr_grpos(seed: int) -> None:
+    sample = _batch(seed)
+    np.testing.assert_allclose(ours("dr_grpo", sample)[1], _advantage(sample, scale_rewards="none"), rtol=1e-10)
+
+
+def test_dr_grpo_is_scaled_by_the_group_in_trl_until_told_otherwise() -> None:
+    """Its loss type is the denominator only; the advantage is a setting of its own, by default "group"."""
+    sample = _batch(0)
+    np.testing.assert_array_equal(_advantage(sample, loss_type="dr_grpo"), _advantage(sample))
+
+
+@seeds
+def test_scaled_by_the_batch_it_is_dr_grpos_over_one_deviation(seed: int) -> None:
+    """No method of ours takes the deviation of the whole batch; the gradient differs by that one number."""
+    sample = _batch(seed)
+    one = sample.reward.std(ddof=1) + 1e-4
+    np.testing.assert_allclose(ours("dr_grpo", sample)[1] / one, _advantage(sample, scale_rewards="batch"), rtol=1e-10)
+
+
+def test_equal_rewards_leave_rounding_over_1e_4_in_trl_and_nothing_in_ours() -> None:
+    """In float32, in which TRL keeps rewards, the mean of eight times 0.7 is not 0.7: a group that teaches nothing
+    pushes all of its rollouts one way."""
+    sample = _batch(0).rows(np.arange(16))
+    sample = sample.but(reward=np.full(16, 0.7, np.float32), group=np.repeat([1, 2], 8))
+    theirs = rollouts(sample, num_generations=8)["advantages"]
+    assert (np.abs(theirs) > 1e-4).all() and (np.abs(theirs) < 1e-3).all()
+    assert len(set(theirs)) == 1
+    assert not ours("grpo", sample)[1].any()
+
+
+@seeds
+def test_from_rewards_to_the_loss(seed: int) -> None:
+    sample = _batch(seed)
+    got, _ = ours(_with_trls_eps("grpo"), sample)
+    close(got, loss(sample, rollouts(sample, num_generations=G)["advantages"], loss_type="grpo"))
+
+
+def test_soft_overlong() -> None:
+    from trl.rewards import get_soft_overlong_punishment
+
+    sample = ragged(0)
+    theirs = get_soft_overlong_punishment(7, 4)([[1] * int(n) for n in sample.mask.sum(1)])
+    field = tensors(sample)
+    facts = tokenpo.Rollouts(*(field[name] for name in ("mask", "reward", "group", "old_logprob")))
+    np.testing.assert_allclose(SoftOverlong(7, 4)(facts).numpy(), theirs, rtol=1e-12)
+    assert {-1, 0} < set(theirs)
+
+
+# The correction for the engine that sampled ----------------------------------------------------------------------
+
+
+OPEN = 1e9  # ours is always bounded above
+BOUNDS = [(0.0, 1.5), (0.7, OPEN), (0.7, 1.5)]
+
+
+@seeds
+@pytest.mark.parametrize(("low", "high"), BOUNDS)
+@pytest.mark.parametrize("constraint", ["truncate", "mask"])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_vllm_correction_is_a_weight(level: str, constraint: str, low: float, high: float, seed: int) -> None:
+    """A factor on the clipped surrogate, none on the divergence: our rollout correction in the slot of weights."""
+    sample = _batch(seed)
+    weight = RolloutCorrection(level == "sequence", constraint == "mask", high, low)
+    got, advantage = ours(dataclasses.replace(tokenpo.method("grpo", beta=0.3), weights=(weight,)), sample)
+    how = {
+        "use_vllm": True,
+        "vllm_importance_sampling_mode": f"{level}_{constraint}",
+        "vllm_importance_sampling_clip_min": low or None,
+        "vllm_importance_sampling_clip_max": None if high == OPEN else high,
+    }
+    correction = rollouts(sample, num_generations=G, **how)["importance_sampling_ratio"]
+    assert correction.shape == (sample.mask.shape if level == "token" else (len(sample.reward), 1))
+    factor = (correction * sample.mask)[sample.mask]
+    np.testing.assert_allclose(got.terms["weight"][sample.mask], factor, rtol=1e-10)
+    edges = {0.0} if constraint == "mask" else {low, high} - {0.0, OPEN}
+    assert edges <= set(factor) and len(set(factor) - edges) > 3  # the bounds bind, and not everywhere
+    settings = {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, **how}
+    close(got, loss(sample, advantage, correction=correction, **settings))
+
+
+def test_the_default_correction_drops_whole_responses_beyond_3() -> None:
+    """It bounds the product of a response's ratios, not their mean. No method of ours corrects by default."""
+    sample = _batch(0)
+    correction = rollouts(sample, num_generations=G, use_vllm=True)["importance_sampling_ratio"][:, 0]
+    product = np.exp((sample.old_logprob - sample.rollout_logprob).sum(1))
+    np.testing.assert_allclose(correction, np.where(product <= 3, product, 0), rtol=1e-10)
+    assert 0 < (correction == 0).sum() < len(correction)
+    assert GRPOConfig.__dataclass_fields__["vllm_importance_sampling_correction"].default is True
+
+
+def test_a_token_that_vllm_could_not_score_has_ratio_1_in_trl_and_is_refused_by_ours() -> None:
+    sample = _batch(0)
+    unknown = sample.rollout_logprob.copy()
+    unknown[0, 0] = np.nan
+    sample = sample.but(rollout_logprob=unknown)
+    how = {"use_vllm": True, "vllm_importance_sampling_mode": "token_truncate"}
+    assert rollouts(sample, num_generations=G, **how)["importance_sampling_ratio"][0, 0] == 1.0
+    with pytest.raises(tokenpo.TokenPOError, match="rollout_logprob"):
+        run(tokenpo.method("dppo_tv"), sample)

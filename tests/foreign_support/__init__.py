@@ -1,0 +1,6 @@
+"""What the tests against foreign code share: how it is asked for, and its functions called on our batches."""
+
+from .ours import ours, summed
+from .required import need
+
+__all__ = ["need", "ours", "summed"]

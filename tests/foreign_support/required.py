@@ -1,0 +1,22 @@
+"""Foreign packages: where they are missing their tests are skipped, or fail if the lane was set up to have them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import pytest
+
+REQUIRED = "TOKENPO_REQUIRE_FOREIGN"
+
+
+def need(module: str, reason: str) -> Any:
+    """The foreign module. Without it the calling test file is skipped for this reason.
+
+    Raises:
+        ImportError: it is missing or broken, and the environment sets TOKENPO_REQUIRE_FOREIGN to 1.
+    """
+    if os.environ.get(REQUIRED) == "1":
+        return importlib.import_module(module)
+    return pytest.importorskip(module, reason=reason)

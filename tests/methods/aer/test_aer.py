@@ -1,0 +1,77 @@
+"""AER against its oracle, its controller by hand, and its reductions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import Sample, by_hand, close, module, ragged, run, score, tensors
+from tokenpo.errors import TokenPOError
+from tokenpo.types import Rollouts
+
+
+def facts(sample: Sample) -> Rollouts:
+    field = tensors(sample)
+    return Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], field["old_entropy"])
+
+
+def batch(entropy: float) -> Rollouts:
+    return facts(by_hand([[1, 1]], [1], [0], old_entropy=[[entropy, entropy]]))
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.3])
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("options", [{}, {"rho": math.inf}, {"rho": 0.9, "low": 0.1, "high": 0.3}])
+def test_is_its_oracle(coefficient: float, binary: bool, options: dict) -> None:
+    sample = ragged(0, binary=binary)
+    got = run(tokenpo.method("aer", largest=1.0, start=coefficient, **options), sample)
+    close(got, score("aer", sample, Lambda=coefficient, **options))
+    assert got.entropy_gradient.any() == (coefficient > 0)
+
+
+def test_by_hand() -> None:
+    """rho = 1, coefficient 0.1: d is 1 - 1/2 in the mixed group and 1 in the one that fails; entropies 1; 4 tokens."""
+    sample = by_hand([[1], [1], [1], [1]], [1, 0, 0, 0], [0, 0, 1, 1], entropy=[[1.0]] * 4)
+    got = run(tokenpo.method("aer", rho=1.0, start=0.1, largest=0.1), sample)
+    np.testing.assert_allclose(got.entropy_gradient, [[-0.0125], [-0.0125], [-0.025], [-0.025]], rtol=1e-12)
+    assert got.value == pytest.approx(-(0.05 * 2 + 0.1 * 2) / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["sign", "proportional"])
+def test_the_controller_is_its_oracle(rule: str) -> None:
+    objective = tokenpo.method("aer", rule=rule, start=0.002)
+    state, expected = objective.start(), 0.002
+    for entropy in (2.0, 0.5, 0.8, 0.3, 0.3, 1.9):
+        state = objective.after(state, batch(entropy))
+        expected = module("aer").after(expected, 2.0, entropy, rule=rule)
+        (numbers,) = state.values()
+        assert numbers["coefficient"] == pytest.approx(expected, rel=1e-12)
+        assert numbers["target"] == pytest.approx(0.8, rel=1e-12)
+
+
+def test_the_controller_by_hand() -> None:
+    """The first batch's entropy 2 sets the target 0.8, above which nothing is added; 0.5 is below it, 0.8 at it."""
+    objective = tokenpo.method("aer")
+    state, seen = objective.start(), []
+    for entropy in (2.0, 0.5, 0.5, 0.8, 3.0):
+        state = objective.after(state, batch(entropy))
+        seen += [numbers["coefficient"] for numbers in state.values()]
+    assert seen == pytest.approx([0, 1e-4, 2e-4, 2e-4, 1e-4], abs=1e-18)
+
+
+def test_without_a_bonus_it_is_grpo_over_tokens() -> None:
+    sample = ragged(1, equal_lengths=True)
+    close(run(tokenpo.method("aer", largest=0.0), sample), run(tokenpo.method("grpo"), sample), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"start": 0.1}, "need 0 <= start <= largest"), ({"delta": -1.0}, "and delta >= 0"),
+     ({"rho": 0.0}, "need rho > 0"), ({"tau": -0.1}, "and tau >= 0"), ({"rule": "none"}, "rule")],
+)  # fmt: skip
+def test_refused_options(options: dict, message: str) -> None:
+    with pytest.raises(TokenPOError, match=f"aer: .*{message}|aer: {message}"):
+        tokenpo.method("aer", **options)

@@ -1,0 +1,95 @@
+"""ARM against its oracle, by hand, and its reductions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import Sample, agrees, close, of, ragged, run
+
+OPTIONS = [
+    {}, {"alpha": 2.0}, {"alpha": -0.5}, {"alpha": 0.0}, {"fraction": 1.0}, {"fraction": 0.01, "alpha": 1.0},
+    {"only_correct": True, "alpha": 1.0}, {"low": 0.1, "high": 0.4},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("options", OPTIONS)
+def test_is_its_oracle(seed: int, options: dict) -> None:
+    agrees("arm", ragged(seed, binary=seed % 2 == 0), **options)
+
+
+def _sample(probabilities: list[list[float]], reward: list[float], group: list[int], prompt: list[float]) -> Sample:
+    """Responses of these token probabilities at ratio 1, to prompts of these confidences."""
+    width = max(map(len, probabilities))
+    mask = np.arange(width) < np.array([[len(row)] for row in probabilities])
+    lp = np.log([[*row, *[1.0] * (width - len(row))] for row in probabilities])
+    return of(mask, np.array(reward), np.array(group), old_logprob=lp, logprob=lp, prompt_logprob=np.log(prompt))
+
+
+def _advantages(sample: Sample, **options) -> list[float]:
+    return run(tokenpo.method("arm", **options), sample).terms["advantage"][:, 0].tolist()
+
+
+A = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1 and 0: ±A
+PAIR = _sample([[0.9, 0.9, 0.1, 0.9, 0.9], [0.9, 0.2, 0.9, 0.9, 0.8, 0.9]], [1, 0], [0, 0], [0.5, 0.5])
+
+
+def test_by_hand() -> None:
+    """Five tokens: one counts, c = 0.1. Six: ceil(1.2) = 2, c = sqrt(0.2 · 0.8) = 0.4. c(q) = 0.5: the shifts are
+    alpha · 0.4 and alpha · 0.1. At ratio 1 the gradient is -A / 11."""
+    assert _advantages(PAIR, alpha=1.0) == pytest.approx([A + 0.4, -A + 0.1], rel=1e-12)
+    assert _advantages(PAIR) == pytest.approx([A + 0.04, -A + 0.01], rel=1e-12)
+    got = run(tokenpo.method("arm", alpha=1.0), PAIR)
+    assert got.value == pytest.approx(-(5 * (A + 0.4) + 6 * (-A + 0.1)) / 11, rel=1e-12)
+    expected = np.where(PAIR.mask, [[-(A + 0.4) / 11], [(A - 0.1) / 11]], 0)
+    np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
+
+
+def test_only_correct_leaves_the_others_alone() -> None:
+    assert _advantages(PAIR, alpha=1.0, only_correct=True) == pytest.approx([A + 0.4, -A], rel=1e-12)
+
+
+def test_a_fraction_of_one_takes_every_token() -> None:
+    """Geometric means (0.9^4 · 0.1)^(1/5) and (0.9^4 · 0.2 · 0.8)^(1/6)."""
+    c = [(0.9**4 * 0.1) ** (1 / 5), (0.9**4 * 0.16) ** (1 / 6)]
+    assert _advantages(PAIR, alpha=1.0, fraction=1.0) == pytest.approx([A + 0.5 - c[0], -A + 0.5 - c[1]], rel=1e-12)
+
+
+def test_equally_probable_tokens_have_that_confidence() -> None:
+    sample = _sample([[0.3] * 7, [0.6] * 4], [1, 0], [0, 0], [0.5, 0.5])
+    for fraction in (0.01, 0.2, 1.0):
+        assert _advantages(sample, alpha=1.0, fraction=fraction) == pytest.approx([A + 0.2, -A - 0.1], rel=1e-12)
+
+
+def test_equal_rewards_and_single_responses_stay_at_zero() -> None:
+    sample = _sample([[0.3], [0.6], [0.2]], [0.1, 0.1, 1.0], [0, 0, 1], [0.5, 0.5, 0.9])
+    for only_correct in (False, True):
+        assert _advantages(sample, alpha=1.0, only_correct=only_correct) == [0, 0, 0]
+
+
+def test_without_shift_it_is_dapo() -> None:
+    sample = ragged(0)
+    close(run(tokenpo.method("arm", alpha=0.0), sample), run(tokenpo.method("dapo", dual=None), sample), rtol=1e-12)
+    assert tokenpo.method("arm", alpha=0.0).needs == frozenset()
+
+
+def test_the_prompt_has_one_number_per_rollout() -> None:
+    sample = ragged(0)
+    with pytest.raises(tokenpo.MissingInput, match=r"arm needs prompt_logprob: .* with shape \[N\]$"):
+        run(tokenpo.method("arm"), sample, inputs=())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": float("inf")}, "arm: alpha = inf must be finite"),
+        ({"fraction": 0.0}, r"arm: fraction = 0.0 must lie in \(0, 1\]"),
+        ({"fraction": 1.1}, r"arm: fraction = 1.1 must lie in \(0, 1\]"),
+        ({"fraction": 7.0, "alpha": 0.0}, r"arm: fraction = 7.0 must lie in \(0, 1\]"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=message):
+        tokenpo.method("arm", **options)

@@ -1,0 +1,58 @@
+"""T-SPMO against its oracle, by hand on small trees, and what it does where nothing branches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import agrees, by_hand, ragged, run
+from tokenpo.errors import TokenPOError
+
+ONE = [[1.0, 1.0]] * 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("options", [{}, {"count": "rollouts"}, {"low": 0.1, "high": 0.4}])
+def test_is_its_oracle(seed: int, options: dict) -> None:
+    agrees("t_spmo", ragged(seed, binary=seed % 2 == 0), **options)
+
+
+def test_by_hand() -> None:
+    """Responses a b, a c, d e with rewards 1, 0, 0.
+
+    At the root: A(a) = 1/2 - 0, A(d) = 0 - 1/2. Behind a: A(b) = 1, A(c) = -1. Behind d nothing but e: 0. Six tokens.
+    """
+    sample = by_hand(ONE, [1, 0, 0], [0, 0, 0], token_ids=[[1, 2], [1, 3], [4, 5]])
+    got = run(tokenpo.method("t_spmo", count="rollouts"), sample)
+    np.testing.assert_allclose(got.gradient, -np.array([[0.5, 1], [0.5, -1], [-0.5, 0]]) / 6, rtol=1e-12)
+
+
+def test_pairs_count_once() -> None:
+    """The same tree: four branching pairs, (root, a) shared by two responses: a quarter each, and an eighth for a."""
+    sample = by_hand(ONE, [1, 0, 0], [0, 0, 0], token_ids=[[1, 2], [1, 3], [4, 5]])
+    got = run(tokenpo.method("t_spmo"), sample)
+    np.testing.assert_allclose(got.gradient, -np.array([[0.25, 1], [0.25, -1], [-0.5, 0]]) / 4, rtol=1e-12)
+
+
+def test_a_response_that_ends_takes_no_alternative() -> None:
+    """Responses a and a b, rewards 1 and 0: behind a only b goes on."""
+    sample = by_hand([[1.0], [1.0, 1.0]], [1, 0], [0, 0], token_ids=[[1], [1, 2]])
+    assert not run(tokenpo.method("t_spmo"), sample).gradient.any()
+
+
+def test_groups_are_separate_trees() -> None:
+    """Two prompts, the same first tokens: nobody parts inside a group."""
+    sample = by_hand([[1.0]] * 4, [1, 1, 0, 0], [0, 0, 1, 1], token_ids=[[1], [1], [2], [2]])
+    assert not run(tokenpo.method("t_spmo"), sample).gradient.any()
+
+
+def test_equal_rewards_part_without_a_gain() -> None:
+    """Rewards of 0.1 in branches of three and one, whose means round differently."""
+    sample = by_hand([[1.0]] * 4, [0.1] * 4, [0] * 4, token_ids=[[1], [1], [1], [2]])
+    assert not run(tokenpo.method("t_spmo"), sample).gradient.any()
+
+
+def test_an_unknown_count_is_refused() -> None:
+    with pytest.raises(TokenPOError, match="t_spmo: count"):
+        tokenpo.method("t_spmo", count="tokens")
