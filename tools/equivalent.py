@@ -11,8 +11,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "without spread every raw value is 0, whatever it is divided by",
     (
         "ops/entropy_score.py",
-        "return torch.where(z > 0, _over(z, top), below if negative_is_positive else -below)",
-        "return torch.where((z >= 0), _over(z, top), below if negative_is_positive else -below)",
+        "return torch.where(z > 0, _over(z, scale.top), below if negative_is_positive else -below)",
+        "return torch.where((z >= 0), _over(z, scale.top), below if negative_is_positive else -below)",
     ): "0 over either end is 0",
     (
         "stages/credit.py",
@@ -77,18 +77,18 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "at h = 0 the factor is 1 on either side",
     (
         "ops/entropy_score.py",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
-        "return pivot, spread, (raw.max()) / safe, raw.min().clamp(max=0) / safe",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
+        "return EntropyScale(pivot, spread, (raw.max()) / safe, raw.min().clamp(max=0) / safe)",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
     (
         "ops/entropy_score.py",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, (raw.min()) / safe",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, (raw.min()) / safe)",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
     (
         "ops/entropy_score.py",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=(1)) / safe",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=(1)) / safe)",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
     (
         "methods/gtpo.py",
