@@ -110,6 +110,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "count = members.size().clamp(min=1)",
         "count = (members.size())",
     ): "an empty set has no member that reads its share",
+    (
+        "methods/vespo.py",
+        "phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))",
+        "phi = torch.where((advantage <= 0), self.negative(log_weight), self.positive(log_weight))",
+    ): "without advantage the surrogate is 0 under either weight, and nothing is cut off",
     ("ops/token_stats.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = 2**(23)"): "memory and speed only",
     ("ops/token_stats.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = (3)**22"): "memory and speed only",
     ("ops/token_stats.py", "_LEAST_CHUNK_ROWS = 128", "_LEAST_CHUNK_ROWS = (129)"): "memory and speed only",

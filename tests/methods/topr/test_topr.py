@@ -40,9 +40,11 @@ def test_by_hand(level: str, weights: tuple[float, float]) -> None:
 
 
 def test_the_advantage_is_over_the_mean() -> None:
-    """Rewards 3, 1, 2: A = 1, -1, 0; the wrong one's ratio 1/2 tapers it. Equal rewards: 0."""
+    """Rewards 3, 1, 2: A = 1, -1, 0; the wrong one's ratio 1/2 tapers it, and 0 counts as right."""
     got = run(tokenpo.method("topr", signal="advantage"), by_hand([[9], [0.5], [1]], [3, 1, 2], [0] * 3))
     np.testing.assert_allclose(got.gradient, np.array([[-1], [0.5], [0]]) / 3, rtol=1e-12)
+    assert got.terms["low"].tolist() == [[1], [0], [1]]
+    assert (got.terms["high"] == 1).all()
 
 
 @pytest.mark.parametrize("level", ["sequence", "token"])

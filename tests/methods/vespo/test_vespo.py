@@ -56,13 +56,17 @@ def test_the_weight_is_largest_at_k_over_lambda(k: float, rate: float, most: flo
 
 
 def test_the_ratio_of_a_response_is_bounded() -> None:
-    """e^-15 twice: W = 1e-8, φ = e^3 W² e^(-3 W). e^15 twice: W = e^20, whose weight is 0 and cuts the token off."""
-    sample = by_hand([[np.exp(-15.0)] * 2, [np.exp(15.0)] * 2], [0, 0], [0, 0], p_old=1e-20)
-    got = run(tokenpo.method("vespo"), sample, advantage=np.ones((2, 2)))
-    np.testing.assert_allclose(got.terms["ratio"], [[1e-8] * 2, [np.exp(20)] * 2], rtol=1e-12)
-    expected = [[-np.exp(3 - 3e-8) * 1e-16 / 4] * 2, [0, 0]]
+    """e^-15 twice: W = 1e-8, φ = e^3 W² e^(-3 W). e^15 twice: W = e^20, whose weight is 0 and cuts the token off, if it
+    had an advantage.
+    """
+    sample = by_hand([[np.exp(-15.0)] * 2, [np.exp(15.0)] * 2, [np.exp(15.0)] * 2], [0] * 3, [0] * 3, p_old=1e-20)
+    got = run(tokenpo.method("vespo"), sample, advantage=np.array([[1.0] * 2, [1.0] * 2, [0.0] * 2]))
+    np.testing.assert_allclose(got.terms["ratio"], [[1e-8] * 2, [np.exp(20)] * 2, [np.exp(20)] * 2], rtol=1e-12)
+    expected = [[-np.exp(3 - 3e-8) * 1e-16 / 6] * 2, [0, 0], [0, 0]]
     np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
-    assert got.terms["clipped"].tolist() == [[0, 0], [1, 1]]
+    assert got.terms["clipped"].tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert (got.terms["low"] == 0).all()
+    assert (got.terms["high"] == np.inf).all()
 
 
 def test_a_weight_that_overflows_is_none() -> None:
