@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpo.intervals import Interval, bootstrap, interval, wilson
+from tokenpo.intervals import Interval, bootstrap, interval, student, widened, wilson
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 7), (60, 200)])
@@ -26,7 +26,12 @@ def test_a_mean_has_scipys_bias_corrected_and_accelerated_bootstrap(problems: in
     """
     values = np.random.default_rng(seed + 7).beta(1, skew, problems)
     expected = stats.bootstrap(
-        (values,), np.mean, n_resamples=10_000, method="BCa", rng=np.random.default_rng(seed)
+        (values,),
+        np.mean,
+        n_resamples=10_000,
+        method="BCa",
+        confidence_level=widened(problems),
+        rng=np.random.default_rng(seed),
     ).confidence_interval
     assert bootstrap(list(values), seed) == pytest.approx((expected.low, expected.high), rel=1e-10)
 
@@ -48,6 +53,11 @@ def test_rounding_errors_move_nothing() -> None:
     assert interval([0.3, 0.1 + 0.2]).kind == "wilson"
 
 
+def test_two_values_reach_from_end_to_end() -> None:
+    """Student's 12.7 deviations at one degree of freedom hold every resample."""
+    assert bootstrap([0.2, 0.6]) == (0.2, 0.6)
+
+
 def test_the_kind_follows_the_values() -> None:
     assert interval([0, 1, 1, 0, 1]) == Interval(*wilson(3, 5), "wilson")
     assert interval([0.25] * 8) == Interval(*wilson(2, 8), "wilson")
@@ -57,3 +67,14 @@ def test_the_kind_follows_the_values() -> None:
     assert mixed.low < 0.4375 < mixed.high
     nothing = interval([])
     assert nothing.kind == "" and math.isnan(nothing.low) and math.isnan(nothing.high)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_students_quantile_is_scipys(level):
+    for freedom in [1, 2, 3, 4, 5, 9, 10, 29, 30, 199]:
+        assert student(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-12)
+
+
+def test_the_widened_level():
+    # n = 10: 2 Φ(sqrt(10/9) · 2.262157) − 1 = 2 Φ(2.384522) − 1
+    assert widened(10) == pytest.approx(2 * stats.norm.cdf(math.sqrt(10 / 9) * stats.t.ppf(0.975, 9)) - 1, rel=1e-12)

@@ -6,6 +6,7 @@ says; it does not cover the seed of a training.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+LEVEL = 0.95
 Z = 1.959963984540054  # two-sided 95 %
 RESAMPLES = 10_000
 _AT_ONCE = 2**22  # drawn indices in memory
@@ -60,7 +62,8 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     """The 95 % interval of the mean of `values`, which must not all be equal, by resampling them.
 
     Bias-corrected and accelerated (Efron 1987): percentiles of the resampled means, moved for their median bias and for
-    the skewness of the values. The same seed, the same interval.
+    the skewness of the values; widened as Hesterberg does, since percentiles of few numbers are too narrow. The same
+    seed, the same interval.
     """
     x = np.asarray(values, dtype=np.float64)
     means = _resampled_means(x, np.random.default_rng(seed), resamples)
@@ -71,7 +74,8 @@ def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES
     bias = normal.inv_cdf(min(max(float(below), 0.5 / resamples), 1 - 0.5 / resamples))
     away = x - x.mean()
     skew = float((away**3).sum() / (6 * (away**2).sum() ** 1.5))
-    ends = [normal.cdf(bias + (bias + z) / (1 - skew * (bias + z))) for z in (-Z, Z)]
+    wide = _reach(len(x))
+    ends = [normal.cdf(bias + (bias + z) / (1 - skew * (bias + z))) for z in (-wide, wide)]
     low, high = np.quantile(means, ends)
     return float(low), float(high)
 
@@ -80,3 +84,42 @@ def _resampled_means(x: NDArray[np.float64], generator: np.random.Generator, res
     rows = max(1, _AT_ONCE // len(x))
     counts = [min(rows, resamples - start) for start in range(0, resamples, rows)]
     return np.concatenate([x[generator.integers(0, len(x), size=(count, len(x)))].mean(1) for count in counts])
+
+
+@functools.cache
+def widened(n: int) -> float:
+    """The level at which percentile intervals of n normal numbers are as wide as Student's at 95 % (Hesterberg 2015).
+
+    >>> round(widened(10), 4), round(widened(1000), 4)
+    (0.9829, 0.9504)
+    """
+    return 2 * NormalDist().cdf(_reach(n)) - 1
+
+
+def _reach(n: int) -> float:
+    """How many standard deviations of a resampled mean of n numbers are as far as Student's quantile at 95 %."""
+    return math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)
+
+
+def student(level: float, freedom: int) -> float:
+    """t with P(|T| < t) = level; the distribution function is the finite sum of Abramowitz & Stegun 26.7.3 and 26.7.4.
+
+    >>> round(student(0.95, 9), 3)
+    2.262
+    """
+    low, high = 0.0, math.pi / 2  # of atan(t / √freedom)
+    for _ in range(64):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
+    return math.sqrt(freedom) * math.tan((low + high) / 2)
+
+
+def _within(angle: float, freedom: int) -> float:
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for k in range(2 + odd, freedom + 1, 2):
+        total += term
+        term *= (k - 1) / k * cosine**2
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total

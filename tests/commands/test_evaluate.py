@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tokenpo.cli import main
+from tokenpo.commands.evaluate import EXAMPLES
+from tokenpo.evaluate.benchmarks import BENCHMARKS
 from tokenpo.train.config import parse_config
 from tokenpo.train.engine import build_engine
 from tokenpo.train.evaluation import evaluate
@@ -27,6 +29,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def lines(path: Path, *records: dict) -> str:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return str(path)
+
+
+def test_help_names_every_benchmark() -> None:
+    listed = next(line for line in EXAMPLES.splitlines() if line.startswith("benchmarks: "))
+    assert listed.split()[1:] == list(BENCHMARKS)
 
 
 def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:

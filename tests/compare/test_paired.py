@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tokenpo.compare import paired
-from tokenpo.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip, student, widened
+from tokenpo.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip
+from tokenpo.intervals import widened
 
 # As accuracies differ: multiples of 1/200, often tied, often 0; or anything.
 DIFFERENCES = st.one_of(
@@ -126,17 +127,6 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
         intervals = [bootstrap(row, resamples=499) for row in rng.normal(0.5, 1, (800, n))]
         held = np.mean([low <= 0.5 <= high for low, high in intervals])
         assert least < held < most
-
-
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
-def test_students_quantile_is_scipys(level):
-    for freedom in [1, 2, 3, 4, 5, 9, 10, 29, 30, 199]:
-        assert student(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-12)
-
-
-def test_the_widened_level():
-    # n = 10: 2 Φ(sqrt(10/9) · 2.262157) − 1 = 2 Φ(2.384522) − 1
-    assert widened(10) == pytest.approx(2 * stats.norm.cdf(math.sqrt(10 / 9) * stats.t.ppf(0.975, 9)) - 1, rel=1e-12)
 
 
 def test_holm_by_hand():

@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   tokenpo eval MODEL --benchmark aime25 --data aime25.jsonl --samples-per-prompt 32 --k 1,8,32
   tokenpo eval --samples samples.jsonl --k 1,4,8
 
+benchmarks: math500 aime24 aime25 amc23 minerva olympiadbench omni_math gsm8k countdown knights_knaves
 Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
 """
 PROBLEMS = 200  # of a task that generates them without end

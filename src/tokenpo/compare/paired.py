@@ -8,7 +8,6 @@ widened percentiles, Guenther (1981) for the number of seeds.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -16,9 +15,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..intervals import widened
+
 Floats = NDArray[np.float64]
 
-ALPHA, LEVEL, POWER = 0.05, 0.95, 0.8
+ALPHA, POWER = 0.05, 0.8
 MOST_EXACT = 16  # differences; beyond, 2^n sign patterns are too many to visit
 DRAWS, RESAMPLES, BLOCK = 99_999, 9_999, 10_000
 MOST_SEEDS = 1000
@@ -81,40 +82,6 @@ def bootstrap(differences: Sequence[float], *, seed: int = 0, resamples: int = R
     # A sum that is 0 but for rounding is 0: an end there is read with care.
     low, high = np.where(np.abs(ends) <= 1e-12 * np.abs(d).max(), 0.0, ends).tolist()
     return (-high, -low) if swapped else (low, high)
-
-
-@functools.cache
-def widened(n: int) -> float:
-    """The level at which percentile intervals of n normal differences are as wide as Student's at 95 %.
-
-    >>> round(widened(10), 4), round(widened(1000), 4)
-    (0.9829, 0.9504)
-    """
-    return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * student(LEVEL, n - 1)) - 1
-
-
-def student(level: float, freedom: int) -> float:
-    """t with P(|T| < t) = level; the distribution function is the finite sum of Abramowitz & Stegun 26.7.3 and 26.7.4.
-
-    >>> round(student(0.95, 9), 3)
-    2.262
-    """
-    low, high = 0.0, math.pi / 2  # of atan(t / √freedom)
-    for _ in range(64):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
-    return math.sqrt(freedom) * math.tan((low + high) / 2)
-
-
-def _within(angle: float, freedom: int) -> float:
-    cosine = math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(2 + odd, freedom + 1, 2):
-        total += term
-        term *= (k - 1) / k * cosine**2
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
 
 
 def canonical(differences: Sequence[float]) -> tuple[Floats, bool]:
