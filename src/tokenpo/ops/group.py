@@ -53,7 +53,7 @@ class Groups:
 
     def above_mean(self, x: Tensor) -> Tensor:
         """[N] bool, true where the row counts and its x [N] exceeds the mean of its group."""
-        return self.varied(x) & (x.double() > self.mean_std(x)[0])
+        return self.varied(x) & (x > self.mean_std(x)[0])
 
     def median(self, x: Tensor) -> Tensor:
         """[N] median of x [N] in float64, the mean of the two middle values where they are even in number; +inf in a
