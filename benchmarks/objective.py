@@ -47,6 +47,10 @@ class Data:
             "old_entropy": torch.rand(rows, length, generator=g),
             "entropy": torch.rand(rows, length, generator=g),
             "entropy_drift": 0.1 * torch.randn(rows, length, generator=g),
+            "influence": torch.randn(rows, length, generator=g),
+            "divergence": torch.rand(rows, length, generator=g),
+            "prompt_logprob": -torch.rand(rows, generator=g),
+            "token_ids": torch.randint(0, 50, (rows, length), generator=g),
         }
         reward = (torch.rand(rows, generator=g) < 0.5).float()
         return Data(mask, reward, torch.arange(rows) // size, fields)
@@ -60,6 +64,8 @@ def ours(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
 
     def run() -> None:
         logprob = data.fields["logprob"].detach().requires_grad_()
+        if objective.entropy_gradient:
+            policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
         rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
         credit = objective.prepare(rollouts)
         batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy))
@@ -114,6 +120,8 @@ def verls(name: str, data: Data) -> Callable[[], None] | None:
 
     def run() -> None:
         logprob = data.fields["logprob"].detach().requires_grad_()
+        if objective.entropy_gradient:
+            policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
         advantage, _ = core_algos.compute_grpo_outcome_advantage(
             rewards, mask, index, norm_adv_by_std_in_grpo=foreign.std
         )
