@@ -249,6 +249,14 @@ def test_passes_share_everything_but_their_tokens() -> None:
     assert whole.split() == tuple(dataclasses.replace(PLAIN, only=part) for part in chosen)
 
 
+def test_padding_counts_in_no_pass() -> None:
+    """Its probability, exp(0), is above every bound: it would be selected."""
+    objective = dataclasses.replace(PLAIN, only=OldProbability(1e-9, below=False))
+    batch = _batch(objective)
+    coefficient = objective.loss(batch, TOTALS).terms["coefficient"]
+    assert torch.equal(coefficient != 0, batch.mask)
+
+
 def test_memories_are_found_once_and_start_anew() -> None:
     rule = AdaptiveTemperature()
     objective = dataclasses.replace(PLAIN, temperature=rule)
