@@ -46,6 +46,7 @@ def test_entropy_shares_by_hand(form: str) -> None:
     got = run(tokenpo.method("dhpo", mixing="entropy", form=form), sample, advantage=-np.ones((1, 2)))
     assert got.value == pytest.approx((2 + 0.95) / 2, rel=1e-12)
     np.testing.assert_allclose(got.gradient, [[2 / 2, 0.75 / 2]], rtol=1e-12)
+    assert not got.terms["clipped"].any()
     ratio, low, high = (got.terms[name][0] for name in ("ratio", "low", "high"))
     np.testing.assert_allclose(ratio, [2, 0.875], rtol=1e-12)
     np.testing.assert_allclose(low, [0.8, 0.8 / 4 + 0.9997 * 0.75], rtol=1e-12)
