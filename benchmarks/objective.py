@@ -144,12 +144,12 @@ def milliseconds(runs: dict[Any, Callable[[], None]], rounds: int) -> dict[Any, 
 
 def table(times: dict[tuple[str, str], float]) -> str:
     """Milliseconds and ratios: to verl's corresponding function, and to our own GRPO."""
-    lines = [f"{'method':<14}{'ours ms':>9}{'verl ms':>9}{'ours/verl':>11}{'ours/our grpo':>15}"]
+    lines = [f"{'method':<22}{'ours ms':>9}{'verl ms':>9}{'ours/verl':>11}{'ours/our grpo':>15}"]
     for (name, who), ms in times.items():
         if who == "ours":
             other = times.get((name, "verl"))
             beside = f"{'-':>9}{'-':>11}" if other is None else f"{other:>9.1f}{ms / other:>11.2f}"
-            lines.append(f"{name:<14}{ms:>9.1f}{beside}{ms / times['grpo', 'ours']:>15.2f}")
+            lines.append(f"{name:<22}{ms:>9.1f}{beside}{ms / times['grpo', 'ours']:>15.2f}")
     return "\n".join(lines)
 
 
