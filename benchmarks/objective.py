@@ -120,8 +120,6 @@ def verls(name: str, data: Data) -> Callable[[], None] | None:
 
     def run() -> None:
         logprob = data.fields["logprob"].detach().requires_grad_()
-        if objective.entropy_gradient:
-            policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
         advantage, _ = core_algos.compute_grpo_outcome_advantage(
             rewards, mask, index, norm_adv_by_std_in_grpo=foreign.std
         )

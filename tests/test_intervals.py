@@ -53,6 +53,13 @@ def test_rounding_errors_move_nothing() -> None:
     assert interval([0.3, 0.1 + 0.2]).kind == "wilson"
 
 
+def test_what_is_wrong_mirrors_what_is_right() -> None:
+    """Ties count half on each side, so 1 - x has the mirrored interval; these means are lumpy and full of ties."""
+    values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
+    low, high = bootstrap(values)
+    assert bootstrap([1 - value for value in values]) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+
+
 def test_two_values_reach_from_end_to_end() -> None:
     """Student's 12.7 deviations at one degree of freedom hold every resample."""
     assert bootstrap([0.2, 0.6]) == (0.2, 0.6)

@@ -211,12 +211,10 @@ def _curves(axes: Axes, ratio: Tensor, table: Tensor, shown: list[Level], room: 
 def _legend(axes: Axes) -> None:
     """Every level once, and the other colour once: eight entries would cover the curves."""
     lines, labels = axes.get_legend_handles_labels()
-    first = next(label for label in labels if label.startswith("A = −1"))
-    named = {label: label for label in labels if label.startswith("A = +1")}
-    named |= {first: first if len(named) == 1 else "A = −1, lines alike"}
-    handles = [line for line, label in zip(lines, labels, strict=True) if label in named]
-    order = sorted(handles, key=lambda line: line.get_color() != BLUE)
-    texts = [named[str(line.get_label())] for line in order]
+    up = [(line, label) for line, label in zip(lines, labels, strict=True) if label.startswith("A = +1")]
+    down = next((line, label) for line, label in zip(lines, labels, strict=True) if label.startswith("A = −1"))
+    order = [line for line, _ in (*up, down)]
+    texts = [*(label for _, label in up), down[1] if len(up) == 1 else "A = −1, lines alike"]
     axes.legend(order, texts, frameon=False, fontsize=7.5, loc="upper right")
 
 
