@@ -192,6 +192,7 @@ def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, told):
     for run in made.runs[:2]:
         assert (run.directory / "saved-1").exists()  # asked once
     assert not made.runs[2].directory.exists() and not made.runs[3].directory.exists()
+    assert told.over == []  # they are neither done nor failed
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
