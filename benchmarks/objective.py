@@ -47,6 +47,10 @@ class Data:
             "old_entropy": torch.rand(rows, length, generator=g),
             "entropy": torch.rand(rows, length, generator=g),
             "entropy_drift": 0.1 * torch.randn(rows, length, generator=g),
+            "influence": torch.randn(rows, length, generator=g),
+            "divergence": torch.rand(rows, length, generator=g),
+            "prompt_logprob": -torch.rand(rows, generator=g),
+            "token_ids": torch.randint(0, 50, (rows, length), generator=g),
         }
         reward = (torch.rand(rows, generator=g) < 0.5).float()
         return Data(mask, reward, torch.arange(rows) // size, fields)
@@ -60,6 +64,8 @@ def ours(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
 
     def run() -> None:
         logprob = data.fields["logprob"].detach().requires_grad_()
+        if objective.entropy_gradient:
+            policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
         rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
         credit = objective.prepare(rollouts)
         batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy))
@@ -138,12 +144,12 @@ def milliseconds(runs: dict[Any, Callable[[], None]], rounds: int) -> dict[Any, 
 
 def table(times: dict[tuple[str, str], float]) -> str:
     """Milliseconds and ratios: to verl's corresponding function, and to our own GRPO."""
-    lines = [f"{'method':<14}{'ours ms':>9}{'verl ms':>9}{'ours/verl':>11}{'ours/our grpo':>15}"]
+    lines = [f"{'method':<22}{'ours ms':>9}{'verl ms':>9}{'ours/verl':>11}{'ours/our grpo':>15}"]
     for (name, who), ms in times.items():
         if who == "ours":
             other = times.get((name, "verl"))
             beside = f"{'-':>9}{'-':>11}" if other is None else f"{other:>9.1f}{ms / other:>11.2f}"
-            lines.append(f"{name:<14}{ms:>9.1f}{beside}{ms / times['grpo', 'ours']:>15.2f}")
+            lines.append(f"{name:<22}{ms:>9.1f}{beside}{ms / times['grpo', 'ours']:>15.2f}")
     return "\n".join(lines)
 
 

@@ -12,11 +12,15 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo import Batch, Credit, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
-from tokenpo.signals import BatchSignal, Signal
+from tokenpo.methods.lopti import OldProbability
+from tokenpo.signals import BatchSignal, Part, Signal
 from tokenpo.stages import (
+    AdaptiveTemperature,
     Clip,
+    EntropyBonus,
     FixedBounds,
     GroupAdvantage,
+    LogLikelihood,
     Penalty,
     SequenceMean,
     Shaping,
@@ -219,6 +223,48 @@ def test_scope_needs_and_draws_follow_from_the_parts() -> None:
     assert (calm.scope, calm.draws) == ("row", False)
     current = tokenpo.method("hapo", entropy="current")
     assert (current.scope, current.draws) == ("batch", False)
+
+
+def test_what_a_part_does_not_say_is_false() -> None:
+    part = Part()
+    assert part.needs == frozenset()
+    assert (part.idle_on_policy, part.assumes_on_policy, part.entropy_gradient) == (False, False, False)
+
+
+def test_assumes_on_policy_names_the_parts() -> None:
+    assert PLAIN.assumes_on_policy == ()
+    (part,) = tokenpo.method("gpg").assumes_on_policy
+    assert part == LogLikelihood()
+
+
+def test_entropy_gradient_is_that_of_its_parts() -> None:
+    assert not PLAIN.entropy_gradient
+    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(0.1),)).entropy_gradient
+
+
+def test_passes_share_everything_but_their_tokens() -> None:
+    assert PLAIN.split() == (PLAIN,)
+    chosen = OldProbability(0.5), OldProbability(0.5, below=False)
+    whole = dataclasses.replace(PLAIN, passes=chosen)
+    assert whole.split() == tuple(dataclasses.replace(PLAIN, only=part) for part in chosen)
+
+
+def test_padding_counts_in_no_pass() -> None:
+    """Its probability, exp(0), is above every bound: it would be selected."""
+    objective = dataclasses.replace(PLAIN, only=OldProbability(1e-9, below=False))
+    batch = _batch(objective)
+    coefficient = objective.loss(batch, TOTALS).terms["coefficient"]
+    assert torch.equal(coefficient != 0, batch.mask)
+
+
+def test_memories_are_found_once_and_start_anew() -> None:
+    rule = AdaptiveTemperature()
+    objective = dataclasses.replace(PLAIN, temperature=rule)
+    assert PLAIN.memories == () and PLAIN.start() == {}
+    assert objective.memories == (rule,)
+    assert objective.start() == {rule: {}}
+    with pytest.raises(MissingInput, match="needs old_entropy"):
+        objective.after(objective.start(), _batch(PLAIN).rollouts)
 
 
 def test_idle_on_policy_names_the_parts() -> None:

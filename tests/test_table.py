@@ -192,6 +192,39 @@ DEFAULTS = {
         },
     ),
     "t_spmo": ("PrefixTree(pairs=True)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "token_ids"}),
+    "grpo_passk": ("BestMargin(std=True, eps=1e-06)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
+    "maxrl": (
+        "OverMean(centred=True, hopeless=False, eps=1e-06)", _clip(_fixed(0.2, 0.2), dual=3.0), "TokenMean()", {},
+    ),
+    "hmpo": (
+        GROUP, _clip(_fixed(0.2, 0.28), dual=10.0), "TokenMean()",
+        {
+            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0)",
+            "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
+            "needs": "ref_logprob",
+        },
+    ),
+    "topr": (
+        "SignedOutcome(threshold=0.5)", "DetachedClip(bounds=Tapered(), ratio=ProductSequence(), region=None)",
+        "ConstantLength(length=1.0)", {},
+    ),
+    "luspo": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricSequence()"), "ConstantLength(length=1.0)", {}),
+    "vespo": (
+        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0))", "TokenMean()",
+        {},
+    ),
+    "dhpo": (
+        GROUP, f"MixOfMins(token={_fixed(0.2, 0.28)}, sequence={_fixed(0.0003, 0.0004)}, share=EvenShare())",
+        "SequenceMean()", {},
+    ),
+    "egspo": (
+        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
+        {
+            "weights": "Attenuated(selection=HighInBatch(threshold=OldEntropyQuantile(quantile=0.8)), attenuation=0.5, "
+            "chord=False)",
+            "needs": "old_entropy",
+        },
+    ),
 }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "without spread every raw value is 0, whatever it is divided by",
     (
         "ops/entropy_score.py",
-        "return torch.where(z > 0, _over(z, top), below if negative_is_positive else -below)",
-        "return torch.where((z >= 0), _over(z, top), below if negative_is_positive else -below)",
+        "return torch.where(z > 0, _over(z, scale.top), below if negative_is_positive else -below)",
+        "return torch.where((z >= 0), _over(z, scale.top), below if negative_is_positive else -below)",
     ): "0 over either end is 0",
     (
         "stages/credit.py",
@@ -77,18 +77,18 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "at h = 0 the factor is 1 on either side",
     (
         "ops/entropy_score.py",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
-        "return pivot, spread, (raw.max()) / safe, raw.min().clamp(max=0) / safe",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
+        "return EntropyScale(pivot, spread, (raw.max()) / safe, raw.min().clamp(max=0) / safe)",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
     (
         "ops/entropy_score.py",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, (raw.min()) / safe",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, (raw.min()) / safe)",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
     (
         "ops/entropy_score.py",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe",
-        "return pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=(1)) / safe",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
+        "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=(1)) / safe)",
     ): "the pivot is one of the values: the largest lies at or above it, the smallest at or below",
     (
         "methods/gtpo.py",
@@ -110,4 +110,33 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "count = members.size().clamp(min=1)",
         "count = (members.size())",
     ): "an empty set has no member that reads its share",
+    (
+        "methods/vespo.py",
+        "phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))",
+        "phi = torch.where((advantage <= 0), self.negative(log_weight), self.positive(log_weight))",
+    ): "without advantage the surrogate is 0 under either weight, and nothing is cut off",
+    ("ops/token_stats.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = 2**(23)"): "memory and speed only",
+    ("ops/token_stats.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = (3)**22"): "memory and speed only",
+    ("ops/token_stats.py", "_LEAST_CHUNK_ROWS = 128", "_LEAST_CHUNK_ROWS = (129)"): "memory and speed only",
+    (
+        "ops/token_stats.py",
+        "return parts.s.log().squeeze(-1) - (parts.p * parts.d.clamp(min=-1e4)).sum(-1) / parts.s.squeeze(-1)",
+        "return parts.s.log().squeeze(-1) - (parts.p * parts.d.clamp(min=-(20000.0))).sum(-1) / parts.s.squeeze(-1)",
+    ): "the probability is 0 from about -745 on",
+    (
+        "ops/token_stats.py",
+        "moved = (parts.d.clamp_(min=-1e4).add_(offset).mul_(p).mul_(p)).sum(-1)",
+        "moved = (parts.d.clamp_(min=-(20000.0)).add_(offset).mul_(p).mul_(p)).sum(-1)",
+    ): "the probability is 0 from about -745 on",
+    ("ops/token_stats.py", "moved = p.new_empty(0)", "moved = p.new_empty((1))"): "handed on to nobody without drift",
+    (
+        "ops/token_stats.py",
+        "_, _, _, p = _rows(F.linear(h, head, bias), y, scale, False)",
+        "_, _, _, p = _rows(F.linear(h, head, bias), y, scale, (True))",
+    ): "the drift is computed and thrown away",
+    (
+        "stages/surrogate.py",
+        "return bound if torch.is_tensor(bound) else like.new_tensor(bound)",
+        "return (bound if not torch.is_tensor(bound) else like.new_tensor(bound))",
+    ): "clamp takes two numbers as it takes two tensors",
 }

@@ -138,7 +138,6 @@ class Objective:
         """What the memories hold before the first rollout batch."""
         return {memory: memory.start() for memory in self.memories}
 
-    @torch.no_grad()
     def after(self, state: State, rollouts: Rollouts) -> State:
         """What the memories hold after a rollout batch, given all that it drew; once a batch, after `prepare`.
 

@@ -19,7 +19,12 @@ from written_runs import rows, write_run
 CHILD = """
 import json, os, signal, sys, time
 directory, resume, steps, order = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-if order == "train": print(os.getpid(), os.environ["OMP_NUM_THREADS"], os.environ["PYTHONPATH"])
+if order == "train":
+    def same(fd):
+        try: return os.path.samestat(os.fstat(fd), os.stat(os.path.join(os.path.dirname(directory), ".lock")))
+        except OSError: return False
+    holds = any(map(same, range(3, 64)))
+    print(os.getpid(), os.getsid(0), holds, os.environ["OMP_NUM_THREADS"], os.environ["PYTHONPATH"])
 os.makedirs(directory, exist_ok=True)
 with open(os.path.join(directory, "seen"), "a") as seen: seen.write(resume + "\\n")
 if order == "fail":
@@ -187,6 +192,7 @@ def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, told):
     for run in made.runs[:2]:
         assert (run.directory / "saved-1").exists()  # asked once
     assert not made.runs[2].directory.exists() and not made.runs[3].directory.exists()
+    assert told.over == []  # they are neither done nor failed
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -227,14 +233,16 @@ def test_a_place_that_cannot_be_written(plan, told, tmp_path):
         execute(made.runs, 1, tmp_path / "file" / "out", told, pretend())
 
 
-def test_the_child_gets_threads_and_the_import_path(plan, told, monkeypatch):
+def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, told, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setattr(sys, "path", [*sys.path, "/some/verifiers"])
     made = plan(seeds=2, overrides=["threads=3"])
     execute(made.runs[:1], 1, made.out, told, pretend())
     (log,) = (made.out / "logs").iterdir()
-    pid, threads, path = log.read_text().split(maxsplit=2)
-    assert threads == "3" and path.strip().endswith("/some/verifiers") and int(pid) != os.getpid()
+    pid, session, holds, threads, path = log.read_text().split(maxsplit=4)
+    assert threads == "3" and path.strip().endswith("/some/verifiers")
+    assert pid == session  # Ctrl-C on the terminal does not reach it, only what we send
+    assert holds == "True"  # while it lives, nobody else works in this directory
 
 
 def test_the_command_of_a_run(plan):

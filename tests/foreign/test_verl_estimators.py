@@ -45,9 +45,9 @@ def _without(sample: Sample, *groups: int) -> Sample:
 
 
 def test_every_registered_estimator_is_compared_or_named() -> None:
-    """The others are no method of ours: they want a critic, a greedy rollout, several rewards, Σp², or pass@k."""
+    """The others are no method of ours: they want a critic, a greedy rollout, several rewards or Σp²."""
     compared = {theirs for theirs, *_ in ESTIMATORS} | {"gpg"}
-    others = {"gae", "remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline", "grpo_passk"}
+    others = {"gae", "remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline"}
     assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | others
 
 
@@ -59,6 +59,7 @@ ESTIMATORS = [
     ("rloo", "rloo", {}, 1e-10),
     ("rloo_vectorized", "rloo", {}, 1e-10),
     ("opo", "opo", {}, 1e-10),
+    ("grpo_passk", "grpo_passk", {}, 1e-10),
     ("reinforce_plus_plus", "reinforce_pp", {}, 5e-8),
     ("reinforce_plus_plus_baseline", "reinforce_pp_baseline", {}, 5e-8),
 ]
@@ -98,6 +99,13 @@ def test_reinforce_pp_baseline_whitens_the_reward_of_a_lone_rollout_in_verl_and_
     assert not np.allclose(ours, theirs)
     silent = sample.but(reward=np.where(sample.group == LONE, 0.0, sample.reward))
     np.testing.assert_allclose(ours, _verl("reinforce_plus_plus_baseline", silent), rtol=5e-8, atol=5e-8)
+
+
+def test_verl_refuses_pass_at_k_of_a_lone_rollout_and_ours_teaches_it_nothing() -> None:
+    sample = _without(ragged(0, binary=False))
+    with pytest.raises(ValueError, match="at least 2 samples"):
+        _verl("grpo_passk", sample)
+    assert not _ours("grpo_passk", sample)[sample.group == LONE].any()
 
 
 def test_gpg_scales_by_the_rewards_that_are_not_0_in_verl_and_by_the_groups_that_teach_in_ours() -> None:

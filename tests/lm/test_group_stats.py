@@ -145,6 +145,37 @@ def test_nothing_to_compare_is_zero(lm, prompts):
         torch.testing.assert_close(divergence(lm, prompts, case, ids, ~none), torch.zeros(2, 3), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(("most", "calls"), [(1, [1, 1, 1]), (115, [2, 1]), (114, [1, 1, 1]), (10**6, [3])])
+def test_whole_groups_share_a_pass_that_fits(lm, prompts, rollouts, monkeypatch, most, calls):
+    """Groups 0, 1 and 3 (43, 72 and 54 tokens), as the others' rewards are all equal: at most `most`, or a group."""
+    s, seen = rollouts(lm), []
+
+    def watched(lm, prompts, owner, token_ids, mask, *rest):
+        groups = owner.unique().tolist()
+        assert all((owner == group).sum() == 4 for group in groups)
+        seen.append((groups, sum(len(prompts[group]) for group in owner.tolist()) + int(mask.sum())))
+        return predictions(lm, prompts, owner, token_ids, mask, *rest)
+
+    monkeypatch.setattr("tokenpo.lm.group_stats.predictions", watched)
+    influence(lm, *given(prompts, s), reward=REWARD, max_tokens=most)
+    assert [group for groups, _ in seen for group in groups] == [0, 1, 3]
+    assert [len(groups) for groups, _ in seen] == calls
+    assert all(tokens <= most or len(groups) == 1 for groups, tokens in seen)
+
+
+def test_no_more_than_a_chunk_of_logits_is_made(lm, prompts, rollouts):
+    """Of seven rows; where four responses stand side by side, of one position, or of two in a chunk of eight."""
+    s, rows = rollouts(lm), []
+    assert has_plain_head(lm)
+    lm.model.get_output_embeddings().register_forward_hook(lambda head, inputs, out: rows.append(len(out)))
+    influence(lm, *given(prompts, s), reward=REWARD, chunk=7)
+    assert max(rows) == 7 and len(rows) > 10
+    for chunk, most in ((1, 4), (7, 4), (8, 8)):
+        rows.clear()
+        divergence(lm, *given(prompts, s), chunk=chunk)
+        assert max(rows) == most
+
+
 def test_a_response_without_tokens_is_in_no_group(double, prompts):
     """It neither lowers the mean reward nor counts as uniform."""
     lm = double()

@@ -37,6 +37,15 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("nthr", {"beta": 0.0, "eta": 0.5, "kl": 0.0}),
     ("thr", {"p": -0.5, "mask": False}),
     ("arm", {"alpha": 1.0, "fraction": 0.5, "only_correct": True}),
+    ("grpo_passk", {"std": False}),
+    ("maxrl", {"baseline": "kept"}),
+    ("maxrl", {"baseline": "none"}),
+    ("maxrl", {"order": 3}),
+    ("hmpo", {"additive": True, "beta": 0.1}),
+    ("topr", {"level": "token", "signal": "advantage"}),
+    ("dhpo", {"mixing": "entropy"}),
+    ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
+    ("egspo", {"curve": "chord"}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
@@ -45,7 +54,7 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 UNPENALISED = {
     "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
     "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0},
-    **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti")},
+    **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti", "hmpo")},
 }  # fmt: skip
 # A random draw follows the order of the rows: with fraction 1 nothing is left to chance.
 CERTAIN = {"clip_cov": {"fraction": 1.0}, "s_grpo": {"fraction": 1.0}}
@@ -55,7 +64,7 @@ VISIBLE = {
     "skywork_entropy": {"start": 0.3, "largest": 1.0, "target": 0.75}, "aer": {"start": 0.3, "largest": 1.0},
 }  # fmt: skip
 # Methods that let few tokens speak.
-FEW = {"t_spmo": 20}
+FEW = {"t_spmo": 20, "grpo_passk": 10}
 SEQUENCE_MEAN = {
     "grpo",
     "gspo",
@@ -69,11 +78,16 @@ SEQUENCE_MEAN = {
     "nthr",
     "thr",
     "ha_dw",
+    "dhpo",
 }
+SEQUENCE_SUM = {"topr", "luspo"}
+# Only the best response of a group learns: rewards without ties, and fewer tokens that move.
+SPARSE = {"grpo_passk"}
 # Advantages that compare nothing inside a group, and where they teach all the same.
 UNCOMPARED = {
     "reinforce_pp": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
-    "raft_pp": {"groups of one", "equal rewards"},
+    "raft_pp": {"groups of one", "equal rewards"}, "topr": {"groups of one", "equal rewards", "no right answer"},
+    "hmpo": {"equal rewards"},  # the lengths of right answers are compared
 }  # fmt: skip
 
 
@@ -124,18 +138,20 @@ def test_order_and_names_are_free(name: str, options: dict) -> None:
 
 
 def _denominator(name: str, sample: Sample) -> np.ndarray:
-    """[N, 1], counted here: of a response mean, of Dr. GRPO's constant, of a token mean."""
+    """[N, 1], counted here: of a response mean, of a response sum, of Dr. GRPO's constant, of a token mean."""
     length = sample.mask.sum(1, keepdims=True)
     sequences = (length > 0).sum()
     if name in SEQUENCE_MEAN:
         return sequences * np.maximum(length, 1)
+    if name in SEQUENCE_SUM:
+        return np.full_like(length, sequences)
     return np.full_like(length, sequences * length.max() if name == "dr_grpo" else length.sum())
 
 
 @every_method
 def test_gradient_at_ratio_one(name: str) -> None:
     """-w A / denominator, with the old policy as reference and the entropies unmoved: no penalty pulls."""
-    sample = ragged(3).on_policy()
+    sample = ragged(3, binary=name not in SPARSE).on_policy()
     got = run(tokenpo.method(name, **VISIBLE.get(name, {})), sample)
     expected = -got.terms["weight"] * got.terms["advantage"] / _denominator(name, sample)
     np.testing.assert_allclose(got.gradient, np.where(sample.mask, expected, 0), rtol=1e-12, atol=1e-17)

@@ -32,7 +32,8 @@ CASES = {
     ],
     "hapo": [{}],
     "adv_reweight": [{"beta": 0.3}],
-    # cispo, aspo, ce_gppo and dppo stop their weights' gradients on purpose: their values' differences are not theirs
+    # cispo, aspo, ce_gppo, dppo, topr and vespo stop their weights' gradients on purpose: their values' differences are
+    # not theirs
     "gmpo": [{}],
     "sapo": [{}],
     "archer": [{"kl": 0.3, "dual": 3.0}],
@@ -52,7 +53,7 @@ CASES = {
     # vespo and topr, the entropy mixing and the min of mixes of dhpo and the chord of egspo stop gradients on purpose
     "luspo": [{}],
     "grpo_passk": [{}],
-    "maxrl": [{"baseline": "kept"}],
+    "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
     "hmpo": [{"beta": 0.3}],
     "dhpo": [{}],
     "egspo": [{}],

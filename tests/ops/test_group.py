@@ -60,6 +60,21 @@ def test_extremes(groups: Groups) -> None:
     assert high.tolist() == [4, 20, 4, 7, 20, 4, float("-inf")]
 
 
+def test_median(groups: Groups) -> None:
+    """70: (1 + 4) / 2; 3: (10 + 20) / 2; 9: 7; 11: nobody counts."""
+    assert groups.median(X).tolist() == [2.5, 15, 2.5, 7, 15, 2.5, float("inf")]
+
+
+def test_median_of_odd_and_even_numbers_of_rows() -> None:
+    """0: 5, 1, 9 and a row of 100 that does not count: 5. 1: 8, 2, 4, 2: (2 + 4) / 2 = 3."""
+    ids = torch.tensor([0, 1, 0, 1, 1, 0, 1, 0])
+    valid = torch.tensor([True, True, True, True, True, True, True, False])
+    x = torch.tensor([5, 8, 1, 2, 4, 9, 2, 100])
+    assert Groups.of(ids, valid).median(x).tolist() == [5, 3, 5, 3, 3, 5, 3, 5]
+    large = Groups.of(ids, valid).median(x + 2**24)  # 2^24 + 1 is no float32
+    assert (large - 2**24).tolist() == [5, 3, 5, 3, 3, 5, 3, 5]
+
+
 def test_varied_needs_two_values_in_rows_that_count(groups: Groups) -> None:
     assert groups.varied(X).tolist() == [True, True, True, False, True, False, False]
     equal = torch.tensor([1.0, 2.0, 1.0, 3.0, 2.0, 9.0, 9.0])  # only row 5, which does not count, differs in 70
@@ -127,3 +142,4 @@ def test_order_of_rows_and_names_of_groups_are_free(groups: Groups) -> None:
     other = Groups.of((IDS * 31 + 7)[order], VALID[order])
     assert torch.equal(other.sum(X[order]), groups.sum(X)[order])
     assert torch.equal(other.extremes(X[order])[0], groups.extremes(X)[0][order])
+    assert torch.equal(other.median(X[order]), groups.median(X)[order])

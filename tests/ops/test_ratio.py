@@ -66,6 +66,23 @@ def test_arithmetic_is_the_mean_of_the_ratios() -> None:
     _close(lp.grad, [[1, 1 / 6, 0], [5, 0, 0]])
 
 
+def test_product_of_the_ratios() -> None:
+    """Row 0: 2/3, the 7 is padding; row 1: 5. d W / d lp_t = W."""
+    lp = _logprob()
+    seen = ratio.log_product(ratio.log_ratio(lp, OLD), MASK).exp()
+    _close(seen, [[2 / 3] * 3, [5] * 3])
+    seen[:, 0].sum().backward()
+    _close(lp.grad, [[2 / 3, 2 / 3, 0], [5, 0, 0]])
+
+
+def test_the_product_is_bounded_on_both_sides() -> None:
+    """15 + 15 and -15 - 15 are held at ±20, or at a floor; what is inside passes."""
+    x = torch.tensor([[15.0, 15.0], [-15.0, -15.0], [15.0, -14.0]])
+    mask = torch.ones_like(x, dtype=torch.bool)
+    assert ratio.log_product(x, mask)[:, 0].tolist() == [20, -20, 1]
+    assert ratio.log_product(x, mask, floor=-18.0)[:, 0].tolist() == [20, -18, 1]
+
+
 @pytest.mark.parametrize("form", ["geometric", "arithmetic"])
 def test_a_row_without_tokens_is_finite(form: str) -> None:
     """No token: log mean 0, so s = 1; the arithmetic mean of nothing is 0."""

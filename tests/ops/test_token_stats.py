@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenpo.errors import TokenPOError
-from tokenpo.ops.token_stats import stats_from_logits, token_stats
+from tokenpo.ops.token_stats import softmax_parts, stats_from_logits, token_stats
 
 
 def naive(hidden: Tensor, head: Tensor, target: Tensor, temperature: float | Tensor, bias: Tensor | None = None):
@@ -192,3 +192,42 @@ def test_bad_input_is_named(change, message):
     given = {"hidden": hidden, "head": head, "target": target} | change
     with pytest.raises(TokenPOError, match=message):
         token_stats(**given)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_one_number_for_all_rows_is_that_number_in_every_row(temperature):
+    logits = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    target = torch.arange(5)
+    results = []
+    for heat in (temperature, torch.full((5,), temperature, dtype=torch.float64)):
+        seen = stats_from_logits(logits, target, heat, entropy_grad=True)
+        (gradient,) = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), logits)
+        results.append((seen.logprob, seen.entropy, gradient))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-15)
+    logp = torch.log_softmax(logits / temperature, -1)
+    torch.testing.assert_close(results[0][0], logp[target, target], rtol=1e-13, atol=1e-15)
+
+
+def test_statistics_of_logits_are_plain_unless_asked():
+    """Temperature 1, no drift, and no gradient through the entropy."""
+    logits = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    seen = stats_from_logits(logits, torch.tensor([0, 1, 2]))
+    assert seen.entropy_drift is None
+    assert seen.logprob.requires_grad and not seen.entropy.requires_grad
+    torch.testing.assert_close(seen.logprob, torch.log_softmax(logits, -1)[[0, 1, 2], [0, 1, 2]])
+
+
+def test_the_softmax_is_at_temperature_one_unless_asked():
+    logits = torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)
+    d, p, s = softmax_parts(logits)
+    assert d.tolist() == [[pytest.approx(-math.log(3)), 0]]
+    assert p.tolist() == [[pytest.approx(1 / 3), 1]]
+    assert s.tolist() == [[pytest.approx(4 / 3)]]
+
+
+def test_the_temperature_gets_no_gradient():
+    logits = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    heat = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    stats_from_logits(logits, torch.tensor([0, 1]), heat).logprob.sum().backward()
+    assert heat.grad is None or not heat.grad.any()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
-from tokenpo.stages import K1, K2, K3, AbsoluteLogRatio, ProbabilityWeight, ReferenceKl
+from tokenpo.stages import K1, K2, K3, AbsoluteLogRatio, EntropyBonus, ProbabilityWeight, ReferenceKl, StraightThrough
 from tokenpo.stages.weights import Affine
 
 LN2 = math.log(2)
@@ -29,6 +30,10 @@ def _seen(penalty: ReferenceKl, batch) -> tuple[list[float], list[float]]:
         (K2(), [LN2**2 / 2, LN2**2 / 2], [LN2, -LN2]),
         (K3(), [0.5 - 1 + LN2, 2 - 1 - LN2], [0.5, -1]),  # d k3/dx = eˣ − 1 = -1/2, 1
         (AbsoluteLogRatio(), [LN2, LN2], [1, -1]),
+        # the value of the one, the gradient of the other
+        (StraightThrough(), [0.5 - 1 + LN2, 2 - 1 - LN2], [LN2, -LN2]),
+        (StraightThrough(K1()), [LN2, -LN2], [LN2, -LN2]),
+        (StraightThrough(K2(), gradient=K3()), [LN2**2 / 2, LN2**2 / 2], [0.5, -1]),
     ],
 )
 def test_estimators_by_hand(batch, estimator, value: list[float], slope: list[float]) -> None:
@@ -66,3 +71,16 @@ def test_is_zero_on_padding(batch) -> None:
     step = batch([[2.0, 1.0], [3.0]], [1.0, 1.0], ref_logprob=[[-1.0, -1.0], [-1.0]])
     for estimator in (K1(), K2(), K3(), AbsoluteLogRatio()):
         assert ReferenceKl(1.0, estimator)(step, None)[1, 1] == 0
+
+
+def test_entropy_bonus_by_hand(batch) -> None:
+    """−0.1 · H, and a slope of −0.1 in H."""
+    step = batch([[1.0, 1.0]], [1.0], old=0.25)
+    entropy = torch.tensor([[0.5, 2.0]], dtype=torch.float64, requires_grad=True)
+    step = dataclasses.replace(step, policy=dataclasses.replace(step.policy, entropy=entropy))
+    bonus = EntropyBonus(0.1)
+    value = bonus(step, None)
+    (gradient,) = torch.autograd.grad(value.sum(), entropy)
+    assert value[0].tolist() == pytest.approx([-0.05, -0.2], rel=1e-14)
+    assert gradient[0].tolist() == pytest.approx([-0.1, -0.1], rel=1e-14)
+    assert bonus.needs == {"entropy"} and bonus.entropy_gradient and not bonus.follows_advantage

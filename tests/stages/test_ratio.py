@@ -11,6 +11,7 @@ from tokenpo.stages import (
     GeometricToken,
     NormalisedWeight,
     ProbabilityWeight,
+    ProductSequence,
     TokenRatio,
     WeightedRatio,
 )  # fmt: skip
@@ -32,6 +33,7 @@ def _gradient(ratio, step) -> list[float]:
         (GeometricSequence(), [2, 2, 2, 3], [2, 2, 2, 3]),  # three tokens each show s: 3 · s/3
         (GeometricToken(), [2, 2, 2, 3], [2, 2, 2, 3]),  # each its own: s
         (ArithmeticSequence(), [3.5, 3.5, 3.5, 3], [2, 0.5, 8, 3]),  # 3 · r_t/3
+        (ProductSequence(), [8, 8, 8, 3], [24, 24, 24, 3]),  # three tokens each show W: 3 · W
     ],
 )
 def test_by_hand(batch, stage, value: list[float], slope: list[float]) -> None:

@@ -139,6 +139,7 @@ def test_log_likelihood_by_hand(batch) -> None:
     assert _gradient(trust, step) == [2, 2, 2, 0, -3, -3, -3, -3]
     assert trust.ratio[step.mask].tolist() == pytest.approx([0.5, 1, 1.5, 0.5, 1, 1.5, 5], rel=1e-14)
     assert not trust.ratio.requires_grad
+    assert (trust.lower, trust.upper) == (0.0, math.inf)
 
 
 def test_selected_bounds(batch) -> None:

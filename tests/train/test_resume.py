@@ -41,12 +41,15 @@ def logged(directory: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("method", ["grpo", "hapo", "clip_cov", "tepo"])
+@pytest.mark.parametrize("method", ["grpo", "hapo", "clip_cov", "tepo", "ha_dw", "aer", "skywork_entropy", "lopti"])
 def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
     sections = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
     if method == "clip_cov":
         # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
         sections["method"] |= {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}
+    if method in ("aer", "skywork_entropy"):
+        # Coefficients that act from the first step on and move in every one.
+        sections["method"] |= {"start": 0.1, "largest": 1.0, "delta": 0.01}
     once = train(small(tmp_path / "once", **sections), SilentView())
     output = {"checkpoint_every": 2, "keep": 1}
     with pytest.raises(RuntimeError, match="power cut"):

@@ -248,7 +248,7 @@ def _metric(result: Result) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities; an option such as high=inf is written as text."""
+    """JSON has no infinities, and null would mean none: an option such as high=inf is told as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

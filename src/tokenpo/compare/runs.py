@@ -61,7 +61,7 @@ class Watcher(Protocol):
     """Told of what happens."""
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        """A run has ended, `failure` if not well."""
+        """A run has ended, `failure` if not well; not told of one that was asked to stop before its end."""
 
     def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
         """Many times a second."""
@@ -140,7 +140,8 @@ def execute(
                     active.remove(process)
                     failure = process.failure(stopped=asked)
                     failures += [failure] if failure else []
-                    watcher.ended(process.run, process.seconds, failure)
+                    if failure or process.whole:
+                        watcher.ended(process.run, process.seconds, failure)
                 watcher.running([process.run for process in active], len(waiting))
                 time.sleep(POLL if active else 0)
         finally:
@@ -176,6 +177,10 @@ class _Process:
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
+    @property
+    def whole(self) -> bool:
+        return steps_made(self.run) >= self.run.config.train.steps
+
     def ask_to_stop(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
@@ -186,7 +191,7 @@ class _Process:
     def failure(self, *, stopped: bool) -> Failure | None:
         """None for a whole run, and for one that was asked to stop, however it took that."""
         code = self._process.wait()
-        if stopped or (code == 0 and steps_made(self.run) >= self.run.config.train.steps):
+        if stopped or (code == 0 and self.whole):
             return None
         with self._log.open("rb") as log:
             log.seek(self._start)

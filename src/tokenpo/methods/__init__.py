@@ -17,18 +17,24 @@ from .ce_gppo import ce_gppo
 from .cispo import cispo
 from .cov import clip_cov, kl_cov
 from .dapo import dapo
+from .dhpo import dhpo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
 from .edge_grpo import edge_grpo
+from .egspo import egspo
 from .forking_tokens import forking_tokens
 from .gmpo import gmpo
 from .gpg import gpg
 from .grpo import grpo
+from .grpo_passk import grpo_passk
 from .gspo import gspo, gspo_token
 from .gtpo import grpo_s, gtpo
 from .ha_dw import ha_dw
 from .hapo import hapo
+from .hmpo import hmpo
 from .lopti import lopti
+from .luspo import luspo
+from .maxrl import maxrl
 from .nthr import nthr
 from .opo import opo
 from .paper import Paper, check_options, published
@@ -44,8 +50,10 @@ from .stapo import stapo
 from .t_spmo import t_spmo
 from .tepo import tepo, tepo_v1
 from .thr import thr
+from .topr import topr
 from .tr_grpo import tr_grpo
 from .tw_grpo import tw_grpo
+from .vespo import vespo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -92,6 +100,14 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "nthr": nthr,
     "thr": thr,
     "arm": arm,
+    "grpo_passk": grpo_passk,
+    "maxrl": maxrl,
+    "hmpo": hmpo,
+    "topr": topr,
+    "luspo": luspo,
+    "vespo": vespo,
+    "dhpo": dhpo,
+    "egspo": egspo,
 }
 
 
@@ -125,8 +141,9 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo",
-    "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "forking_tokens", "gmpo", "gpg", "grpo", "grpo_s", "gspo",
-    "gspo_token", "gtpo", "ha_dw", "hapo", "kl_cov", "lopti", "method", "nthr", "opo", "paper", "published",
-    "raft", "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo",
-    "sent", "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "tr_grpo", "tw_grpo",
+    "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
+    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kl_cov", "lopti", "luspo",
+    "maxrl", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
+    "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
 ]  # fmt: skip

@@ -57,6 +57,9 @@ class PrefixTree(CreditStage):
         node = rollouts.group
         for t in range(rollouts.mask.shape[1]):
             alive = rollouts.mask[:, t]
+            # Free-running responses soon share no prefix: then nobody can part any more.
+            if (Groups.of(node, rollouts.mask[:, t:].any(1)).size() <= 1).all():
+                break
             pair = torch.unique(torch.stack([node, rollouts.token_ids[:, t]]), dim=1, return_inverse=True)[1]
             here, on = Groups.of(node, alive), Groups.of(pair, alive)
             rest = here.size() - on.size()

@@ -54,4 +54,4 @@ def score(entropy: Tensor, scale: EntropyScale, *, negative_is_positive: bool = 
 def _over(x: Tensor, extent: Tensor | float) -> Tensor:
     """x / extent, and 0 where there is no extent to measure by."""
     extent = torch.as_tensor(extent, dtype=x.dtype, device=x.device)
-    return torch.where(extent == 0, 0.0, x / torch.where(extent == 0, 1.0, extent))
+    return torch.where(extent == 0, 0.0, x / extent)

@@ -53,7 +53,18 @@ class Groups:
 
     def above_mean(self, x: Tensor) -> Tensor:
         """[N] bool, true where the row counts and its x [N] exceeds the mean of its group."""
-        return self.varied(x) & (x.double() > self.mean_std(x)[0])
+        return self.varied(x) & (x > self.mean_std(x)[0])
+
+    def median(self, x: Tensor) -> Tensor:
+        """[N] median of x [N] in float64, the mean of the two middle values where they are even in number; +inf in a
+        group without valid rows."""
+        x = torch.where(self.valid, x.double(), torch.inf)
+        order = x.argsort()
+        order = order[self.index[order].argsort(stable=True)]  # by group, inside a group by value
+        rows = torch.bincount(self.index, minlength=self.count)
+        first, size, ranked = (rows.cumsum(0) - rows)[self.index], self.size(), x[order]
+        # Without valid rows the second is +inf, whatever the first.
+        return (ranked[first + (size - 1) // 2] + ranked[first + size // 2]) / 2
 
     def mean_std(self, x: Tensor, weight: Tensor | None = None, correction: int = 1) -> tuple[Tensor, Tensor]:
         """([N] mean, [N] standard deviation) of x [N]; `weight` [N] counts a row that many times.

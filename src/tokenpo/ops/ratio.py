@@ -5,6 +5,7 @@ Log-ratios are bounded to ±20 before the exponential (e^20 ≈ 5·10^8): a rati
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from . import masked
@@ -30,3 +31,9 @@ def geometric_token(log_ratios: Tensor, logprob: Tensor, mask: Tensor) -> Tensor
 def arithmetic(log_ratios: Tensor, mask: Tensor) -> Tensor:
     """w_i = mean_t r_it, shown at every token of the row [N, T]. GRPO-S (2508.04349)."""
     return masked.mean(log_ratios.exp(), mask, dim=1).expand_as(log_ratios)
+
+
+def log_product(log_ratios: Tensor, mask: Tensor, floor: float = -BOUND) -> Tensor:
+    """log Π_t r_it in nats, bounded to [floor, 20], shown at every token of the row [N, T]."""
+    total = torch.where(mask, log_ratios, 0.0).sum(1, keepdim=True)
+    return total.clamp(floor, BOUND).expand_as(log_ratios)

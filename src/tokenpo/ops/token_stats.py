@@ -100,7 +100,7 @@ def stats_from_logits(
 
 def chunk_rows(vocabulary: int) -> int:
     """Rows of logits [·, V] that make a chunk."""
-    return max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // max(1, vocabulary))
+    return max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // vocabulary)
 
 
 class Softmax(NamedTuple):
@@ -244,7 +244,6 @@ def _inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, wh
         raise TokenPOError(f"{where}: temperature has shape {list(temperature.shape)}, expected [{m}]")
     if m and not temperature.min() > 0:
         raise TokenPOError(f"{where}: temperature holds {float(temperature.min())}, expected > 0 in every row")
-    temperature = temperature.detach()
     temperature = temperature if temperature.dtype == torch.float64 else temperature.float()
     return temperature.reciprocal().unsqueeze(-1)
 

@@ -136,7 +136,7 @@ def draw(name: str, objective: Any) -> Figure:
     axes = figure.subplots(1, 1 + len(mapped), width_ratios=[1.5, *[1.0] * len(mapped)])
     _curves(axes[0], ratio, table, found)
     dress(axes[0], "at A = +1 and A = −1", RATIO_LABEL, C_LABEL)
-    axes[0].legend(frameon=False, fontsize=7.5, loc="best")
+    _legend(axes[0])
     across = torch.logspace(-1, 1, 41 if coarse else 121, dtype=torch.float64)
     up = torch.linspace(-2, 2, 21 if coarse else 65, dtype=torch.float64)
     colours = _maps(axes[1:], objective, mapped, across, up)
@@ -206,6 +206,16 @@ def _curves(axes: Axes, ratio: Tensor, table: Tensor, shown: list[Level], room: 
             axes.plot(ratio.numpy(), table[level.place, k].numpy(), color=colour, ls=style, lw=1.5, label=label)
     _log_axis(axes)
     axes.set_ylim(-room, room)
+
+
+def _legend(axes: Axes) -> None:
+    """Every level once, and the other colour once: eight entries would cover the curves."""
+    lines, labels = axes.get_legend_handles_labels()
+    up = [(line, label) for line, label in zip(lines, labels, strict=True) if label.startswith("A = +1")]
+    down = next((line, label) for line, label in zip(lines, labels, strict=True) if label.startswith("A = −1"))
+    order = [line for line, _ in (*up, down)]
+    texts = [*(label for _, label in up), down[1] if len(up) == 1 else "A = −1, lines alike"]
+    axes.legend(order, texts, frameon=False, fontsize=7.5, loc="upper right")
 
 
 def _log_axis(axes: Axes) -> None:

@@ -37,5 +37,5 @@ def sides(rollouts: Rollouts) -> Sides:
     right = groups.above_mean(rollouts.reward)
     mean = masked.mean(rollouts.influence.double(), rollouts.mask, dim=1)[:, 0]
     least, _ = Groups(groups.index, groups.count, right).extremes(mean)
-    share = groups.mean_std(right.double())[0]
+    share = groups.mean_std(right)[0]
     return Sides(right, groups.varied(rollouts.reward) & ~right, share, least)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import TokenPOError
-from ..ops.ratio import BOUND, log_ratio
+from ..ops.ratio import log_product, log_ratio
 from .weights import BatchWeight
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RolloutCorrection(BatchWeight):
         assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
         log = log_ratio(batch.rollouts.old_logprob, batch.rollouts.rollout_logprob)
         if self.sequence:
-            log = log.sum(1, keepdim=True).clamp(-BOUND, BOUND).expand_as(log)  # padding is 0
+            log = log_product(log, batch.mask)
         weight = log.exp()
         bounded = weight.clamp(self.floor, self.cap)
         return torch.where(bounded == weight, weight, 0.0) if self.mask else bounded

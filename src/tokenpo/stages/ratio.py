@@ -72,6 +72,14 @@ class ArithmeticSequence(Ratio):
 
 
 @dataclass(frozen=True)
+class ProductSequence(Ratio):
+    """W_i = Π_t r_t, the likelihood ratio of the whole response; its logarithm is bounded to ±20."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.log_product(self.log(batch), batch.mask).exp()
+
+
+@dataclass(frozen=True)
 class WeightedRatio(Ratio):
     """sg[w] · ratio: a weight inside the minimum and the clip, which can kill the gradient it means to raise."""
 

@@ -46,7 +46,6 @@ class HighInResponse(Selection):
     def __call__(self, batch: Batch) -> Tensor:
         entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
         assert entropy is not None  # declared in `needs`, checked by the objective
-        entropy = entropy.detach()
         return entropy > masked.row_quantile(entropy, batch.mask, self.quantile)
 
 
@@ -64,4 +63,4 @@ class HighInBatch(Selection):
         current = isinstance(self.threshold, CurrentEntropyQuantile)
         entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
         assert entropy is not None  # declared in `needs`, checked by the objective
-        return entropy.detach() >= batch.signal(self.threshold)
+        return entropy >= batch.signal(self.threshold)

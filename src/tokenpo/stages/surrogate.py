@@ -54,7 +54,7 @@ class SelectedBounds(Bounds):
     outside: FixedBounds
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        chosen, like = self.selection(batch), batch.policy.logprob.detach()
+        chosen, like = self.selection(batch), batch.policy.logprob
         pairs = zip(self.inside(batch), self.outside(batch), strict=True)
         lower, upper = (torch.where(chosen, like.new_tensor(one), like.new_tensor(other)) for one, other in pairs)
         return lower, upper

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import tokenpo
 from oracle_support import Sample, agrees, by_hand, close, ragged, run
+from tokenpo.methods.nthr import SparedTokens
 
 INF = float("inf")
 OPTIONS = [
@@ -108,3 +110,12 @@ def test_wrong_tokens_can_all_be_silenced() -> None:
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=message):
         tokenpo.method("nthr", **options)
+
+
+def test_the_threshold_does_not_depend_on_rounding() -> None:
+    """Influences 1e8, 1, -1e8 of the right response have the mean 1/3, which a float32 sum would lose; 0.2 is below."""
+    rollouts = tokenpo.Rollouts(
+        torch.ones(2, 3, dtype=torch.bool), torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), torch.zeros(2, 3),
+        influence=torch.tensor([[1e8, 1.0, -1e8], [0.2, 0.5, 0.0]]),
+    )  # fmt: skip
+    assert SparedTokens(beta=1.0, eta=0.5)(rollouts).tolist() == [[1, 1, 1], [1, 0.5, 1]]

@@ -56,3 +56,11 @@ def test_equal_rewards_part_without_a_gain() -> None:
 def test_an_unknown_count_is_refused() -> None:
     with pytest.raises(TokenPOError, match="t_spmo: count"):
         tokenpo.method("t_spmo", count="tokens")
+
+
+def test_a_gap_in_the_mask_is_not_the_end() -> None:
+    """A tool's token at place 0 of both, then the responses part."""
+    sample = by_hand([[1.0, 1.0]] * 2, [1, 0], [0, 0], token_ids=[[7, 1], [7, 2]])
+    sample = sample.but(mask=np.array([[False, True], [False, True]]))
+    got = run(tokenpo.method("t_spmo"), sample)
+    np.testing.assert_allclose(got.gradient, [[0, -0.5], [0, 0.5]], rtol=1e-12)

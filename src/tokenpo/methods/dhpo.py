@@ -1,0 +1,156 @@
+"""DHPO: the token ratio and the sequence ratio in one objective, each in its own trust region.
+
+Paper: Dynamic Hybrid Policy Optimization (2601.05607); provenance: reconstructed.
+
+    s_it = sg[s_i] · exp(lp − sg[lp]),   s_i = exp(mean_t log r_it)
+    mix_of_mins    J_it = a_it min(r A, clip(r, 1−low, 1+high) A)
+                          + (1 − a_it) min(s A, clip(s, 1−sequence_low, 1+sequence_high) A)
+    min_of_mixes   J_it = min(m A, m' A),   m = a r + (1 − a) s,   m' the same of the clipped ratios
+    J = 1/N Σ_i 1/|o_i| Σ_t J_it
+    average: a_it = 1/2;   entropy: a_it = H_old,it / max_t H_old,it, 1/2 where that maximum is 0
+
+From the abstract: the two ratios are mixed by weights, by average or guided by entropy, and each is constrained in its
+own region before mixing, so that an outlier of one cannot dominate. All else is our reading.
+Defaults: ours, all of them: GRPO's clip with DAPO's upper side for tokens, GSPO's clip for responses, mix_of_mins
+(with min_of_mixes an unclipped outlier of one branch can hold the minimum), averaging.
+Options: mixing="entropy" trusts the token ratio where the old policy hesitated; direction and scale are our guess.
+Reductions: a = 1 is GRPO, a = 0 is GSPO-token. At lp = lp_old the gradient is theirs for any a. The two forms agree
+where both ratios are on the same side of 1 and of their bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import choose
+from ..objective import Objective
+from ..signals import Part
+from ..stages import Clip, FixedBounds, GeometricToken, GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
+from ..types import Batch, Trust
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Orchestrating Tokens and Sequences: Dynamic Hybrid Policy Optimization for RLVR", "2601.05607", "",
+    "reconstructed", "only the abstract could be read: mixture, weights, clips and denominator are ours",
+)  # fmt: skip
+
+
+class Share(Part):
+    """How much of a token's objective is the token ratio's."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[N, T] in [0, 1], without gradient."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class EvenShare(Share):
+    """1/2."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return torch.full_like(batch.policy.logprob, 0.5)
+
+
+@dataclass(frozen=True)
+class EntropyShare(Share):
+    """H_old over its maximum in the response, 1/2 where the whole response was certain."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def __call__(self, batch: Batch) -> Tensor:
+        assert batch.rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        entropy = batch.rollouts.old_entropy.clamp(min=0)  # 0 on padding; rounding may have left it below
+        most = entropy.amax(1, keepdim=True)
+        return torch.where(most > 0, entropy / most, 0.5)
+
+
+@dataclass(frozen=True)
+class MixOfMins(SurrogateStage):
+    """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other.
+
+    Args:
+        token: bounds of the token ratio.
+        sequence: bounds of the sequence ratio.
+        share: a.
+    """
+
+    token: FixedBounds
+    sequence: FixedBounds
+    share: Share
+
+    def __call__(self, batch: Batch) -> Trust:
+        a = self.share(batch)
+        one, other = Clip(self.token)(batch), Clip(self.sequence, GeometricToken())(batch)
+        return Trust(
+            a * one.value + (1 - a) * other.value,
+            a * one.ratio + (1 - a) * other.ratio,
+            a * one.lower + (1 - a) * other.lower,
+            a * one.upper + (1 - a) * other.upper,
+            (one.clipped | (a == 0)) & (other.clipped | (a == 1)),
+        )
+
+
+@dataclass(frozen=True)
+class MinOfMixes(SurrogateStage):
+    """min(m A, m' A) of the mixed ratios m and the mixed clipped ratios m'.
+
+    Args:
+        token: bounds of the token ratio.
+        sequence: bounds of the sequence ratio.
+        share: a.
+    """
+
+    token: FixedBounds
+    sequence: FixedBounds
+    share: Share
+
+    def __call__(self, batch: Batch) -> Trust:
+        a, advantage = self.share(batch), batch.credit.advantage
+        r, s = TokenRatio()(batch), GeometricToken()(batch)
+        (low, high), (sequence_low, sequence_high) = self.token(batch), self.sequence(batch)
+        inside_r, inside_s = r.clamp(low, high), s.clamp(sequence_low, sequence_high)
+        free, held = a * r + (1 - a) * s, a * inside_r + (1 - a) * inside_s
+        binds = held * advantage < free * advantage
+        still = ((inside_r != r) | (a == 0)) & ((inside_s != s) | (a == 1))
+        return Trust(
+            torch.where(binds, held, free) * advantage,
+            free,
+            a * low + (1 - a) * sequence_low,
+            a * high + (1 - a) * sequence_high,
+            binds & still,
+        )
+
+
+@published(PAPER)
+def dhpo(
+    *,
+    mixing: str = "average",
+    form: str = "mix_of_mins",
+    low: float = 0.2,
+    high: float = 0.28,
+    sequence_low: float = 3e-4,
+    sequence_high: float = 4e-4,
+) -> Objective:
+    """The ratios of the token and of the response are clipped apart and mixed.
+
+    Args:
+        mixing: half and half ("average"), or by the old policy's "entropy".
+        form: mix the clipped objectives ("mix_of_mins"), or clip the mixture ("min_of_mixes").
+        low: clip of the token ratio below.
+        high: clip of the token ratio above.
+        sequence_low: clip of the sequence ratio below.
+        sequence_high: clip of the sequence ratio above.
+    """
+    mixture = choose("dhpo: form", form, {"mix_of_mins": MixOfMins, "min_of_mixes": MinOfMixes})
+    share = choose("dhpo: mixing", mixing, {"average": EvenShare(), "entropy": EntropyShare()})
+    return Objective(
+        name="dhpo",
+        credit=GroupAdvantage(),
+        surrogate=mixture(FixedBounds(low, high), FixedBounds(sequence_low, sequence_high), share),
+        aggregate=SequenceMean(),
+    )

@@ -1,0 +1,91 @@
+"""EGSPO: the full gradient where the policy hesitates, a damped one where it is sure.
+
+Paper: Entropy-Gated Selective Policy Optimization (2602.03309); provenance: reconstructed.
+
+    w_it = 1 where H_old,it ≥ the quantile of H_old over the tokens of the rollout batch, damped_it elsewhere
+    damped_it = attenuation;   curve="chord": attenuation · 4 p_it (1 − p_it),   p = exp(sg[lp])
+    J = 1/Σ|o_i| Σ_i Σ_t w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+From the abstract: tokens of high predictive entropy get full PPO updates, those of low entropy attenuated ones, and
+both keep the advantage. All else is our reading; the supervised stage of the paper is not implemented.
+Defaults: ours, all of them: the quantile 0.8 of the 80/20 rule, half the weight below it, DAPO's clip.
+Options: curve="chord" is the shape p (1 − p) that CHORD gives to expert tokens, scaled so that attenuation is its
+largest value, at p = 1/2.
+Reductions: attenuation = 0 is 80/20 forking tokens with fraction = 1 − quantile. With the constant curve
+attenuation = 1 is DAPO with dual=None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..signals import OldEntropyQuantile
+from ..stages import BatchWeight, Clip, FixedBounds, GroupAdvantage, HighInBatch, Selection, TokenMean
+from ..types import Batch
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Entropy-Gated Selective Policy Optimization: Token-Level Gradient Allocation for Hybrid Training of Large "
+    "Language Models", "2602.03309", "", "reconstructed",
+    "only the abstract could be read: the attenuation, the threshold and the denominator are ours",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Attenuated(BatchWeight):
+    """1 where tokens are selected, less elsewhere.
+
+    Args:
+        selection: the tokens with the full weight.
+        attenuation: largest weight of the others, in [0, 1].
+        chord: the others weigh attenuation · 4 p (1 − p) rather than attenuation.
+    """
+
+    selection: Selection
+    attenuation: float
+    chord: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.attenuation <= 1:
+            raise TokenPOError(f"egspo: attenuation = {self.attenuation} must lie in [0, 1]")
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        logprob = batch.policy.logprob.detach().clamp(max=0)
+        # 1 − p by expm1: near p = 1 the difference of two rounded numbers is noise.
+        curve = -4 * logprob.exp() * logprob.expm1() if self.chord else torch.ones_like(logprob)
+        return torch.where(self.selection(batch), 1.0, self.attenuation * curve)
+
+
+@published(PAPER)
+def egspo(
+    *,
+    quantile: float = 0.8,
+    attenuation: float = 0.5,
+    curve: str = "constant",
+    low: float = 0.2,
+    high: float = 0.28,
+) -> Objective:
+    """Tokens with high entropy learn in full, the others less.
+
+    Args:
+        quantile: of the rollout batch's old entropies, nearest rank; from it on a token learns in full.
+        attenuation: largest weight of the other tokens, 0 <= attenuation <= 1.
+        curve: the others all weigh the same ("constant"), or by their probability ("chord").
+        low: clip below.
+        high: clip above.
+    """
+    if not 0 <= quantile <= 1:
+        raise TokenPOError(f"egspo: quantile = {quantile} must lie in [0, 1]")
+    chord = choose("egspo: curve", curve, {"constant": False, "chord": True})
+    return Objective(
+        name="egspo",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(Attenuated(HighInBatch(OldEntropyQuantile(quantile)), attenuation, chord),),
+        aggregate=TokenMean(),
+    )

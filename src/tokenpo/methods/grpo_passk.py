@@ -1,0 +1,84 @@
+"""GRPO on pass@k: only a response that is alone at the top of its group learns.
+
+Paper: Optimizing Language Models for Inference Time Objectives (2503.19595); provenance: code.
+
+    R_(1) ≥ R_(2) ≥ ...   the rewards of the group, sorted
+    A_i = (R_(1) − R_(2)) / (std_g R + eps) for the response that holds R_(1), 0 for all others
+    J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
+
+The group is worth its best response, max_j R_j. Less what it would be worth without response i, that is R_(1) − R_(2)
+for a response that is alone at the top and 0 for every other.
+Defaults: the division by the deviation and eps 1e-6 are a framework's, as in GRPO; the derivation has no division:
+std=False. Clip 0.2/0.2, no dual clip and the token mean are the framework's usual loss.
+Departures: k is the size of the group. A group of one has advantage 0; the framework refuses it. The group's deviation
+has ddof 1.
+Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the other 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..ops.group import Groups
+from ..stages import Clip, CreditStage, FixedBounds, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning", "2503.19595", "", "code",
+    "whether to divide by the deviation, as the framework whose code was read does",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BestMargin(CreditStage):
+    """How far the best reward of a group is above the second best, for the one response that holds it; ties give 0.
+
+    Args:
+        std: divide by the group's standard deviation (ddof 1).
+        eps: added to the deviation.
+    """
+
+    std: bool = True
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not self.eps >= 0:
+            raise TokenPOError(f"grpo_passk: eps = {self.eps} must be >= 0")
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = rollouts.reward + bonus
+        best = reward == groups.extremes(reward)[1]
+        others = Groups(groups.index, groups.count, groups.valid & ~best)
+        margin = reward - others.extremes(reward)[1]
+        if self.std:
+            margin = margin / (groups.mean_std(reward)[1] + self.eps)
+        alone = best & (groups.sum(best.long()) == 1) & (others.size() > 0)
+        return torch.where(alone, margin, 0.0)[:, None].expand(rollouts.mask.shape)
+
+
+@published(PAPER)
+def grpo_passk(
+    *, std: bool = True, eps: float = 1e-6, low: float = 0.2, high: float = 0.2, dual: float | None = None
+) -> Objective:
+    """The only best response of a group learns, by its lead over the second best.
+
+    Args:
+        std: divide the lead by the group's standard deviation.
+        eps: added to the deviation.
+        low: clip below.
+        high: clip above.
+        dual: dual clip for negative advantages; there are none, so it changes nothing by itself.
+    """
+    return Objective(
+        name="grpo_passk",
+        credit=BestMargin(std, eps),
+        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,104 @@
+"""HMPO: right answers no longer than the median of their group.
+
+Paper: Hybrid Median-length Policy Optimization (2606.01934); provenance: code.
+
+    c_i = 1[R_i > threshold],   b = median of |o_j| over the responses of the group with c_j = 1
+    f(n) = clip(scale · cos(π n / 2b) + shift, 0, cap) where n ≤ b, 0 beyond
+    R'_i = f(|o_i|) · c_i;   additive: c_i + f(|o_i|) · c_i
+    A_i = (R'_i − mean_g R') / (std_g R' + 1e-6)
+    J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ],   dual clip for A_i < 0
+
+A reward for short answers, then GRPO: a right answer that is longer than the median of the right ones is worth as
+little as a wrong one.
+Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script). With these
+f is 1 up to n = 0.87 b and 0.8 at b.
+Options: additive=True keeps 1 for every right answer (the authors' ablation).
+Departures: the script also subtracts a divergence of 0.001 from the reward; none here. Lengths are response tokens. The
+variant with a fixed length in place of the median is not implemented.
+Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1. A single right answer of a group is
+worth f(b) = shift, capped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..ops.group import Groups
+from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Shaping, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper("Hybrid Median-length Policy Optimization", "2606.01934", "", "code")
+
+
+@dataclass(frozen=True)
+class MedianLength(Shaping):
+    """Replaces the reward by a curve of the length of right answers, 0 beyond the median of the group's right ones.
+
+    Args:
+        scale: of the cosine, ≥ 0.
+        shift: added to it.
+        cap: largest value of the curve, > 0.
+        additive: add the curve to the correctness instead of multiplying them.
+        threshold: a response is right when its reward exceeds this.
+    """
+
+    scale: float
+    shift: float
+    cap: float
+    additive: bool
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.scale < math.inf and self.cap > 0):
+            raise TokenPOError(f"hmpo: scale = {self.scale} must be >= 0 and cap = {self.cap} must exceed 0")
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        right = rollouts.mask.any(1) & (rollouts.reward > self.threshold)
+        length = rollouts.mask.sum(1).double()
+        median = Groups.of(rollouts.group, right).median(length)
+        curve = (self.scale * torch.cos(math.pi / 2 * length / median) + self.shift).clamp(0.0, self.cap)
+        reward = torch.where(right & (length <= median), curve, 0.0)
+        return reward + (right if self.additive else 0.0) - rollouts.reward
+
+
+@published(PAPER)
+def hmpo(
+    *,
+    low: float = 0.2,
+    high: float = 0.28,
+    dual: float | None = 10.0,
+    scale: float = 1.0,
+    shift: float = 0.8,
+    cap: float = 1.0,
+    additive: bool = False,
+    threshold: float = 0.0,
+    beta: float = 1e-3,
+) -> Objective:
+    """The reward of a right answer falls with its length and ends at the median of its group.
+
+    Args:
+        low: clip below.
+        high: clip above.
+        dual: dual clip for negative advantages; None switches it off.
+        scale: of the cosine in the length, >= 0.
+        shift: added to the cosine.
+        cap: largest reward for the length, > 0.
+        additive: correctness plus the reward for the length, rather than their product.
+        threshold: a response is right when its reward exceeds this.
+        beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
+    """
+    return Objective(
+        name="hmpo",
+        shaping=(MedianLength(scale, shift, cap, additive, threshold),),
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        penalties=(ReferenceKl(beta),) if beta else (),
+        aggregate=TokenMean(),
+    )

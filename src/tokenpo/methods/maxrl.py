@@ -1,0 +1,141 @@
+"""MaxRL: from the probability of a right answer to its logarithm.
+
+Paper: Maximum Likelihood Reinforcement Learning (2602.02710); provenance: code.
+
+    J = E log p rather than E p, p the probability of a right answer;   −log p = Σ_{k ≥ 1} (1 − p)^k / k
+    practical   A_i = (R_i − mean_g R) / (mean_g R + eps)
+    kept        A_i = R_i / (mean_g R + eps) − 1, also where no answer is right
+    none        A_i = R_i / (mean_g R + eps)
+    order T     A_i = 1 where R_i > 0, else −Σ_{k=2}^{min(T, f)} C(f−1, k−1) / C(G−1, k−1),   f wrong ones of G
+    J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
+
+Hard prompts count more: with K of G right a right answer gets G/K − 1, a wrong one −1.
+Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are those of the
+authors' runs as others report them. The token mean is ours, their framework's default.
+Options: "none" is an unbiased estimate of the series truncated at T = G, "kept" is too and varies less, "practical"
+truncates at T = G − 1 (all three second-hand). `order` truncates at T and takes the place of the baseline; its
+advantages are G times the authors' weights, whose sum over the group stands for our mean.
+Departures: a group of one has advantage 0; the authors' code gives it R/eps. A negative reward is an error: the mean is
+a probability here. Leave-one-out, cross-fitted and subset estimators are not implemented.
+Reductions: with as many right as wrong answers the practical form is GRPO's with the population deviation. R − mean in
+place of (R − mean)/mean is Dr. GRPO's advantage. order = 1 is REINFORCE on right answers, without a baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError, choose
+from ..objective import Objective
+from ..ops.group import Groups
+from ..stages import Clip, CreditStage, FixedBounds, TokenMean
+from ..types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Maximum Likelihood Reinforcement Learning", "2602.02710", "", "code",
+    "the aggregate; clip and the truncation of each baseline are second-hand",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OverMean(CreditStage):
+    """The reward divided by the group's mean reward, less 1 or not.
+
+    Args:
+        centred: subtract 1; groups of equal rewards then get 0.
+        hopeless: give −1 to every response of a group without a right one, rather than 0.
+        eps: added to the mean.
+    """
+
+    centred: bool = True
+    hopeless: bool = False
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0:
+            raise TokenPOError(f"maxrl: eps = {self.eps} must exceed 0: a group without a right answer has mean 0")
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups, reward = _comparable(rollouts, bonus)
+        mean = groups.mean_std(reward)[0]
+        if self.hopeless:
+            advantage = reward / (mean + self.eps) - 1
+        elif self.centred:
+            advantage = torch.where(groups.varied(reward), (reward - mean) / (mean + self.eps), 0.0)
+        else:
+            advantage = reward / (mean + self.eps)
+        return torch.where(groups.size() > 1, advantage, 0.0)[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class Truncated(CreditStage):
+    """1 for right answers; for wrong ones what the terms 2 to `order` of the series of log p take away."""
+
+    order: int
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.order, int) and self.order >= 1):
+            raise TokenPOError(f"maxrl: order = {self.order} must be an integer >= 1")
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups, reward = _comparable(rollouts, bonus)
+        size = groups.size()
+        wrong = groups.sum((reward <= 0).double())
+        term, total = torch.ones_like(reward), torch.zeros_like(reward)
+        for k in range(1, min(self.order, int(wrong.max()))):
+            # C(f−1, k) / C(G−1, k) from its predecessor; 0 from k = f on.
+            term = term * (wrong - k) / (size - k).clamp(min=1)
+            total = total + term
+        advantage = torch.where(reward > 0, 1.0, -total)
+        return torch.where(size > 1, advantage, 0.0)[:, None].expand(rollouts.mask.shape)
+
+
+def _comparable(rollouts: Rollouts, bonus: Tensor) -> tuple[Groups, Tensor]:
+    """The groups and their rewards [N], which must not be negative."""
+    groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+    reward = rollouts.reward + bonus
+    if (reward[groups.valid] < 0).any():
+        raise TokenPOError(
+            f"maxrl needs rewards >= 0, whose mean is a rate of success, got {float(reward[groups.valid].min()):g}: "
+            "give rewards of 0 and 1, and leave out penalties on the length"
+        )
+    return groups, reward
+
+
+@published(PAPER)
+def maxrl(
+    *,
+    baseline: str = "practical",
+    order: int | None = None,
+    eps: float = 1e-6,
+    low: float = 0.2,
+    high: float = 0.2,
+    dual: float | None = 3.0,
+) -> Objective:
+    """The advantage is relative to the prompt's rate of success, so that hard prompts count more.
+
+    Args:
+        baseline: "practical" (groups of equal rewards get 0), "kept" (−1 where no answer is right) or "none".
+        order: truncate the series of log p here, an integer >= 1, in place of a baseline; None does not.
+        eps: added to the mean reward.
+        low: clip below.
+        high: clip above.
+        dual: dual clip for negative advantages; None switches it off.
+    """
+    over_mean = choose(
+        "maxrl: baseline",
+        baseline,
+        {"practical": OverMean(eps=eps), "kept": OverMean(hopeless=True, eps=eps), "none": OverMean(False, eps=eps)},
+    )
+    if order is not None and baseline != "practical":
+        raise TokenPOError(f"maxrl: order = {order} takes the place of the baseline: leave out baseline = {baseline!r}")
+    return Objective(
+        name="maxrl",
+        credit=over_mean if order is None else Truncated(order),
+        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,89 @@
+"""TOPR: right answers as in supervised learning, wrong ones only as far as the policy still gives them.
+
+Paper: Tapered Off-Policy REINFORCE (2503.14286); provenance: second-hand.
+
+    A_i = 1 where R_i > threshold, −1 elsewhere;   signal="advantage": A_i = R_i − mean_g R
+    W_i = Π_t r_it;   level="token": W_it = r_it
+    a_i = 1 where A_i ≥ 0, min(sg W_i, 1) where A_i < 0
+    J = 1/N Σ_i Σ_t a_i A_i lp_it
+
+Pushing down what the policy no longer says is what makes REINFORCE unstable off-policy; its weight tapers off, that of
+right answers is never cut.
+Defaults: the ratio of whole responses and rewards of ±1 without a baseline (the paper's rule, second-hand). The
+threshold 0.5 is ours. There is no clip and no divergence.
+Options: level="token" is how a framework's code has it, on advantages; read in that code.
+Departures: the anchor is the old policy; the paper's is the policy that sampled. The mean is over the responses of the
+step, the paper's sum over the data set. The log of W is bounded to ±20.
+Reductions: at lp = lp_old it is REINFORCE on the sum of log-probabilities. Right answers alone are RAFT with another
+denominator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import choose
+from ..objective import Objective
+from ..stages import (
+    Bounds,
+    ConstantLength,
+    CreditStage,
+    DetachedClip,
+    GroupAdvantage,
+    ProductSequence,
+    TokenRatio,
+)  # fmt: skip
+from ..types import Batch, Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs", "2503.14286", "",
+    "second-hand",
+    "threshold and denominator are ours; the token level is a framework's code, not the paper's",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SignedOutcome(CreditStage):
+    """±1, whatever the group; shaping is added.
+
+    Args:
+        threshold: a response is right when its reward exceeds this.
+    """
+
+    threshold: float
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        outcome = torch.where(rollouts.reward > self.threshold, 1.0, -1.0).to(bonus.dtype) + bonus
+        return outcome[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class Tapered(Bounds):
+    """Exactly 1 where the advantage is not negative, [0, 1] where it is."""
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        advantage = batch.credit.advantage
+        return (advantage >= 0).to(advantage.dtype), torch.ones_like(advantage)
+
+
+@published(PAPER)
+def topr(*, level: str = "sequence", signal: str = "outcome", threshold: float = 0.5) -> Objective:
+    """Log-likelihood up for right answers, down for wrong ones as far as the policy still gives them.
+
+    Args:
+        level: importance ratio of a whole response ("sequence") or of each "token".
+        signal: ±1 by the "outcome", or the "advantage" over the group's mean reward.
+        threshold: with signal="outcome" a response is right when its reward exceeds this.
+    """
+    ratio = choose("topr: level", level, {"sequence": ProductSequence(), "token": TokenRatio()})
+    known = {"outcome": SignedOutcome(threshold), "advantage": GroupAdvantage(std=False)}
+    return Objective(
+        name="topr",
+        credit=choose("topr: signal", signal, known),
+        surrogate=DetachedClip(Tapered(), ratio),
+        aggregate=ConstantLength(1.0),
+    )
