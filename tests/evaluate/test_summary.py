@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from itertools import pairwise
@@ -127,9 +128,9 @@ def test_pass_grows_and_pass_hat_falls_with_k() -> None:
 
 
 def shown(summary: Summary, title: str = "x") -> str:
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    show(summary, title, console)
-    return console.export_text()
+    stream = io.StringIO()
+    show(summary, title, Console(width=200, file=stream))
+    return stream.getvalue()
 
 
 def test_the_table_shows_values_intervals_and_what_one_should_know() -> None:
@@ -140,3 +141,11 @@ def test_the_table_shows_values_intervals_and_what_one_should_know() -> None:
     assert "0.500" in text and " to " in text
     assert "Samples: mean length 6.0 tokens, 50.0% cut at the length limit, 33.3% no answer." in text
     assert "k = 4 is NaN" in text
+
+
+def test_notes_of_a_file_can_not_steer_the_terminal() -> None:
+    said = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
+    text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in said for _ in range(2)]))
+    line = next(line for line in text.splitlines() if line.startswith("Samples: "))
+    assert "\x1b" not in text
+    assert line.count("x" * 40) == 5 and "x" * 41 not in line

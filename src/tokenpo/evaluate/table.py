@@ -11,6 +11,8 @@ from rich.text import Text
 from .estimators import METRICS
 from .summary import Number, Summary
 
+_NOTES = 5  # kinds of notes that are shown, the most frequent ones
+
 
 def show(summary: Summary, title: str, console: Console) -> None:
     """Prints the table, and below it what a reader of it should know."""
@@ -47,5 +49,11 @@ def _facts(summary: Summary) -> list[str]:
         facts.append(f"mean length {summary.length:.1f} tokens")
     if summary.cut is not None:
         facts.append(f"{summary.cut:.1%} cut at the length limit")
-    facts += [f"{count / summary.samples:.1%} {note}" for note, count in summary.notes.items()]
+    often = sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]
+    facts += [f"{count / summary.samples:.1%} {_plain(note)}" for note, count in often]
     return [f"Samples: {', '.join(facts)}."] if facts else []
+
+
+def _plain(note: str) -> str:
+    """A note of anybody's file: short, and nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in note)[:40]
