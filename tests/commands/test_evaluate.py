@@ -86,7 +86,7 @@ def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys:
 def test_a_model_on_a_file_of_ones_own(capsys: pytest.CaptureFixture) -> None:
     file = lines(Path("sums.jsonl"), *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
     common = ["tiny", "--benchmark", file, "--verifier", "exact", "--extract", "hash", "--max-new-tokens", "20"]
-    assert run(*common) == 0
+    assert run(*common, "--problems", "9") == 0  # of three: no problem counts twice
     assert "tiny on sums.jsonl: 3 prompts, 3 samples" in capsys.readouterr().out
     out = Path("runs/eval-tiny-sums-seed0")
     sample = json.loads((out / "samples.jsonl").read_text("utf-8").splitlines()[0])

@@ -111,10 +111,13 @@ def test_an_interrupted_evaluation_goes_on_without_sampling_again(
 def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
     whole = drawn(lm, tmp_path / "run")
     lines = whole.splitlines(keepends=True)
-    (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:7], b"{}{\n", *lines[8:]]))
+    (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:10], b"{}{\n", *lines[11:]]))
     task = Flaky()
     assert drawn(lm, tmp_path / "run", task) == whole
-    assert task.scored == 9  # the second batch and the last problem
+    assert task.scored == 9  # the second batch, whole, and the last problem
+    # A line without its end may be a piece of a longer one.
+    (tmp_path / "run" / "samples.jsonl").write_bytes(whole[:-1])
+    assert drawn(lm, tmp_path / "run") == whole
 
 
 def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ def test_one_sample_a_prompt_has_wilsons_interval() -> None:
         assert (only.low, only.high) == pytest.approx(wilson(3, 5), rel=1e-12)
 
 
+def test_the_seed_is_that_of_the_resampling() -> None:
+    words = ["A" * right + "b" * (7 - right) for right in (0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 7, 2, 1)]
+    at = {seed: number(summarise(samples(*words), [1], seed), "avg@k", 1) for seed in (0, 3)}
+    expected = bootstrap([word.count("A") / 7 for word in words], 3)
+    assert (at[3].low, at[3].high) == pytest.approx(expected, rel=1e-12)
+    assert (at[0].low, at[0].high) != (at[3].low, at[3].high)
+
+
 def test_the_default_ks_are_one_and_what_every_prompt_has() -> None:
     assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]
 
