@@ -9,6 +9,8 @@ from ..report.text import number, visible
 from .result import Comparison, Result
 from .verdict import Pair
 
+ROUNDING = 1e-12
+
 
 def name(label: str) -> str:
     """A label as it is shown."""
@@ -20,9 +22,16 @@ def signed(x: float | None) -> str:
 
     >>> signed(0.0214), signed(-3.0), signed(0.0), signed(None)
     ('+0.0214', '−3', '0', '–')
+
+    What rounding leaves of differences that cancel is 0:
+
+    >>> signed(1.1e-17)
+    '0'
     """
-    if x is None or not math.isfinite(x) or x == 0:
+    if x is None or not math.isfinite(x):
         return number(x)
+    if abs(x) < ROUNDING:
+        return "0"
     return ("+" if x > 0 else "−") + number(abs(x))
 
 
