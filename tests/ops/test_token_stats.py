@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tokenpo.errors import TokenPOError
-from tokenpo.ops.token_stats import softmax_parts, stats_from_logits, token_stats
+from tokenpo.ops.softmax import softmax_parts
+from tokenpo.ops.token_stats import stats_from_logits, token_stats
 
 
 def naive(hidden: Tensor, head: Tensor, target: Tensor, temperature: float | Tensor, bias: Tensor | None = None):
