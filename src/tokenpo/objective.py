@@ -182,6 +182,25 @@ class Objective:
                 batch = batch.with_signal(part, part(batch, functools.partial(self.surrogate, batch), generator))
         return batch
 
+    def has_observed(self, credit: Credit) -> bool:
+        """Whether the credit holds what `observe` adds to it; always so with row scope."""
+        return all(part in credit.signals for part in walk(self) if isinstance(part, BatchSignal))
+
+    def observed(self, batch: Batch, totals: Totals, generator: torch.Generator | None = None) -> Batch:
+        """The batch as it is where `observe` has been called, else what `observe` makes of it if it is the whole step.
+
+        Raises:
+            TokenPOError: a part of a step without the statistics of the whole.
+        """
+        if self.has_observed(batch.credit):
+            return batch
+        if int(batch.mask.sum()) != totals.tokens:
+            raise TokenPOError(
+                f"{self.name} reads statistics of the current policy over the whole optimiser step, but was given "
+                f"{int(batch.mask.sum())} of its {totals.tokens:g} tokens: call observe(batch) on the whole step first"
+            )
+        return self.observe(batch, generator)
+
     def loss(self, batch: Batch, totals: Totals) -> Loss:
         """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
 
@@ -194,7 +213,7 @@ class Objective:
             TokenPOError: a part of a step without the statistics of the whole.
         """
         self._check(batch)
-        batch = self._observed(batch, totals)
+        batch = self.observed(batch, totals)
         trust = self.surrogate(batch)
         weight = self._weight(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
@@ -223,17 +242,6 @@ class Objective:
         coefficient = self.aggregate(batch.mask, totals)
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
         return counted.to(dtype) * (coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
-
-    def _observed(self, batch: Batch, totals: Totals) -> Batch:
-        signals = [part for part in walk(self) if isinstance(part, BatchSignal)]
-        if all(part in batch.credit.signals for part in signals):
-            return batch
-        if int(batch.mask.sum()) != totals.tokens:
-            raise TokenPOError(
-                f"{self.name} reads statistics of the current policy over the whole optimiser step, but was given "
-                f"{int(batch.mask.sum())} of its {totals.tokens:g} tokens: call observe(batch) on the whole step first"
-            )
-        return self.observe(batch)
 
     def _check(self, batch: Batch) -> None:
         self._require(batch.rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")

@@ -73,7 +73,7 @@ class HeadGradient:
             # The smaller product is scaled.
             w, factor = torch.mul(w, factor, out=w if spend else torch.empty_like(w)), None
         if self.bias is not None:
-            self.bias += (w.sum(0, dtype=self.bias.dtype) if factor is None else (factor.to(w.dtype).t() @ w)[0])
+            self.bias += w.sum(0, dtype=self.bias.dtype) if factor is None else (factor.to(w.dtype).t() @ w)[0]
         if self.hidden is not None:
             place = self.hidden[at] if isinstance(at, slice) else None
             pulled = torch.mm(w, head, out=place)

@@ -6,7 +6,7 @@ With a = 1/T the inverse temperature, m the largest logit of a row, d = (z - m) 
     ∂ log p_y / ∂z = -a (p - 1_y)        ∂H / ∂z_v = -a p_v (log p_v + H)
 
 The shifted form of H keeps its relative accuracy when the distribution is nearly deterministic, where log-sum-exp minus
-a mean of logits loses it. The *residual* p - 1_y is all that a gradient through log p_y needs, and it takes the place of
+a mean of logits loses it. The *residual* p - 1_y is all that a gradient through log p_y needs, and takes the place of
 the logits; its entry at y is expm1(log p_y), exact where p_y is almost 1. Logits of -inf (excluded tokens) count as
 probability zero. Statistics are float32 (float64 of float64 logits), in nats.
 
@@ -116,7 +116,14 @@ def _block(d: Tensor, target: Tensor, stats: Tensor, out: Tensor) -> None:
 
 
 def ascent(
-    left: Tensor, stats: RowStats, target: Tensor, scale: float | Tensor, g: Tensor, g_entropy: Tensor | None
+    left: Tensor,
+    stats: RowStats,
+    target: Tensor,
+    scale: float | Tensor,
+    g: Tensor,
+    g_entropy: Tensor | None,
+    *,
+    spend: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(w [M, V], f [M, 1]) with f · w the gradient of Σ g log p_y + g_entropy H to the logits.
 
@@ -130,10 +137,11 @@ def ascent(
         scale: as given to it.
         g: [M], gradient that arrives at log p_y.
         g_entropy: [M], gradient that arrives at H, if any.
+        spend: `left` may be overwritten.
     """
     if g_entropy is None:
         return left, -g.unsqueeze(-1) * scale
-    w = torch.empty_like(left)
+    w = left if spend else torch.empty_like(left)
     step = _block_rows(left.shape[1], left.device)
     for start in range(0, len(left), step):
         at = slice(start, start + step)

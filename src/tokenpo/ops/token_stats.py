@@ -1,8 +1,8 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
 Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, what their softmax left
-(`softmax.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms each
-chunk again. Rows whose incoming gradient is exactly zero (padding, clipped or zero-advantage tokens) are skipped there.
+(`softmax.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms
+each chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -173,9 +173,11 @@ class _HeadStats(torch.autograd.Function):
             if kept is None:
                 residual(left, y, scale)
             known = RowStats(*stats).at(at)
-            w, factor = ascent(left, known, y, scale, g[at], None if g_entropy is None else g_entropy[at])
             # A view of what is kept must outlive this pass.
-            total.add(at, w, factor, h, head, spend=kept is None or not every)
+            spend = kept is None or not every
+            incoming = g[at], None if g_entropy is None else g_entropy[at]
+            w, factor = ascent(left, known, y, scale, *incoming, spend=spend)
+            total.add(at, w, factor, h, head, spend=spend)
         return (*total.like(hidden, head, bias), None, None, None, None, None)
 
 
