@@ -18,9 +18,9 @@ from ..errors import Unsupported
 from ..lm import LanguageModel
 from ..objective import Objective
 from ..sampling.seeds import keyed_generator
-from ..types import Batch, Credit, Policy, Rollouts, Totals
+from ..types import Batch, Credit, Rollouts, Totals
 from .config import Config, Train
-from .forward import Forward
+from .forward import Forward, exactly
 from .tally import Tally, Tracer
 
 HALF_TOLERANCE = 0.05
@@ -137,16 +137,13 @@ def accumulate(
     tally.add_minibatch(totals)
     if objective.scope == "batch":
         with torch.no_grad():
-            everything = Batch(rollouts, credit, _wanted(forward.policy(rollouts, prompts), objective.needs))
+            everything = Batch(rollouts, credit, exactly(forward.policy(rollouts, prompts), objective.needs))
         credit = objective.observe(everything, keyed_generator(learner.seed, "observe", update)).credit
     for part in forward.splits(rollouts, prompts, live_rows(rollouts, credit, skip=learner.skips)):
-        piece = rollouts.rows(part)
-        batch = Batch(piece, credit.rows(part), _wanted(forward.policy(piece, prompts), objective.needs))
-        loss = objective.loss(batch, totals)
-        loss.value.backward()
-        tally.add(batch, loss)
-        if tracer is not None and rows is not None:
-            tracer.add(rows[part], batch, loss)
+        for at, batch, loss in forward.learn(objective, rollouts.rows(part), prompts, credit.rows(part), totals):
+            tally.add(batch, loss)
+            if tracer is not None and rows is not None:
+                tracer.add(rows[part[at]], batch, loss)
 
 
 def live_rows(rollouts: Rollouts, credit: Credit, *, skip: bool) -> Tensor:
@@ -168,15 +165,6 @@ def _descend(learner: Learner, update: int) -> tuple[Tensor, float]:
     norm = torch.nn.utils.clip_grad_norm_(learner.parameters, float("inf") if limit is None else limit)
     learner.optimizer.step()
     return norm.detach(), rate
-
-
-def _wanted(policy: Policy, needs: frozenset[str]) -> Policy:
-    """Exactly what the objective asked for, so that it cannot come to depend on more."""
-    return dataclasses.replace(
-        policy,
-        entropy=policy.entropy if "entropy" in needs else None,
-        entropy_drift=policy.entropy_drift if "entropy_drift" in needs else None,
-    )
 
 
 def _require_ratio_one(tally: Tally, learner: Learner) -> None:
