@@ -107,7 +107,7 @@ def fused_gradient(
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
     work = _Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
-    total = HeadGradient(torch.zeros_like(work.hidden), _buffer(head), None if bias is None else _buffer(bias))
+    total = HeadGradient(torch.empty_like(work.hidden), _buffer(head), None if bias is None else _buffer(bias))
     fused = work.run(generator, total)
     for x, added in ((head, total.head), (bias, total.bias)):
         if x is not None and x.grad is not None and added is not None and added is not x.grad:
@@ -142,7 +142,7 @@ class _Fused(torch.autograd.Function):
     ) -> Tensor:
         if not any(ctx.needs_input_grad):
             return run(None)
-        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3])
+        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=True)
         value = run(total)
         ctx.save_for_backward(*total.like(hidden, head, bias))
         return value
@@ -226,7 +226,10 @@ class _Work:
         fused, g, g_entropy = self._loss(rows, stats)
         if total is None:
             return fused
-        for live in live_rows(g, g_entropy, self.chunk):
+        parts = live_rows(g, g_entropy, self.chunk)
+        if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
+            total.hidden[at] = 0
+        for live in parts:
             h_live, y_live, scale_live = h[live], y[live], part(scale, live)
             if not fits:
                 self._form(h_live, y_live, scale_live, buffer)
