@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,15 @@ from tokenpo.train.loop import train
 from tokenpo.train.view import SilentView
 
 STEP = {
-    "step", "reward", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length", "length_max",
-    "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction", "clip_high_fraction", "kl",
-    "zero_advantage_groups", "effective_tokens", "truncated", "discarded_groups", "grad_norm", "loss", "lr",
-    "temperature_mean", "seconds_rollout", "seconds_update", "seconds_other",
+    "step", "reward", "reward_std", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length",
+    "length_min", "length_max", "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction",
+    "clip_high_fraction", "kl", "zero_advantage_groups", "equal_reward_groups", "effective_tokens", "truncated",
+    "discarded_groups", "grad_norm", "loss", "lr", "temperature_mean", "seconds_rollout", "seconds_update",
+    "seconds_other",
 }  # fmt: skip
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+NAME = re.compile(r"`([^`]+)`")
 
 
 def read(path: Path) -> list[dict]:
@@ -31,6 +36,11 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     assert [line["step"] for line in metrics if "eval/accuracy" in line] == [0, 2, 4]
     assert all(line.keys() >= STEP for line in metrics[1:])
     assert metrics[1]["note/odd"] == pytest.approx(1 - metrics[1]["accuracy"])
+    rows = DOCUMENT.read_text(encoding="utf-8").partition("## Trackers")[0].splitlines()
+    explained = {name for row in rows if row.startswith("| `") for name in NAME.findall(row.split("|")[1])}
+    logged = {name for line in metrics for name in line if not name.startswith("note/")}
+    assert logged <= explained, f"not explained in docs/metrics.md: {logged - explained}"
+    assert explained - logged == {"note/NAME"}, "docs/metrics.md explains what no step logs"
     samples = read(run / "samples.jsonl")
     assert [(line["step"], line["position"]) for line in samples][:5] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
     assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
@@ -58,8 +68,8 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
 
 def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(small(tmp_path / "run", output={"tensorboard": True}, evaluate={"problems": 0}), SilentView())
+    train(small(tmp_path / "run", output={"track": ["tensorboard"]}, evaluate={"problems": 0}), SilentView())
     board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    seen = [(event.step, event.value) for event in board.Scalars("entropy")]
+    seen = [(event.step, event.value) for event in board.Scalars("train/entropy")]
     metrics = read(tmp_path / "run" / "metrics.jsonl")
     assert seen == [(line["step"], pytest.approx(line["entropy"])) for line in metrics]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -22,6 +22,16 @@ from ..errors import TokenPOError, UnknownName, nearest
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Tracker = Literal["tensorboard", "trackio", "wandb"]
+
+
+def _names(value: Any) -> Any:
+    """Several names as a list, each once; on a command line one word, or words between commas, are easier to write."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    return list(dict.fromkeys(value)) if isinstance(value, list) and all(isinstance(x, str) for x in value) else value
 
 
 class Section(BaseModel):
@@ -144,7 +154,19 @@ class Output(Section):
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
-    tensorboard: bool = False
+    track: Annotated[list[Tracker], BeforeValidator(_names)] = Field(
+        default=[], description="live trackers: tensorboard, trackio, wandb"
+    )
+    project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tensorboard(cls, raw: Any) -> Any:
+        """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
+        if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
+            return raw
+        rest = {key: value for key, value in raw.items() if key != "tensorboard"}
+        return rest | {"track": ["tensorboard"] if raw["tensorboard"] else []}
 
 
 class Config(Section):
