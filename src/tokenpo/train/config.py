@@ -21,17 +21,15 @@ from ..errors import TokenPOError, UnknownName, nearest
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
-Decay = Annotated[float, Field(ge=0, lt=1)]
-Tracker = Literal["tensorboard", "trackio", "wandb"]
-
 
 def _names(value: Any) -> Any:
-    """Several names as a list, each once; on a command line one word, or words between commas, are easier to write."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        value = [name.strip() for name in value.split(",")]
-    return list(dict.fromkeys(value)) if isinstance(value, list) and all(isinstance(x, str) for x in value) else value
+    """Several names, each once; a command line may give them between commas."""
+    names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
 
 
 class Section(BaseModel):
@@ -154,9 +152,7 @@ class Output(Section):
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
-    track: Annotated[list[Tracker], BeforeValidator(_names)] = Field(
-        default=[], description="live trackers: tensorboard, trackio, wandb"
-    )
+    track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
     project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
 
     @model_validator(mode="before")
@@ -165,8 +161,8 @@ class Output(Section):
         """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
         if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
             return raw
-        rest = {key: value for key, value in raw.items() if key != "tensorboard"}
-        return rest | {"track": ["tensorboard"] if raw["tensorboard"] else []}
+        track = ["tensorboard"] if raw["tensorboard"] else []
+        return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
 
 
 class Config(Section):
