@@ -4,7 +4,8 @@
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
 hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of
-the groups have equal rewards, "sequence" with GSPO's, "apart" by `token_stats` and the loss through autograd. TRL's and
+the groups have equal rewards, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by
+`token_stats` and the loss through autograd. TRL's and
 verl's fused heads get the three lines of the clipped loss. The floor is the three matrix products with outputs that
 exist already. One thread; candidates take turns; medians of CPU time as multiples of the floor.
 
@@ -44,13 +45,13 @@ class Step:
         )
         self.credit, self.totals = method.prepare(self.rollouts), tokenpo.Totals.of(self.rollouts)
 
-    def fused(self) -> Run:
+    def fused(self, *, lean: bool = False) -> Run:
         problem = self.problem
         step = (self.objective, problem.hidden, problem.head, self.rollouts, self.credit, self.totals)
 
         def run() -> None:
             problem.forget()
-            _, pulled = fused_gradient(*step)
+            _, pulled = fused_gradient(*step, lean=lean)
             problem.hidden.grad = pulled
 
         return run
@@ -82,7 +83,7 @@ class Step:
 
 def main() -> None:
     chosen = options(__doc__)
-    dapo, gspo = tokenpo.method("dapo", dual=None), tokenpo.method("gspo")
+    dapo, gspo = tokenpo.method("dapo", dual=None), tokenpo.method("gspo", low=0.2, high=0.28)
     for shape in chosen.shapes:
         for dtype in chosen.dtypes:
             problem = Problem.of(SHAPES[shape], getattr(torch, dtype))
@@ -91,6 +92,7 @@ def main() -> None:
                 "fused": step.fused(),
                 "half dead": Step(problem, dapo, dead=0.5).fused(),
                 "sequence": Step(problem, gspo).fused(),
+                "lean": step.fused(lean=True),
                 "apart": step.apart(),
             }
             runs |= {name: step.three_lines(stats) for name, stats in {"naive": naive, **peers()}.items()}

@@ -119,7 +119,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("ops/head.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = (3)**22"): "memory and speed only",
     ("ops/head.py", "_LEAST_CHUNK_ROWS = 128", "_LEAST_CHUNK_ROWS = (129)"): "memory and speed only",
     ("ops/head.py", "_TILE = 8192", "_TILE = (8193)"): "memory and speed only",
-    ("ops/softmax.py", "_FLOOR = -1e4", "_FLOOR = -(20000.0)"): "the probability is 0 from about -1075 on",
+    ("ops/softmax.py", "FLOOR = -1e4", "FLOOR = -(20000.0)"): "the probability is 0 from about -1075 on",
     (
         "stages/surrogate.py",
         "return bound if torch.is_tensor(bound) else like.new_tensor(bound)",

@@ -23,7 +23,7 @@ from torch import Tensor
 
 _LN2 = math.log(2)
 # exp(-1e4) is 0 in every dtype here, and 0 · -1e4 is 0 where 0 · -inf would be NaN.
-_FLOOR = -1e4
+FLOOR = -1e4
 # Logits worked on at once: what stays in a core's cache, or what keeps a GPU busy.
 _BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**19, 2**26
 
@@ -48,7 +48,7 @@ def softmax_parts(logits: Tensor, scale: float | Tensor = 1.0) -> Softmax:
 
 def entropy_of(parts: Softmax) -> Tensor:
     """[M] nats. Overwrites nothing."""
-    return parts.s.log().squeeze(-1) - (parts.p * parts.d.clamp(min=_FLOOR)).sum(-1) / parts.s.squeeze(-1)
+    return parts.s.log().squeeze(-1) - (parts.p * parts.d.clamp(min=FLOOR)).sum(-1) / parts.s.squeeze(-1)
 
 
 class RowStats(NamedTuple):
@@ -100,7 +100,7 @@ def residual(
 def _block(d: Tensor, target: Tensor, stats: Tensor, out: Tensor) -> None:
     """Statistics [2 or 3, k, 1] and residual of k rows of log2 e · (z - m) a, which are overwritten."""
     logprob = d.gather(-1, target)
-    d.clamp_(min=_FLOOR)
+    d.clamp_(min=FLOOR)
     p = torch.exp2(d, out=out) if out.dtype == d.dtype else d.exp2()
     s = p.sum(-1, keepdim=True)
     log_s = s.log2()

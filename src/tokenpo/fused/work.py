@@ -1,35 +1,25 @@
-"""An objective straight from hidden states and the head, a few whole responses at a time.
+"""The work behind the fused objective: responses in chunks, from their logits to the gradients of the head.
 
-Losses of disjoint rows add up, so the loss of a chunk of responses, and with it the gradient at each of its tokens, is
-known as soon as the chunk's logits are: hidden states and head get their gradients at once, from what the softmax left
-in place of the logits. That is three matrix products, nothing computed twice, and never more logits than a chunk holds.
-A response longer than a chunk takes a fourth product: its logits are formed again once its loss is known. Rows of
-logits whose gradient is exactly zero (no advantage, clipped) are skipped in the two products of the way back.
-
-An objective of batch scope looks at the whole optimiser step first: either `observe` has been called, or the rows given
-here are all there are, and their statistics are taken in a pass of their own.
-
-Axes: N responses, T their tokens, M true entries of the mask in the order of `mask.nonzero()`, H hidden size,
-V vocabulary.
+Axes as in the package: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from .errors import MissingInput, TokenPOError
-from .objective import Objective
-from .ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
-from .ops.softmax import RowStats, ascent, residual, wide
-from .ops.token_stats import inverse_temperature, live_rows, part, same_dtype
-from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from ..errors import MissingInput, TokenPOError
+from ..objective import Objective
+from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
+from ..ops.softmax import RowStats, ascent, residual
+from ..ops.tiles import Tiled
+from ..ops.token_stats import inverse_temperature, live_rows, part
+from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,121 +30,8 @@ class Fused:
     policy: Policy
 
 
-def fused_loss(
-    objective: Objective,
-    hidden: Tensor,
-    head: Tensor,
-    rollouts: Rollouts,
-    credit: Credit,
-    totals: Totals,
-    *,
-    bias: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    chunk: int | None = None,
-) -> Fused:
-    """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
-
-    All gradients are computed here and only scaled by what arrives in the backward pass; without gradients there is one
-    product instead of three.
-
-    Args:
-        hidden: [M, H], the final hidden state that predicts each response token.
-        head: [V, H] output embedding.
-        rollouts: with token_ids; temperature is 1 where it has none.
-        credit: of `prepare`, or of `observe` for an objective of batch scope.
-        totals: denominators of the whole optimiser step.
-        bias: [V], if the head has one.
-        generator: of `observe`, where it has not been called.
-        chunk: tokens whose logits are alive at a time; by default about 16 MB of them.
-
-    Raises:
-        MissingInput: no token ids, or an input that the objective needs is absent.
-        TokenPOError: shapes that do not belong together, or a part of a step without the statistics of the whole.
-    """
-    hidden, head, bias = same_dtype(hidden, head, bias)
-    work = _Work.of(objective, hidden, head, bias, rollouts, credit, totals, chunk)
-    found: list[Fused] = []
-
-    def run(total: HeadGradient | None) -> Tensor:
-        found.append(work.run(generator, total))
-        return found[0].loss.value
-
-    # Inside a Function one cannot tell whether gradients are off.
-    value = _Fused.apply(hidden, head, bias, run) if torch.is_grad_enabled() else run(None)
-    return dataclasses.replace(found[0], loss=Loss(value, found[0].loss.terms))
-
-
-def fused_gradient(
-    objective: Objective,
-    hidden: Tensor,
-    head: Tensor,
-    rollouts: Rollouts,
-    credit: Credit,
-    totals: Totals,
-    *,
-    bias: Tensor | None = None,
-    generator: torch.Generator | None = None,
-    chunk: int | None = None,
-) -> tuple[Fused, Tensor]:
-    """The same without graph: gradients are added to `head.grad` and `bias.grad` in place, as leaves that want them.
-
-    No second buffer of the head's size is needed where the head is float32, whatever autocast computes in.
-
-    Returns:
-        The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.
-    """
-    for name, x in (("head", head), ("bias", bias)):
-        if x is not None and x.requires_grad and not x.is_leaf:
-            raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
-    work = _Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
-    total = HeadGradient(torch.empty_like(work.hidden), _buffer(head), None if bias is None else _buffer(bias))
-    fused = work.run(generator, total)
-    for x, added in ((head, total.head), (bias, total.bias)):
-        if x is not None and x.grad is not None and added is not None and added is not x.grad:
-            x.grad += added
-    assert total.hidden is not None
-    return fused, total.hidden.to(hidden.dtype)
-
-
-def _detached(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.detach()
-
-
-def _buffer(x: Tensor) -> Tensor | None:
-    """Where to add the gradient of a leaf: its own buffer if that is wide enough."""
-    if not x.requires_grad:
-        return None
-    if x.grad is None:
-        x.grad = torch.zeros_like(x)
-    return x.grad if x.dtype == wide(x.dtype) else torch.zeros_like(x, dtype=wide(x.dtype))
-
-
-class _Fused(torch.autograd.Function):
-    """Hands out gradients that are known since the forward pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        head: Tensor,
-        bias: Tensor | None,
-        run: Callable[[HeadGradient | None], Tensor],
-    ) -> Tensor:
-        if not any(ctx.needs_input_grad):
-            return run(None)
-        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=True)
-        value = run(total)
-        ctx.save_for_backward(*total.like(hidden, head, bias))
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return (*(None if x is None else x * grads[0].to(x.dtype) for x in ctx.saved_tensors), None)
-
-
 @dataclass(frozen=True, eq=False)
-class _Work:
+class Work:
     """What all chunks share. `target` [M] and `scale`, 1/T as a number or [M, 1], belong to `hidden`; no graph."""
 
     objective: Objective
@@ -178,7 +55,7 @@ class _Work:
         credit: Credit,
         totals: Totals,
         chunk: int | None,
-    ) -> _Work:
+    ) -> Work:
         if rollouts.token_ids is None:
             raise MissingInput(f"{objective.name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
         mask, heat = rollouts.mask, rollouts.temperature
@@ -189,8 +66,8 @@ class _Work:
                 f"with M = {len(target)} response tokens"
             )
         scale = inverse_temperature(1.0 if heat is None else heat[mask], len(target), target, "fused objective")
-        tensors = hidden.detach(), head.detach(), _detached(bias), target, scale
-        return _Work(objective, rollouts, credit, totals, *tensors, chunk or chunk_rows(len(head)))
+        tensors = hidden.detach(), head.detach(), detached(bias), target, scale
+        return Work(objective, rollouts, credit, totals, *tensors, chunk or chunk_rows(len(head)))
 
     def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
         """The loss; adds the gradients to `total`, if there is one."""
@@ -200,12 +77,25 @@ class _Work:
             buffer = self.hidden.new_empty(min(self.chunk, len(self.hidden)), len(self.head))
             return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
 
-    def _observed(self, generator: torch.Generator | None) -> _Work:
+    def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
+        """The same for all responses at once, the vocabulary in tiles: logits are formed twice."""
+        tiled = Tiled(self.head, self.bias)
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            drift = "entropy_drift" in self.objective.needs
+            known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
+            work = self._observed(generator, known[0])
+            fused, *incoming = work._loss(slice(None), known[0])
+            if total.hidden is not None:
+                total.hidden.zero_()
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, *incoming)
+            return fused
+
+    def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
+        """With what the objective must see of the whole step, from the statistics of all tokens."""
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
-        everything = Batch(
-            self.rollouts, self.credit, self._policy(slice(None), self._stats(slice(0, len(self.hidden))))
-        )
+        stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
+        everything = Batch(self.rollouts, self.credit, self._policy(slice(None), stats))
         return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
 
     def _plan(self) -> Iterator[tuple[slice, slice]]:
@@ -264,7 +154,7 @@ class _Work:
                 leaf.requires_grad_()
             loss = objective.loss(Batch(piece, self.credit.rows(rows), policy), self.totals)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        seen = {field.name: _detached(getattr(policy, field.name)) for field in dataclasses.fields(policy)}
+        seen = {field.name: detached(getattr(policy, field.name)) for field in dataclasses.fields(policy)}
         fused = Fused(Loss(loss.value.detach(), loss.terms), Policy(**seen))
         return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
 
@@ -296,3 +186,7 @@ def _joined(parts: list[Fused]) -> Fused:
         column = [getattr(one.policy, field.name) for one in parts]
         fields[field.name] = None if column[0] is None else torch.cat(column)
     return Fused(Loss(value, terms), Policy(**fields))
+
+
+def detached(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.detach()
