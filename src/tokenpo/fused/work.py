@@ -18,7 +18,7 @@ from ..objective import Objective
 from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
 from ..ops.softmax import RowStats, ascent, residual
 from ..ops.tiles import Tiled
-from ..ops.token_stats import inverse_temperature, live_rows, part
+from ..ops.token_stats import inverse_temperature, joined, live_rows, part
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 
@@ -84,10 +84,10 @@ class Work:
             drift = "entropy_drift" in self.objective.needs
             known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
             work = self._observed(generator, known[0])
-            fused, *incoming = work._loss(slice(None), known[0])
+            fused, g, g_entropy = work._loss(slice(None), known[0])
             if total.hidden is not None:
                 total.hidden.zero_()
-            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, *incoming)
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, g, g_entropy)
             return fused
 
     def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
@@ -140,7 +140,7 @@ class Work:
         parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
         buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
         found = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
-        return RowStats(*(torch.cat(column) for column in zip(*found, strict=True)))
+        return joined(found)
 
     def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
         """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has one, entropies."""
@@ -154,8 +154,8 @@ class Work:
                 leaf.requires_grad_()
             loss = objective.loss(Batch(piece, self.credit.rows(rows), policy), self.totals)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        seen = {field.name: detached(getattr(policy, field.name)) for field in dataclasses.fields(policy)}
-        fused = Fused(Loss(loss.value.detach(), loss.terms), Policy(**seen))
+        seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
+        fused = Fused(Loss(loss.value.detach(), loss.terms), seen)
         return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:

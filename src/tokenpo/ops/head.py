@@ -69,19 +69,20 @@ class HeadGradient:
             head: [V, H].
             spend: w may be overwritten.
         """
+        f: Tensor | None = factor
         if w.shape[1] < 2 * hidden.shape[1]:
-            # The smaller product is scaled.
-            w, factor = torch.mul(w, factor, out=w if spend else torch.empty_like(w)), None
+            # The smaller side is scaled.
+            w, f = torch.mul(w, factor, out=w if spend else torch.empty_like(w)), None
         if self.bias is not None:
-            self.bias += w.sum(0, dtype=self.bias.dtype) if factor is None else (factor.to(w.dtype).t() @ w)[0]
+            self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
         if self.hidden is not None:
-            place = self.hidden[at] if isinstance(at, slice) else None
-            pulled = torch.mm(w, head, out=place)
-            pulled = pulled if factor is None else pulled.mul_(factor)
-            if place is None:
+            pulled = torch.mm(w, head, out=self.hidden[at] if isinstance(at, slice) else None)
+            if f is not None:
+                pulled.mul_(f)
+            if isinstance(at, Tensor):
                 self.hidden.index_copy_(0, at, pulled)
         if self.head is not None:
-            _add_product(self.head, w.t(), hidden if factor is None else (hidden * factor).to(w.dtype))
+            _add_product(self.head, w.t(), hidden if f is None else (hidden * f).to(w.dtype))
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -153,7 +153,7 @@ class _HeadStats(torch.autograd.Function):
             at = slice(start, start + chunk)
             z = logits_of(hidden[at], head, bias, buffer)
             pieces.append(residual(z, target[at], part(scale, at), drift=drift))
-        stats = RowStats(*(torch.cat(column) if len(column) > 1 else column[0] for column in zip(*pieces, strict=True)))
+        stats = joined(pieces)
         ctx.scale, ctx.entropy_grad, ctx.chunk = scale, entropy_grad, chunk
         ctx.save_for_backward(hidden, head, bias, target, *stats, buffer if m <= chunk else None)
         ctx.mark_non_differentiable(stats.drift, *(() if entropy_grad else (stats.entropy,)))
@@ -188,6 +188,13 @@ def live_rows(g: Tensor, g_entropy: Tensor | None, chunk: int) -> Sequence[slice
     if len(rows) < len(g):
         return rows.split(chunk)
     return [slice(start, start + chunk) for start in range(0, len(g), chunk)]
+
+
+def joined(pieces: Sequence[RowStats]) -> RowStats:
+    """The rows of several chunks below each other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return RowStats(*(torch.cat(column) for column in zip(*pieces, strict=True)))
 
 
 def part(scale: float | Tensor, at: Any) -> float | Tensor:
