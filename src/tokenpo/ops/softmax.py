@@ -59,6 +59,7 @@ class RowStats(NamedTuple):
     drift: Tensor
 
     def at(self, rows: slice | Tensor) -> RowStats:
+        """Of some rows."""
         return RowStats(self.logprob[rows], self.entropy[rows], self.drift[rows] if len(self.drift) else self.drift)
 
 

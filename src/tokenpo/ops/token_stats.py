@@ -197,7 +197,8 @@ def joined(pieces: Sequence[RowStats]) -> RowStats:
     return RowStats(*(torch.cat(column) for column in zip(*pieces, strict=True)))
 
 
-def part(scale: float | Tensor, at: Any) -> float | Tensor:
+def part(scale: float | Tensor, at: slice | Tensor) -> float | Tensor:
+    """1/T of some rows: the same number, or their entries."""
     return scale[at] if isinstance(scale, Tensor) else scale
 
 
