@@ -98,9 +98,8 @@ def main() -> None:
             runs |= {name: step.three_lines(stats) for name, stats in {"naive": naive, **peers()}.items()}
             runs = {name: run for name, run in runs.items() if not chosen.only or name in chosen.only}
             if chosen.memory:
-                gradients = sum(x.numel() * x.element_size() for x in (problem.hidden, problem.head)) / 2**20
                 for name, run in runs.items():
-                    extra = peak_megabytes(run) - gradients
+                    extra = peak_megabytes(run, problem)
                     print(f"{shape:<7}{dtype:<9}{name:<10}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
             report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds), "floor")

@@ -120,9 +120,11 @@ def scoring(problem: Problem, stats: Stats) -> Run:
     return run
 
 
-def peak_megabytes(run: Run) -> float:
-    """Most memory held above what was held before."""
+def peak_megabytes(run: Run, problem: Problem) -> float:
+    """Most memory held at once by one run, less the gradients that it leaves."""
     run()
+    # What is freed must have been seen when it was made.
+    problem.forget()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
         run()
     events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -130,7 +132,8 @@ def peak_megabytes(run: Run) -> float:
     for event in sorted(events, key=lambda e: e.start_ns()):
         level += event.nbytes()
         peak = max(peak, level)
-    return peak / 2**20
+    gradients = sum(x.numel() * x.element_size() for x in (problem.hidden, problem.head))
+    return (peak - gradients) / 2**20
 
 
 def report(shape: str, dtype: str, times: dict[str, float], floor: str) -> None:
@@ -159,11 +162,9 @@ def main() -> None:
             problem = Problem.of(SHAPES[shape], getattr(torch, dtype))
             runs = {name: both_ways(problem, stats) for name, stats in candidates.items()}
             if chosen.memory:
-                gradients = sum(x.numel() * x.element_size() for x in (problem.hidden, problem.head)) / 2**20
                 for name, run in runs.items():
-                    print(
-                        f"{shape:<7}{dtype:<9}{name:<6}{peak_megabytes(run) - gradients:8.0f} MB beyond the gradients"
-                    )
+                    extra = peak_megabytes(run, problem)
+                    print(f"{shape:<7}{dtype:<9}{name:<6}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
             report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds), "floor")
             runs = {f"score {name}": scoring(problem, stats) for name, stats in candidates.items()}

@@ -121,7 +121,7 @@ class Tiled:
         peak, log_s = partition[0].unsqueeze(-1), partition[1].unsqueeze(-1)
         z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
         left = z.new_zeros(len(z), z.shape[1] + 1)
-        d = torch.sub(z, peak).mul_(scale / _LN2).sub_(log_s)
+        d = (z.sub_(peak) if z.dtype == peak.dtype else z - peak).mul_(scale / _LN2).sub_(log_s)
         left[:, :-1] = d.exp2_()
         place = _column(target, tile, z.shape[1]).unsqueeze(-1)
         return left.scatter_(-1, place, logprob.expm1().unsqueeze(-1).to(left.dtype))
