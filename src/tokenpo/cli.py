@@ -87,9 +87,14 @@ def parser() -> argparse.ArgumentParser:
     recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
     recipes.set_defaults(run=_recipes)
 
-    report = commands.add_parser("report", help="write report.html of a run")
+    report = commands.add_parser("report", help="write report.html of a run: curves, and every token coloured")
     report.add_argument("directory", metavar="RUN", type=Path)
-    report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
+    report.add_argument(
+        "--beside", metavar="OTHER", type=Path, help="show the tokens of another run beside it, on the same scales"
+    )
+    report.add_argument(
+        "--out", metavar="FILE", type=Path, help="default: RUN/report.html, or RUN/beside-NAME.html with --beside"
+    )
     report.set_defaults(run=_report)
 
     compare.add(commands, RECIPE)
@@ -220,7 +225,7 @@ def _recipes(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from .report import write_report
 
-    print(write_report(options.directory, options.out))
+    print(write_report(options.directory, options.out, options.beside))
     return 0
 
 
