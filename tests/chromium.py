@@ -88,7 +88,7 @@ class Chromium:
     def open(self, url: str, *, scripts: bool = True, width: int = 1280, height: int = 1600) -> Page:
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, target)
         page.send("Page.enable")
         page.send("Runtime.enable")
         page.send("Log.enable")
@@ -99,8 +99,13 @@ class Chromium:
 
 
 class Page:
-    def __init__(self, browser: Chromium, session: str) -> None:
-        self.browser, self.session = browser, session
+    """One tab."""
+
+    def __init__(self, browser: Chromium, session: str, target: str) -> None:
+        self.browser, self.session, self._target = browser, session, target
+
+    def close(self) -> None:
+        self.browser.send("Target.closeTarget", targetId=self._target)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         return self.browser.send(method, self.session, **params)
@@ -118,9 +123,9 @@ class Page:
         """The events of this page so far."""
         return [e for e in self.browser.events if e.get("sessionId") == self.session]
 
-    def eval(self, expression: str) -> Any:
-        """The value of an expression in the page, from outside its policy."""
-        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+    def eval(self, expression: str, *, wait: bool = False) -> Any:
+        """The value of an expression in the page, from outside its policy; of a promise with `wait`."""
+        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=wait)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 

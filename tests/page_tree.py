@@ -83,7 +83,10 @@ def read_html(html: str) -> Node:
 
 @dataclass(frozen=True)
 class Shown:
-    """A response of the report, as its page shows it or as its data hold it; `tokens` are (text, columns, classes)."""
+    """A response of the report, as its page shows it or as its data hold it; `tokens` are (text, columns, classes).
+
+    `run` is empty on the page of one run.
+    """
 
     run: str
     step: int
@@ -99,7 +102,7 @@ def embedded(tree: Node) -> list[Shown]:
     data = json.loads(script.text)
     return [
         Shown(
-            run=run["label"],
+            run=run["label"] if len(data["runs"]) > 1 else "",
             step=step["number"],
             prompt=prompt["text"],
             verdict=card["verdict"],
