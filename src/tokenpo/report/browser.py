@@ -175,11 +175,12 @@ def _places(sources: Sequence[Source]) -> list[View]:
             _shared(first, sources[1]), [View(0, 0, _live(first.steps[0])), View(1, 0, _live(sources[1].steps[0]))]
         )
     start, end = first.steps[0], first.steps[-1]
+    only = start.groups[0]
     if len(first.steps) > 1:
         return [View(0, 0, _live(start)), View(0, len(first.steps) - 1, _live(end))]
     if len(start.groups) > 1:
         return [View(0, 0, 0), View(0, 0, 1)]
-    if len(start.groups[0].cards) > 1:
+    if len(only.cards) > 1:
         return [View(0, 0, 0, 0), View(0, 0, 0, 1)]
     return [View(0, 0, 0)]
 
