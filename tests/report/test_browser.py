@@ -219,6 +219,27 @@ def test_tokens_are_coloured_by_every_quantity(make_run, open_page):
     assert len(set(seen.values())) == len(QUANTITIES)
 
 
+def test_another_step_keeps_the_prompt_or_its_place(make_run, traced, open_page):
+    asked = {1: "pq", 2: "qp", 3: "rs"}
+    lines = [
+        traced("ab", step=step, group=k, entropy=[0.1, 0.1 * step]) | {"prompt": prompt}
+        for step, prompts in asked.items()
+        for k, prompt in enumerate(prompts)
+    ]
+    page = open_page(write_report(make_run(steps=3, trace=lines)), "#left=0.1.2.all&right=none")
+    page.eval("document.querySelector('#left-step').focus()")
+    seen = [drawn(tree(page))[0].prompt]
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp"):
+        page.press(key)
+        seen.append(drawn(tree(page))[0].prompt)
+    assert seen == ["q", "q", "r", "q"]  # q is first at step 2, r is first at step 3
+    page.eval("document.querySelector('#left-prompt').focus()")
+    page.press("ArrowDown")
+    page.eval("document.querySelector('#left-step').focus()")
+    page.press("ArrowDown")
+    assert [card.prompt for card in drawn(tree(page))] == ["s"]
+
+
 def test_two_runs_side_by_side_move_together(make_run, open_page):
     one = make_run(steps=5, trace=whole_trace(), name="one")
     other = make_run(steps=5, trace=whole_trace(seed=1, kl_ref=None), name="other")
