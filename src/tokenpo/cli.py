@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate
+from .commands import compare, evaluate, report
 from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
@@ -87,11 +87,7 @@ def parser() -> argparse.ArgumentParser:
     recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
     recipes.set_defaults(run=_recipes)
 
-    report = commands.add_parser("report", help="write report.html of a run")
-    report.add_argument("directory", metavar="RUN", type=Path)
-    report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
-    report.set_defaults(run=_report)
-
+    report.add(commands)
     compare.add(commands, RECIPE)
     return top
 
@@ -214,13 +210,6 @@ def _recipes(options: argparse.Namespace) -> int:
     for file in sorted(RECIPES.glob("*.toml")):
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         print(f"{file.stem:<20}{first.lstrip('# ')}")
-    return 0
-
-
-def _report(options: argparse.Namespace) -> int:
-    from .report import write_report
-
-    print(write_report(options.directory, options.out))
     return 0
 
 
