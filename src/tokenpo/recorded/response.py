@@ -49,9 +49,12 @@ class Response:
 
     def as_json(self) -> dict[str, Any]:
         """The line of a JSON Lines file; what is not known is left out."""
-        line = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
+        line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
         line |= {"prompt_logprob": self.prompt_logprob, "tokens": self.tokens, "token_ids": self.token_ids}
-        return {name: value for name, value in (line | dict(self.numbers)).items() if value is not None}
+        line |= self.numbers
+        if heat := set(self.numbers.get("temperature", ())):
+            line["temperature"] = heat.pop() if len(heat) == 1 else self.numbers["temperature"]
+        return {name: value for name, value in line.items() if value is not None}
 
 
 def responses(

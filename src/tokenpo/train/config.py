@@ -144,6 +144,9 @@ class Output(Section):
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
+    rollouts_every: int = Field(
+        default=0, ge=0, description="steps between whole batches in rollouts/, for tokenpo explain; 0: none"
+    )
     tensorboard: bool = False
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from .. import lm as language
 from ..errors import TokenPOError
 from ..objective import Objective, State
+from ..recorded import write_lines
+from ..recorded.read import step_file
 from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
@@ -19,7 +21,7 @@ from .engine import Engine, build_engine, with_optional_inputs
 from .evaluation import evaluate
 from .interrupt import Interrupt
 from .objective import warnings
-from .records import Clock, credit_metrics, rollout_metrics, sample_records, trace_records
+from .records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
 from .rollout import Experience, collect
 from .run import Run, describe, new_directory, open_checkpoint, resumed_config
 from .step import Learner, improve
@@ -120,6 +122,7 @@ def _step(
     step = progress.step + 1
     traced = config.output.trace_every > 0 and (step == 1 or _due(step, config.output.trace_every))
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
+    experience = _completed(engine, learner, experience, clock)
     tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
     if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
@@ -139,6 +142,15 @@ def _step(
     return progress
 
 
+def _completed(engine: Engine, learner: Learner, experience: Experience, clock: Clock) -> Experience:
+    """The batch with what takes another forward pass."""
+    if experience.kept is None or experience.rollouts is None:
+        return experience
+    with clock.part("update"):
+        rollouts = with_optional_inputs(engine, learner.forward, experience.rollouts, experience.kept)
+    return dataclasses.replace(experience, rollouts=rollouts)
+
+
 def _learn(
     engine: Engine,
     learner: Learner,
@@ -155,7 +167,6 @@ def _learn(
     if kept is None or rollouts is None:
         return Tally(), {"groups": 0, "zero_advantage_groups": 1.0}
     with clock.part("update"):
-        rollouts = with_optional_inputs(engine, learner.forward, rollouts, kept)
         credit = engine.objective.prepare(rollouts, state)
         tally = improve(learner, rollouts, kept.prompts, credit, updates, tracer, check_ratio=check_ratio)
     return tally, credit_metrics(rollouts, credit)
@@ -164,11 +175,14 @@ def _learn(
 def _write(
     engine: Engine, run: Run, experience: Experience, tracer: Tracer, step: int, metrics: dict[str, float]
 ) -> None:
-    for record in sample_records(step, experience.drawn[0], engine.config.output.samples):
+    output, kept = engine.config.output, experience.kept
+    for record in sample_records(step, experience.drawn[0], output.samples):
         run.samples.write(record)
-    if experience.kept is not None:
-        for record in trace_records(step, engine.lm, experience.kept, tracer):
+    if kept is not None:
+        for record in trace_records(step, engine.lm, kept, tracer):
             run.trace.write(record)
+    if kept is not None and experience.rollouts is not None and _due(step, output.rollouts_every):
+        write_lines(step_file(run.path, step), rollout_records(step, engine.lm, kept, experience.rollouts))
     run.log(metrics)
 
 
