@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import MissingInput, nearest
+from ..errors import MissingInput
 from ..objective import Objective
 from ..recorded import Recording
 from ..signals import MemorySignal
@@ -58,7 +58,7 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
     if not lacking:
         return ""
     wanted = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
-    odd = f"; {nearest(lacking[0], recording.unread)}" if recording.unread else ""
+    odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
     per = "response" if lacking == ["prompt_logprob"] else "token"
     return (
         f"{label} needs what {recording.source} does not hold: write {wanted} into every response, one number for each "

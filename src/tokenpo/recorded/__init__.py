@@ -7,9 +7,9 @@ batch as the values that an objective takes. The format is described in docs/rol
 from __future__ import annotations
 
 from .lines import write_lines
-from .read import read
+from .read import read, step_file
 from .recording import Recording
 from .response import Response, pieces, responses
 from .tensors import write_tensors
 
-__all__ = ["Recording", "Response", "pieces", "read", "responses", "write_lines", "write_tensors"]
+__all__ = ["Recording", "Response", "pieces", "read", "responses", "step_file", "write_lines", "write_tensors"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import TokenPOError
 from ..jsonl import whole_lines
-from .parse import KNOWN, parse
+from .parse import KNOWN, parse, plain
 from .recording import Recording, record
 from .response import Response
+from .whole import whole
 
 
 def write_lines(path: Path | str, found: Iterable[Response | Mapping[str, Any]]) -> Path:
@@ -22,20 +22,10 @@ def write_lines(path: Path | str, found: Iterable[Response | Mapping[str, Any]])
         TokenPOError: a number that is not finite, or a place that cannot be written.
     """
     path = Path(path)
-    part = path.with_name(f".writing-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            for number, response in enumerate(found, start=1):
-                line = response.as_json() if isinstance(response, Response) else response
-                file.write(_text(line, f"{path} line {number}") + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise TokenPOError(f"{path} cannot be written: {error.strerror}; give another place") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        for number, response in enumerate(found, start=1):
+            line = response.as_json() if isinstance(response, Response) else response
+            file.write(_text(line, f"{path} line {number}") + "\n")
     return path
 
 
@@ -58,7 +48,7 @@ def read_lines(path: Path, step: int | None = None) -> Recording:
     kept = [(number, one) for number, one in found if one.step == chosen or one.step is None]
     if len(steps) > 1:
         notes.append(f"{path.name} holds {len(steps)} steps; shown is step {chosen}.")
-    unread = dict.fromkeys(name for _, value in lines for name in value if name not in KNOWN)
+    unread = dict.fromkeys(name for _, value in lines for name in map(plain, value) if name not in KNOWN)
     return record(str(path), [one for _, one in kept], lambda row: f"{path} line {kept[row][0]}", [*unread], notes)
 
 

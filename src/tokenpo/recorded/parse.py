@@ -31,7 +31,9 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     line = {name: value for name, value in line.items() if value is not None}
     for name, meaning in REQUIRED.items():
         if name not in line and not (name == "tokens" and "token_ids" in line):
-            fields = f"fields: {', '.join(line)}; {nearest(name, line)}" if line else "it has none"
+            fields = (
+                f"fields: {', '.join(map(plain, line))}; {nearest(name, map(plain, line))}" if line else "it has none"
+            )
             raise MissingInput(f"{where}: no field {name!r} ({fields}): give {meaning}")
     ids = _token_ids(where, line)
     tokens = _tokens(where, line, ids)
@@ -46,6 +48,11 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
         step=_one(where, line, "step", (int,), "a whole number"),
         prompt_logprob=_number(where, "prompt_logprob", line["prompt_logprob"]) if "prompt_logprob" in line else None,
     )
+
+
+def plain(name: str) -> str:
+    """A field's name as a message may show it: short, and nothing in it that a terminal would obey."""
+    return (name if name.isprintable() else repr(name))[:40]
 
 
 def _token_ids(where: str, line: Mapping[str, Any]) -> tuple[int, ...] | None:

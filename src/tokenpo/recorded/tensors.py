@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import MissingInput, TokenPOError, nearest
-from .parse import KNOWN, parse
+from .parse import KNOWN, parse, plain
 from .recording import Recording, record
 from .response import PER_TOKEN, Response
+from .whole import whole
 
 NEEDED = ("mask", "reward", "group", "old_logprob")
 
@@ -41,15 +42,8 @@ def write_tensors(path: Path | str, found: Sequence[Response]) -> Path:
     }
     metadata = {name: json.dumps(values, ensure_ascii=False) for name, values in texts.items()}
     metadata |= {} if batch.step is None else {"step": str(batch.step)}
-    part = path.with_name(f".writing-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as part:
         save_file(tensors, part, metadata)
-        part.replace(path)
-    except OSError as error:
-        raise TokenPOError(f"{path} cannot be written: {error.strerror}; give another place") from error
-    finally:
-        part.unlink(missing_ok=True)
     return path
 
 
@@ -64,8 +58,8 @@ def read_tensors(path: Path) -> Recording:
     for name in NEEDED:
         if name not in tensors:
             raise MissingInput(
-                f"{path}: no tensor {name!r} (tensors: {', '.join(sorted(tensors)) or 'none'}; "
-                f"{nearest(name, tensors)}): write it as docs/rollouts.md says"
+                f"{path}: no tensor {name!r} (tensors: {', '.join(map(plain, sorted(tensors))) or 'none'}; "
+                f"{nearest(name, map(plain, tensors))}): write it as docs/rollouts.md says"
             )
     mask = tensors["mask"].bool()
     if mask.dim() != 2 or not len(mask):
@@ -73,7 +67,7 @@ def read_tensors(path: Path) -> Recording:
     _check_shapes(path, tensors, mask)
     texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
     found = [parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row)) for row in range(len(mask))]
-    unread = sorted(name for name in tensors if name not in KNOWN | {"mask"})
+    unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
     return record(str(path), found, lambda row: f"{path} row {row}", unread, [])
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from .. import lm as language
 from ..errors import TokenPOError
 from ..objective import Objective, State
-from ..recorded import write_lines
-from ..recorded.read import step_file
+from ..recorded import step_file, write_lines
 from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
