@@ -51,6 +51,17 @@ def test_table_page_and_numbers(explain, tmp_path):
     assert [len(line["methods"]["tau"]["push"]) for line in tokens] == [2, 1, 2, 1]
 
 
+def test_the_first_update_of_a_policy_that_moved(explain, tmp_path):
+    now = [line | {"logprob": [x + 0.5 for x in line["old_logprob"]]} for line in FOUR]
+    path = write(tmp_path / "mine.jsonl", now)
+    _, later, _ = explain(path, "--methods", "grpo")
+    status, first, _ = explain(path, "--methods", "grpo", "--first-update")
+    # Ratios are e^½ = 1.65: of group a the right answer is clipped, the wrong one pushed by 1.65 · 1.5 a / 6 = 0.291.
+    assert "│ grpo         │ 0.291 │" in later and "The policy has moved since it sampled" in later
+    assert status == 0
+    assert "│ grpo         │ 0.354 │" in first and "The policy is the one that sampled" in first
+
+
 def test_the_same_file_gives_the_same_bytes(explain, tmp_path):
     path = write(tmp_path / "mine.jsonl")
     for out in "ab":

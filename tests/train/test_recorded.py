@@ -46,7 +46,7 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
     assert sorted(files(run)) == ["step-000002.jsonl", "step-000004.jsonl"]
     for step, facts in ((2, given[1]), (4, given[3])):
         found = read(run, step)
-        assert (found.step, found.moved, found.notes) == (step, False, ())
+        assert (found.step, found.moved, found.notes) == (step, True, ())
         width = found.rollouts.mask.shape[1]
         for name, x in vars(facts).items():
             seen = getattr(found.rollouts, name)
@@ -60,6 +60,20 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
         # rescore: what the sampler said differs from what the trainer says.
         assert [r.correct for r in found.responses] == [r.reward > 0 for r in found.responses]
         assert all(r.prompt and len(r.tokens) == len(r.token_ids) for r in found.responses)
+
+
+def test_the_policy_after_the_updates_is_recorded(small, coin, tmp_path):
+    """Without a step of the optimiser it is the one that sampled; with one it is another."""
+    still, moved = (
+        train(small(tmp_path / str(lr), output=recording(1), train={"lr": lr}), SilentView()).directory
+        for lr in (0.0, 1e-2)
+    )
+    found = read(still, 1)
+    torch.testing.assert_close(found.policy.logprob, found.rollouts.old_logprob, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.policy.entropy, found.rollouts.old_entropy, rtol=0, atol=1e-5)
+    found = read(moved, 1)
+    assert (found.policy.logprob - found.rollouts.old_logprob).abs().max() > 1e-3
+    assert torch.equal(found.at_first_update().policy.logprob, found.rollouts.old_logprob)
 
 
 def test_nothing_is_recorded_unless_asked_for(small, coin, tmp_path):

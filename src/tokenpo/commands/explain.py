@@ -32,6 +32,9 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--step", type=int, metavar="N", help="of a run, or of a file with several; default: the last")
     parser.add_argument(
+        "--first-update", action="store_true", help="the policy that sampled, also where the file has a later one"
+    )
+    parser.add_argument(
         "--entropy-quantile", type=float, default=0.8, metavar="Q", help="from here on entropy is high; default: 0.8"
     )
     parser.add_argument("--responses", type=int, default=8, metavar="N", help="drawn on the page; default: 8")
@@ -66,7 +69,9 @@ def explain(options: argparse.Namespace) -> int:
     from ..recorded import read, write_lines
     from ..report.shell import write
 
-    result = explain_all(read(options.rollouts, options.step), entries, options.entropy_quantile)
+    recording = read(options.rollouts, options.step)
+    recording = recording.at_first_update() if options.first_update else recording
+    result = explain_all(recording, entries, options.entropy_quantile)
     show(result, sys.stdout)
     out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
     _make(out)

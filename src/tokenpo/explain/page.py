@@ -81,7 +81,8 @@ def _style(drawing: Drawing) -> str:
     rules += [f":root:not(:has(#s{i}:checked)) .method-{i}{{display:none}}" for i in range(len(drawing.methods))]
     columns = len(drawing.scales) + 1
     rules += [
-        f".tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1}){{left:{100 * i / columns:.2f}%}}"
+        f".view .tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
+        f"{{left:{100 * i / columns:.2f}%}}"
         for i in range(columns)
     ]
     return "\n".join(rules)

@@ -97,10 +97,15 @@ def build(entry: Entry) -> Objective:
 
 
 def _notes(recording: Recording, kinds: Kinds) -> Iterator[str]:
-    if not recording.moved:
+    if recording.moved:
         yield (
-            "Without `logprob` the policy is the one that sampled: ratios to it are 1, and no clip acts. Write what a "
-            "later policy says of the same tokens to see clips."
+            "The policy has moved since it sampled: shown is what an update would do now. --first-update shows the "
+            "first one, at ratio 1."
+        )
+    else:
+        yield (
+            "The policy is the one that sampled: ratios to it are 1, and no clip acts. With what a later policy says "
+            "of the same tokens (`logprob`) clips show."
         )
     if kinds.right is None or kinds.wrong is None:
         yield "No response says whether it is `correct`: shares on right and wrong ones are unknown."

@@ -39,6 +39,8 @@ def legend(result: Explanation) -> list[str]:
         "of right and wrong responses, of high and low entropy H, and on tokens pushed up; no push, clipped: share of "
         "the tokens."
     ]
+    if len(result.methods) > 1:
+        lines.append("cosine: of the pushes of two methods as vectors over all tokens; 1 is the same direction.")
     if result.kinds.threshold is not None:
         nats = number(result.kinds.threshold)
         lines.append(f"High H: at or above the {result.quantile:g} quantile of the entropy, {nats} nats.")
@@ -71,7 +73,7 @@ def _shares(result: Explanation) -> Table:
 
 
 def _cosines(result: Explanation) -> Table:
-    table = Table(title="cosine of the pushes of two methods, over all tokens", title_justify="left")
+    table = Table(title="cosine", title_justify="left")
     table.add_column("method")
     for place in range(len(result.labels)):
         table.add_column(str(place + 1), justify="right", no_wrap=True)

@@ -36,9 +36,9 @@ def read(path: Path | str, step: int | None = None) -> Recording:
     return found
 
 
-def step_file(run: Path, step: int) -> Path:
+def step_file(run: Path | str, step: int) -> Path:
     """Where a run keeps the rollouts of a step."""
-    return run / FOLDER / f"step-{step:06d}.jsonl"
+    return Path(run) / FOLDER / f"step-{step:06d}.jsonl"
 
 
 def recorded_steps(run: Path) -> list[int]:

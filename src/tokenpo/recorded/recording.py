@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,11 @@ class Recording:
         """The optional inputs of an objective that are here."""
         owners = (self.rollouts, self.policy)
         return frozenset(name for owner in owners for name, value in vars(owner).items() if value is not None)
+
+    def at_first_update(self) -> Recording:
+        """The same facts when the policy is still the one that sampled them."""
+        old = Policy(logprob=self.rollouts.old_logprob, entropy=self.rollouts.old_entropy)
+        return dataclasses.replace(self, policy=old, moved=False)
 
     @property
     def correct(self) -> list[bool | None]:

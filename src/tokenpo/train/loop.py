@@ -16,7 +16,7 @@ from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config
-from .engine import Engine, build_engine, with_optional_inputs
+from .engine import Engine, build_engine, judged, with_optional_inputs
 from .evaluation import evaluate
 from .interrupt import Interrupt
 from .objective import warnings
@@ -123,6 +123,8 @@ def _step(
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
     experience = _completed(engine, learner, experience, clock)
     tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+    if _due(step, config.output.rollouts_every):
+        _record(engine, learner, run, experience, step)
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
     if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
         with clock.part("evaluation"):
@@ -174,15 +176,21 @@ def _learn(
 def _write(
     engine: Engine, run: Run, experience: Experience, tracer: Tracer, step: int, metrics: dict[str, float]
 ) -> None:
-    output, kept = engine.config.output, experience.kept
-    for record in sample_records(step, experience.drawn[0], output.samples):
+    kept = experience.kept
+    for record in sample_records(step, experience.drawn[0], engine.config.output.samples):
         run.samples.write(record)
     if kept is not None:
         for record in trace_records(step, engine.lm, kept, tracer):
             run.trace.write(record)
-    if kept is not None and experience.rollouts is not None and _due(step, output.rollouts_every):
-        write_lines(step_file(run.path, step), rollout_records(step, engine.lm, kept, experience.rollouts))
     run.log(metrics)
+
+
+def _record(engine: Engine, learner: Learner, run: Run, experience: Experience, step: int) -> None:
+    """The whole batch, with what the policy says of it after the updates."""
+    kept, rollouts = experience.kept, experience.rollouts
+    if kept is not None and rollouts is not None:
+        policy = judged(learner.forward, rollouts, kept)
+        write_lines(step_file(run.path, step), rollout_records(step, engine.lm, kept, rollouts, policy))
 
 
 def _save(engine: Engine, learner: Learner, run: Run, progress: Progress) -> None:

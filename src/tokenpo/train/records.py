@@ -14,7 +14,7 @@ from ..lm import LanguageModel
 from ..ops import masked
 from ..recorded import Response, responses
 from ..responses import Draw
-from ..types import Credit, Rollouts
+from ..types import Credit, Policy, Rollouts
 from .rollout import Experience
 from .tally import Tracer
 
@@ -112,12 +112,12 @@ def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> l
     ]
 
 
-def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts) -> Iterator[Response]:
-    """The whole batch that was trained on, with every input that the objective was given."""
+def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
+    """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
     prompts = [_in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]
-    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step)
+    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
 
 
 def _in_words(prompt: str | list[dict[str, Any]]) -> str:
