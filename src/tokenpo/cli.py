@@ -71,8 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate.add(commands)
 
-    methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
-    methods.set_defaults(run=_methods)
+    commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
     show.add_argument("method", metavar="METHOD")

@@ -18,7 +18,7 @@ TOKEN_LIMIT, PROMPT_LIMIT = 60, 2_000  # characters
 PUSH = Quantity(
     "push", "push", "signed", "−M ∂L/∂lp: blue is made more likely, orange less likely, white is left alone"
 )
-Values = Callable[[Explained | None, int, int], float | None]
+Values = Callable[[Explained, int, int], float | None]
 
 
 @dataclass(frozen=True)

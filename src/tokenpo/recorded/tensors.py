@@ -75,7 +75,8 @@ def _line(
     tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], kept: Tensor, row: int
 ) -> dict[str, Any]:
     """The row as the line of a JSON Lines file."""
-    line = {name: tensors[name][row][kept].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
+    line: dict[str, Any] = {}
+    line |= {name: tensors[name][row][kept].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
     line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
     line |= {name: values[row] for name, values in texts.items() if values is not None}
     if "correct" in tensors:

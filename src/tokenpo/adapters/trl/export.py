@@ -50,7 +50,8 @@ def from_inputs(
     if inputs.get("tool_mask") is not None:
         mask = mask & inputs["tool_mask"].bool()
     ids, old = inputs["completion_ids"], inputs.get("old_per_token_logps")
-    if old is None and logprobs is None:
+    anchor = logprobs if old is None else old
+    if anchor is None:
         raise MissingInput(
             "TRL's inputs hold no old_per_token_logps, which it keeps only for several updates on one generation: give "
             "from_inputs(..., logprobs=...), what _get_per_token_logps_and_entropies returns first"
@@ -61,7 +62,7 @@ def from_inputs(
         mask=mask,
         reward=torch.as_tensor(rewards, device=mask.device).double(),
         group=torch.as_tensor(_by_prompt(prompts) if groups is None else groups, device=mask.device),
-        old_logprob=logprobs if old is None else old,
+        old_logprob=anchor,
         old_entropy=old_entropies,
         ref_logprob=inputs.get("ref_per_token_logps"),
         rollout_logprob=inputs.get("sampling_per_token_logps"),
