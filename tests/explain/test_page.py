@@ -60,6 +60,9 @@ def test_every_method_shows_every_token(result):
     # 0.75 a, 0.75 a and −1.5 a of grpo, ± a of dapo (test_explanation), a = 0.7071.
     first = [[row.all("td")[1].text for row in view.one("tbody").all("tr")] for view in cards[0].all("section", "view")]
     assert first[:2] == [["0.53", "0.53"], ["0.707", "0.707"]]
+    # HAPO's differ from token to token of one response.
+    push = result().methods[2].push[0].tolist()
+    assert first[2] == [f"{x:.3g}" for x in push] and len(set(first[2])) == 2
     second = [view.one("tbody").one("tr") for view in cards[1].all("section", "view")]
     assert [row.all("td")[1].text for row in second[:2]] == ["-1.06", "-0.707"]
     # Orange below zero, blue above: of nine colours the middle one is number 4.

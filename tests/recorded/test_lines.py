@@ -64,6 +64,8 @@ def test_float32_survives_as_short_decimals(tmp_path):
     tokens = [["a"] * t] * n
     path = write_lines(tmp_path / "new" / "r.jsonl", responses(facts, tokens, policy=policy, step=7))
     assert '"reward": 0.1,' in path.read_text()
+    for line in map(json.loads, path.read_text().splitlines()):
+        assert all(float(f"{x:.9g}") == x for x in line["old_logprob"])
     found = read(path)
     assert torch.equal(found.rollouts.old_logprob.float(), old)
     assert torch.equal(found.policy.logprob, policy.logprob)

@@ -87,7 +87,7 @@ def explain(label: str, objective: Objective, recording: Recording) -> Explained
         **{name: None for name in ("entropy", "entropy_drift") if name not in needed},
     )
     batch = Batch(rollouts, objective.prepare(rollouts), policy)
-    batch = objective.observe(batch, torch.Generator().manual_seed(0))
+    # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
     loss = objective.loss(batch, Totals.of(rollouts))
     (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
     mask, terms = rollouts.mask, loss.terms
