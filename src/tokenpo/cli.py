@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate, report
+from .commands import compare, evaluate, explain, report
 from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
+  tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
@@ -70,8 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate.add(commands)
 
-    methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
-    methods.set_defaults(run=_methods)
+    commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
     show.add_argument("method", metavar="METHOD")
@@ -89,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
     report.add(commands)
     compare.add(commands, RECIPE)
+    explain.add(commands)
     return top
 
 
