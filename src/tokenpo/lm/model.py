@@ -94,13 +94,18 @@ class LanguageModel:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""
-        texts = []
-        for i in ids:
-            text = self.tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            raw = self.tokenizer.convert_ids_to_tokens(i)
-            # SentencePiece drops a leading space when a token is decoded alone.
-            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
-        return texts
+        return pieces(self.tokenizer, ids)
+
+
+def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """One string per token, special tokens included; for reports."""
+    texts = []
+    for i in ids:
+        text = tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        raw = tokenizer.convert_ids_to_tokens(i)
+        # SentencePiece drops a leading space when a token is decoded alone.
+        texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
+    return texts
 
 
 def load(

@@ -1,0 +1,149 @@
+"""Phase one: what TRL drew becomes facts and credit, on whole groups, over all ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import TokenPOError
+from ...objective import Objective, State
+from ...types import Credit, Rollouts
+from .forward import Forward
+from .rows import gathered, packed
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What TRL's reward functions were given and said.
+
+    Args:
+        each: [N, F] rewards of every rank; NaN where a function does not apply.
+        prompts: of this rank's rows.
+        completion_ids: of this rank's rows.
+    """
+
+    each: Tensor
+    prompts: Sequence[Any]
+    completion_ids: Sequence[Sequence[int]]
+
+    def mine(self, rank: int) -> slice:
+        """This rank's rows among those of all."""
+        return slice(rank * len(self.prompts), (rank + 1) * len(self.prompts))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One rollout batch over all ranks.
+
+    Args:
+        rollouts: None where no response has a token that counts.
+        credit: of phase one; None with them.
+        scored: rewards of all ranks, prompts of this one.
+        length: [N] tokens of each response.
+        truncated: [N] bool, the response did not end by itself.
+        mine: this rank's rows.
+    """
+
+    rollouts: Rollouts | None
+    credit: Credit | None
+    scored: Scored
+    length: Tensor
+    truncated: Tensor
+    mine: slice
+
+    def travelling(self, width: int, like: Tensor) -> dict[str, Tensor]:
+        """This rank's rows as tensors for TRL to shuffle and split; [M, width] where they are of tokens."""
+        if self.rollouts is None or self.credit is None:
+            empty = like.new_zeros((len(like), width), dtype=torch.float32)
+            places = torch.arange(self.mine.start, self.mine.stop, device=like.device)
+            return {
+                "tokenpo_mask": empty.bool(), "tokenpo_advantage": empty, "tokenpo_row": places,
+                "tokenpo_temperature": empty + 1.0,
+            }  # fmt: skip
+        return packed(self.rollouts, self.credit, self.mine, width)
+
+
+def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], scored: Scored, heat: Tensor) -> dict[str, Tensor]:
+    """What is known of this rank's rows, [M] and [M, T], by the names of `Rollouts`, before groups are compared.
+
+    A response that every reward function passed over has no token that counts, and so is in no group.
+
+    Args:
+        heat: [M, T], the temperature that sampled each token.
+    """
+    train = trainer.model.training
+    mask = output["completion_mask"].bool()
+    if "tool_mask" in output:
+        mask = mask & output["tool_mask"].bool()
+    unscored = scored.each[scored.mine(trainer.accelerator.process_index)].isnan().all(1)
+    mask = mask & ~unscored[:, None]
+    rows = trainer.args.per_device_train_batch_size if train else trainer.args.per_device_eval_batch_size
+    with torch.no_grad():
+        old = forward.policy(trainer.model, output, heat, rows)
+    assert old.entropy is not None
+    found = {
+        "mask": mask,
+        "old_logprob": old.logprob.float(),
+        "old_entropy": old.entropy.float(),
+        "temperature": heat,
+        "token_ids": output["completion_ids"],
+    }
+    if "ref_per_token_logps" in output:
+        found["ref_logprob"] = output["ref_per_token_logps"].float()
+    if "sampling_per_token_logps" in output:
+        reported = output["sampling_per_token_logps"].float()
+        # What the engine that sampled could not score counts as no difference from the trainer.
+        found["rollout_logprob"] = torch.where(reported.isnan(), found["old_logprob"], reported)
+    ended = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
+    found["length"] = torch.tensor([len(ids) for ids in scored.completion_ids], device=mask.device)
+    found["truncated"] = torch.tensor([ids[-1] not in ended for ids in scored.completion_ids], device=mask.device)
+    return found
+
+
+def drawn(
+    trainer: Any,
+    objective: Objective,
+    state: State,
+    local: Mapping[str, Tensor],
+    scored: Scored,
+    group_size: int,
+) -> Drawn:
+    """Facts of all ranks, and the credit of whole groups: a group may be split over ranks.
+
+    Args:
+        local: as `facts` gave it.
+        group_size: consecutive rows, in the order of ranks, that answer one prompt.
+
+    Raises:
+        TokenPOError: rows of one group answer different prompts.
+    """
+    accelerator = trainer.accelerator
+    # Of the facts only: names that all ranks have.
+    whole = gathered(accelerator, {**local, "prompt": _fingerprints(scored.prompts, local["mask"].device)})
+    prompt, length, truncated = (whole.pop(name) for name in ("prompt", "length", "truncated"))
+    if len(prompt) % group_size or (prompt.view(-1, group_size) != prompt[::group_size, None]).any():
+        raise TokenPOError(
+            f"the {len(prompt)} rows of a rollout batch are not groups of {group_size} that answer one prompt each: "
+            "leave the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
+        )
+    mine = scored.mine(accelerator.process_index)
+    if not whole["mask"].any():
+        return Drawn(None, None, scored, length, truncated, mine)
+    weights = trainer.reward_weights.to(scored.each.device)
+    rollouts = Rollouts(
+        reward=(scored.each * weights).nansum(1),
+        group=torch.arange(len(prompt), device=prompt.device) // group_size,
+        **whole,
+    )
+    return Drawn(rollouts, objective.prepare(rollouts, state), scored, length, truncated, mine)
+
+
+def _fingerprints(prompts: Sequence[Any], device: Any) -> Tensor:
+    """[M] int64, equal for equal prompts."""
+    digests = [hashlib.blake2b(repr(prompt).encode(), digest_size=8).digest() for prompt in prompts]
+    return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests], device=device)
