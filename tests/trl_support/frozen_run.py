@@ -8,48 +8,15 @@ Every case makes OUT/NAME/rankR.json and, on the first rank, OUT/NAME/stepK.safe
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from safetensors.torch import save_file
-from transformers import TrainerCallback
 
-import tokenpo
-from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.adapters.trl import TokenPOConfig
 from trl_support import frozen
-
-BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
-
-
-class Tapped(TokenPOTrainer):
-    """Remembers the rows and the loss of every micro-batch."""
-
-    seen: list[dict[str, Any]]
-
-    def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        loss = super()._compute_loss(model, inputs)
-        if self.model.training:
-            seen = {"step": self.state.global_step, "rows": inputs["tokenpo_row"].tolist(), "loss": float(loss)}
-            self.seen.append(seen)
-        return loss
-
-
-class Dump(TrainerCallback):
-    """Weights and gradients just before an update."""
-
-    def __init__(self, trainer: Any, directory: Path) -> None:
-        self.trainer, self.directory = trainer, directory
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not self.trainer.accelerator.is_main_process:
-            return
-        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        tensors = {f"weight/{n}": x.detach().clone() for n, x in model.named_parameters()}
-        tensors |= {f"grad/{n}": x.grad.clone() for n, x in model.named_parameters()}
-        save_file(tensors, self.directory / f"step{state.global_step}.safetensors")
+from trl_support.tapped import BACKEND, Dump, Tapped
 
 
 def sampled(prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -89,4 +56,3 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
 if __name__ == "__main__":
     for case in json.loads(Path(sys.argv[2]).read_text()):
         run(sys.argv[1], case, Path(sys.argv[3]))
-    print("methods:", len(tokenpo.methods.METHODS))

@@ -18,12 +18,8 @@ from safetensors.torch import load_file
 from torch.nn.utils.rnn import pad_sequence
 
 import tokenpo
-from tokenpo import lm as language
-from tokenpo.train.config import Train
-from tokenpo.train.forward import Forward
-from tokenpo.train.step import Learner, accumulate
-from tokenpo.train.tally import Tally
 from trl_support import frozen, run_script
+from trl_support.reference import Reference, same
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 
@@ -104,7 +100,6 @@ class Step:
     rows: list[int]
     loss: float
     tensors: dict[str, torch.Tensor]
-    first: dict[str, torch.Tensor]  # of the first step on the same rollout batch
 
 
 def _read(directory: Path, case: dict[str, Any], processes: int) -> list[Step]:
@@ -116,11 +111,8 @@ def _read(directory: Path, case: dict[str, Any], processes: int) -> list[Step]:
         assert len(seen) == processes * case["schedule"]["gradient_accumulation_steps"]
         rows = sorted(row for micro in seen for row in micro["rows"])
         loss = sum(micro["loss"] for micro in seen) / processes
-        tensors, first = (
-            load_file(directory / case["name"] / f"step{k}.safetensors")
-            for k in (number, number - number % case["updates"])
-        )
-        steps.append(Step(case, number, rows, loss, tensors, first))
+        tensors = load_file(directory / case["name"] / f"step{number}.safetensors")
+        steps.append(Step(case, number, rows, loss, tensors))
     return steps
 
 
@@ -141,86 +133,44 @@ def _ran(model: Path, out: Path, cases: list[dict], processes: int) -> Callable[
     return lambda name: _read(out, next(case for case in planned if case["name"] == name), processes)
 
 
-class Reference:
-    """The embedded engine on the frozen rollouts of one case."""
-
-    def __init__(self, model: Path, case: dict[str, Any]) -> None:
-        self.lm, self.ref = language.load(model), language.load(model)
-        self.case = case
-        self.objective = tokenpo.method(case["method"], **case["options"])
-        self.state = self.objective.start()
-        options = Train(lr=0.0)
-        needs = self.objective.needs
-        forward = Forward(
-            self.lm, 256, 10**6, drift="entropy_drift" in needs, entropy_grad=self.objective.entropy_gradient
-        )
-        parameters = list(self.lm.model.parameters())
-        self.learner = Learner(
-            self.lm, self.objective, torch.optim.SGD(parameters, lr=0.0), forward, options, frozen.LONGEST, 3
-        )
-
-    def draw(self, batch: int, weights: dict[str, torch.Tensor]) -> tuple[tokenpo.Rollouts, list[list[int]]]:
-        """The rollout batch with the old policy's view of it."""
-        self._set(weights)
-        count, groups = self.case["rows"], self.case["rows"] // frozen.GROUP
-        texts = frozen.prompts()[batch * groups : (batch + 1) * groups]
-        prompts = [self.lm.encode(text) for text in texts]
-        ids = [frozen.completion(batch, row) for row in range(count)]
-        rewards = [frozen.total(row, self.case["rewards"]) for row in ids]
-        mask = pad_sequence(
-            [torch.ones(len(row)).bool() & (r is not None) for row, r in zip(ids, rewards, strict=True)], True
-        )
-        facts = {
-            "mask": mask,
-            "reward": torch.tensor([r or 0.0 for r in rewards]),
-            "group": torch.arange(count) // frozen.GROUP,
-            "token_ids": pad_sequence([torch.tensor(row) for row in ids], True),
-            "temperature": torch.ones(mask.shape),
-        }
-        bare = tokenpo.Rollouts(old_logprob=torch.zeros(mask.shape), **facts)
-        with torch.no_grad():
-            old = self.learner.forward.policy(bare, prompts)
-            ref = Forward(self.ref, 256, 10**6).policy(bare, prompts)
-        said = [torch.tensor(frozen.reported(batch, row)) for row in range(count)]
-        more = {"old_entropy": old.entropy, "ref_logprob": ref.logprob, "rollout_logprob": pad_sequence(said, True)}
-        more = {name: x for name, x in more.items() if name in self.objective.needs}
-        return tokenpo.Rollouts(old_logprob=old.logprob, **more, **facts), prompts
-
-    def gradient(self, step: Step, rollouts: Any, prompts: Any, credit: Any) -> tuple[float, dict[str, torch.Tensor]]:
-        """Loss and gradient of one optimiser step at the weights that TRL had."""
-        self._set(step.tensors)
-        parts = self.objective.split()
-        part = parts[step.number % self.case["updates"] * len(parts) // self.case["updates"]]
-        learner = Learner(**{**vars(self.learner), "objective": part})
-        tally, rows = Tally(), torch.tensor(step.rows)
-        accumulate(learner, rollouts.rows(rows), prompts, credit.rows(rows), step.number, tally)
-        return tally.summary()["loss"], {n: x.grad for n, x in self.lm.model.named_parameters()}
-
-    def _set(self, tensors: dict[str, torch.Tensor]) -> None:
-        with torch.no_grad():
-            for name, x in self.lm.model.named_parameters():
-                x.copy_(tensors[f"weight/{name}"])
+def _facts(case: dict[str, Any], batch: int) -> dict[str, torch.Tensor]:
+    """The rollout batch, as far as it does not depend on weights."""
+    ids = [frozen.completion(batch, row) for row in range(case["rows"])]
+    rewards = [frozen.total(row, case["rewards"]) for row in ids]
+    mask = pad_sequence(
+        [torch.ones(len(row)).bool() & (r is not None) for row, r in zip(ids, rewards, strict=True)], True
+    )
+    facts = {
+        "mask": mask,
+        "reward": torch.tensor([r or 0.0 for r in rewards]),
+        "group": torch.arange(case["rows"]) // frozen.GROUP,
+        "token_ids": pad_sequence([torch.tensor(row) for row in ids], True),
+        "temperature": torch.ones(mask.shape),
+    }
+    if "rollout_logprob" in tokenpo.method(case["method"]).needs:
+        said = [torch.tensor(frozen.reported(batch, row)) for row in range(case["rows"])]
+        facts["rollout_logprob"] = pad_sequence(said, True)
+    return facts
 
 
 def _agree(model: Path, steps: list[Step]) -> float:
     """Every step of a case; the largest |log-ratio| that they saw."""
-    reference = Reference(model, steps[0].case)
-    updates, furthest, compared = steps[0].case["updates"], 0.0, 0
-    rollouts, prompts, credit = None, None, None
+    case, furthest, compared = steps[0].case, 0.0, False
+    objective = tokenpo.method(case["method"], **case["options"])
+    reference = Reference(model, objective, seed=3, longest=frozen.LONGEST)
+    state, groups = objective.start(), case["rows"] // frozen.GROUP
     for step in steps:
-        if step.number % updates == 0:
-            rollouts, prompts = reference.draw(step.number // updates, step.first)
-            credit = reference.objective.prepare(rollouts, reference.state)
-            reference.state = reference.objective.after(reference.state, rollouts)
-        loss, grads = reference.gradient(step, rollouts, prompts, credit)
+        batch, place = divmod(step.number, case["updates"])
+        if place == 0:
+            prompts = [reference.lm.encode(text) for text in frozen.prompts()[batch * groups : (batch + 1) * groups]]
+            rollouts = reference.scored(_facts(case, batch), prompts, step.tensors)
+            credit = objective.prepare(rollouts, state)
+            state = objective.after(state, rollouts)
+        share = place / case["updates"]
+        loss, grads = reference.gradient(step.tensors, step.rows, step.number, share, rollouts, prompts, credit)
         assert step.loss == pytest.approx(loss, rel=1e-5, abs=1e-6), f"loss of step {step.number}"
-        theirs = torch.cat([step.tensors[f"grad/{name}"].flatten() for name in grads])
-        ours = torch.cat([x.flatten() for x in grads.values()])
-        compared += int(ours.norm() > 1e-3)
-        assert (theirs - ours).norm() <= 1e-5 * ours.norm(), f"gradient of step {step.number}"
-        with torch.no_grad():
-            moved = reference.learner.forward.policy(rollouts, prompts).logprob - rollouts.old_logprob
-        furthest = max(furthest, float(moved.abs().max()))
+        compared |= same(step.tensors, grads, f"gradient of step {step.number}")
+        furthest = max(furthest, reference.moved(rollouts, prompts))
     assert compared, "no step has a gradient to compare"
     return furthest
 

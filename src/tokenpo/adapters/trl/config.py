@@ -11,7 +11,7 @@ from ...errors import TokenPOError, Unsupported
 
 # Settings of TRL's own loss, which a method replaces: what says the same here.
 REPLACED = {
-    "loss_type": "choose the method",
+    "loss_type": "name a method, method='grpo' for example",
     "epsilon": "give the method its own bounds, for example method_options={'low': 0.1}",
     "epsilon_high": "give the method its own bounds, for example method_options={'high': 0.28}",
     "delta": "give the method its dual clip, for example method_options={'dual': 10.0}",

@@ -71,6 +71,9 @@ class TokenPOTrainer(GRPOTrainer):
         own = any(given.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         self.policy_objective = chosen(args, method, own_rollouts=own)
         args = with_reference(args, self.policy_objective)
+        self.cycle = Cycle.of(
+            args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
+        )
         _require_reference(self.policy_objective, model, given.get("peft_config"))
         super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
@@ -79,9 +82,6 @@ class TokenPOTrainer(GRPOTrainer):
                 f"{self.policy_objective.name} replaces TRL's loss, and with it the auxiliary loss of a mixture of "
                 "experts: set router_aux_loss_coef=0.0"
             )
-        self.cycle = Cycle.of(
-            args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
-        )
         self.forward_passes = Forward.of(self, self.policy_objective)
         self.memory = self.policy_objective.start()
         self.signal_keys: list[Any] = []
