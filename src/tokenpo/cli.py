@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate
+from .commands import compare, evaluate, launch
 from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
@@ -65,6 +65,10 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
     )
     train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument(
+        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
+    )
+    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
@@ -93,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     compare.add(commands, RECIPE)
+    launch.add(commands, RECIPE)
     return top
 
 
@@ -121,6 +126,8 @@ def _train(options: argparse.Namespace) -> int:
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
     config = load_config(file, method=options.method, overrides=overrides)
     # Mistakes in the recipe are found above, before torch and transformers are loaded.
+    if options.engine != "embedded":
+        return _train_elsewhere(options, config)
     from .train.loop import resume, train
     from .train.view import make_view
 
@@ -136,6 +143,22 @@ def _train(options: argparse.Namespace) -> int:
         from .report import write_report
 
         print(f"report: {write_report(outcome.directory)}")
+    return 0
+
+
+def _train_elsewhere(options: argparse.Namespace, config: Any) -> int:
+    """With a foreign engine, in processes of its own."""
+    directory = launch.train(config, options.engine, options.resume, options.processes)
+    records = directory / "trl" / "tokenpo" if options.engine == "trl" else directory
+    if options.engine == "trl":
+        lines = map(json.loads, (records / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        for line in _verdict([line for line in lines if "eval/accuracy" in line]):
+            print(line)
+        print(f"model: {directory / 'model'}")
+    if not options.no_report:
+        from .report import write_report
+
+        print(f"report: {write_report(records)}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,18 @@ class TokenPOCallback(TrainerCallback, ExportableState):
     """Closes every rollout batch with a line of metrics; its state goes into `trainer_state.json` of a checkpoint.
 
     A checkpoint is taken between two rollout batches or not at all: within one, what is left of it would be lost.
+
+    Attributes:
+        described: settings for config.json beside those of TRL.
+        before: metrics of the line for step 0; none writes no such line.
+        at_end: called on every rank after the last update; what it returns joins the last line.
     """
 
     def __init__(self, trainer: Any, directory: Path) -> None:
         self._trainer, self._directory = trainer, directory
+        self.described: Mapping[str, Any] = {}
+        self.before: Mapping[str, float] = {}
+        self.at_end: Callable[[], Mapping[str, float]] = dict
         self._recorder: Recorder | None = None
         self._batches = 0
         self._updates = 0
@@ -58,9 +67,11 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             sizes = self._restore(state, kept)
         state.stateful_callbacks[type(self).__name__] = self.state()
         if trainer.accelerator.is_main_process:
-            config = _described(trainer, state.max_steps // updates)
+            config = {**_described(trainer, state.max_steps // updates), **self.described}
             objective = str(trainer.policy_objective)
             self._recorder = Recorder.begin(self._directory, sizes, config=config, objective=objective)
+            if self.before and not sizes:
+                self._recorder.add({"step": 0, **self.before}, [])
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         optimizer = kwargs.get("optimizer")
@@ -77,7 +88,9 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._recorder.amend(grad_norm=float(logs["grad_norm"]))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        found = self.at_end()
         if self._recorder is not None:
+            self._recorder.amend(**found)
             self._recorder.close()
             self._recorder = None
 
