@@ -8,11 +8,13 @@ Every part is a function of this file and makes OUT/PART.json, and the run direc
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
@@ -48,30 +50,70 @@ def config(out: Path, **settings: Any) -> TokenPOConfig:
 
 
 class Drawing(Tapped):
-    """Keeps every rollout batch, and the numbers that the temperature rule had for it."""
+    """Keeps every rollout batch, its prompts, and what the memories held when it was drawn."""
 
     def _begin(self, found: Any, seconds: float) -> None:
-        self.batches.append((found.rollouts, [dict(self.memory[m]) for m in self.policy_objective.memories]))
+        memory = [dict(self.memory[part]) for part in self.policy_objective.memories]
+        self.batches.append((found, gather_object(list(found.prompts)), memory))
         super()._begin(found, seconds)
+
+
+NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy")
+
+
+def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[str, Any]:
+    """A run whose rollout batches, weights and gradients are written down, and what each rank saw."""
+    trainer = Drawing(model=model, reward_funcs=reward, args=config(directory, **settings), train_dataset=prompts())
+    trainer.seen, trainer.batches = [], []
+    trainer.add_callback(Dump(trainer, directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    trainer.train()
+    for number, (found, _, _) in enumerate(trainer.batches):
+        if found.rollouts is not None:
+            kept = {name: getattr(found.rollouts, name).contiguous() for name in NAMES}
+            save_file(kept, directory / f"batch{number}.safetensors")
+    return {
+        "seen": gather_object(trainer.seen),
+        "prompts": [texts for _, texts, _ in trainer.batches],
+        "memory": [memory for _, _, memory in trainer.batches],
+        "kept": [found.kept for found, _, _ in trainer.batches],
+        "discarded": [found.discarded for found, _, _ in trainer.batches],
+        "drawn": [len(found.rows["each"]) for found, _, _ in trainer.batches],
+    }
 
 
 def hapo(model: str, out: Path) -> dict[str, Any]:
     """Two rollout batches of two updates each; the second is drawn at temperatures of its own."""
     settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": 4, "temperature": 1.2}
-    args = config(out / "hapo", method="hapo", **settings)
-    trainer = Drawing(model=model, reward_funcs=even, args=args, train_dataset=prompts())
-    trainer.seen, trainer.batches = [], []
-    trainer.add_callback(Dump(trainer, out / "hapo"))
-    trainer.train()
-    for number, (rollouts, _) in enumerate(trainer.batches):
-        names = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy")
-        kept = {name: getattr(rollouts, name).contiguous() for name in names}
-        save_file(kept, out / "hapo" / f"batch{number}.safetensors")
-    # The places of the prompts: TRL's sampler shuffles them.
+    return drawing(model, out / "hapo", even, method="hapo", **settings)
+
+
+def settled(prompts: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    """Half of the prompts are always right."""
+    told = zip(prompts, even(completion_ids), strict=True)
+    return [1.0 if int(prompt.split("+")[0]) % 2 == 0 else value for prompt, value in told]
+
+
+def right(completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    return [1.0] * len(completion_ids)
+
+
+def dynamic(model: str, out: Path) -> dict[str, Any]:
+    """Three groups to a rollout batch, however many processes; with two, the second group lies on both."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = {
+        "per_device_train_batch_size": 6 // processes,
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+        "max_steps": 8,
+    }
+    plan |= {"dynamic_sampling": True, "method": "ha_dw", "method_options": {}}
+    never = plan | {"max_extra_batches": 1, "method": "grpo", "max_steps": 4}
+    few = plan | {"max_extra_batches": 0}
     return {
-        "seen": trainer.seen,
-        "numbers": [numbers for _, numbers in trainer.batches],
-        "log": trainer.state.log_history,
+        "some": drawing(model, out / "some", settled, **plan),
+        "few": drawing(model, out / "few", settled, **few),
+        "never": drawing(model, out / "never", right, **never),
     }
 
 
@@ -196,4 +238,6 @@ def parser(model: str, out: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     out = Path(sys.argv[2])
     for part in sys.argv[3:]:
-        (out / f"{part}.json").write_text(json.dumps(globals()[part](sys.argv[1], out)))
+        found = json.dumps(globals()[part](sys.argv[1], out))
+        if os.environ.get("RANK", "0") == "0":
+            (out / f"{part}.json").write_text(found)

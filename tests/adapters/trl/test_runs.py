@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from trl_support import run_script
 from trl_support.reference import Reference, same
 
 pytestmark = pytest.mark.usefixtures("trl_here")
-PARTS = ("hapo", "lora", "reference", "resume", "refusals", "parser")
+PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "refusals", "parser")
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,50 @@ def out(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def dynamic(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, dict[str, Any]]]:
+    """Dynamic sampling in two processes: where it ran, and what came of it."""
+    directory = tmp_path_factory.mktemp("dynamic")
+
+    @functools.cache
+    def run() -> tuple[Path, dict[str, Any]]:
+        run_script("real_run.py", model_dir, directory, "dynamic", processes=2)
+        return directory, json.loads((directory / "dynamic.json").read_text())
+
+    return run
+
+
+@pytest.fixture(scope="module")
 def part(out: Path) -> Callable[[str], dict[str, Any]]:
     return lambda name: json.loads((out / f"{name}.json").read_text())
 
 
 def _lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "tokenpo" / "metrics.jsonl").read_text().splitlines()]
+
+
+def _agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, reference: Reference, state: Any) -> Any:
+    """Loss and gradient of every step of a rollout batch are the embedded engine's; the rollouts, rescored."""
+    facts = load_file(directory / f"batch{batch}.safetensors")
+    mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
+    steps = [load_file(directory / f"step{batch * updates + k}.safetensors") for k in range(updates)]
+    given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids", "temperature")}
+    given["temperature"] = given["temperature"].where(mask, 1.0)
+    rollouts = reference.scored(given, prompts, steps[0])
+    torch.testing.assert_close(facts["old_logprob"][mask], rollouts.old_logprob[mask], rtol=1e-4, atol=1e-5)
+    if rollouts.old_entropy is not None:
+        torch.testing.assert_close(facts["old_entropy"][mask], rollouts.old_entropy[mask], rtol=1e-4, atol=1e-5)
+    credit, compared = reference.objective.prepare(rollouts, state), False
+    for k, tensors in enumerate(steps):
+        seen = [micro for micro in ran["seen"] if micro["step"] == batch * updates + k]
+        rows = sorted(row for micro in seen for row in micro["rows"] if mask[row].any())
+        if not rows:
+            continue
+        loss, grads = reference.gradient(tensors, rows, batch * updates + k, k / updates, rollouts, prompts, credit)
+        processes = len(seen)
+        assert sum(micro["loss"] for micro in seen) / processes == pytest.approx(loss, rel=1e-4, abs=1e-6)
+        compared |= same(tensors, grads, f"gradient of step {k} of rollout batch {batch}")
+    assert compared
+    return rollouts
 
 
 def test_adaptive_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
@@ -49,38 +88,66 @@ def test_adaptive_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
     assert adaptive is not None
     for batch in range(2):
         facts = load_file(out / "hapo" / f"batch{batch}.safetensors")
-        mask, prompts = facts["mask"], _prompts(out, batch, reference)
-        steps = [load_file(out / "hapo" / f"step{2 * batch + k}.safetensors") for k in range(2)]
-        flat = {"mask": mask, "reward": facts["reward"], "group": facts["group"], "token_ids": facts["token_ids"]}
-        at_base = reference.scored({**flat, "temperature": torch.full(mask.shape, base)}, prompts, steps[0])
+        mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
+        weights = load_file(out / "hapo" / f"step{2 * batch}.safetensors")
+        given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids")}
+        at_base = reference.scored({**given, "temperature": torch.full(mask.shape, base)}, prompts, weights)
         expected = adaptive(at_base.old_entropy[mask], base, state[adaptive])
         torch.testing.assert_close(facts["temperature"][mask], expected, rtol=1e-4, atol=1e-4)
         assert (facts["temperature"][mask].std() > 0.05) == (batch == 1)
-
-        rollouts = reference.scored({**flat, "temperature": facts["temperature"]}, prompts, steps[0])
-        torch.testing.assert_close(facts["old_logprob"][mask], rollouts.old_logprob[mask], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(facts["old_entropy"][mask], rollouts.old_entropy[mask], rtol=1e-4, atol=1e-5)
-        credit = objective.prepare(rollouts, state)
-        for k, tensors in enumerate(steps):
-            seen = [micro for micro in ran["seen"] if micro["step"] == 2 * batch + k]
-            rows = sorted(row for micro in seen for row in micro["rows"])
-            loss, grads = reference.gradient(tensors, rows, 2 * batch + k, k / 2, rollouts, prompts, credit)
-            assert sum(micro["loss"] for micro in seen) == pytest.approx(loss, rel=1e-4, abs=1e-6)
-            assert same(tensors, grads, f"gradient of step {k} of rollout batch {batch}")
+        rollouts = _agrees(out / "hapo", ran, batch, 2, reference, state)
         state = objective.after(state, rollouts)
         if batch == 0:
-            assert ran["numbers"][1] == [pytest.approx(dict(state[adaptive]), rel=1e-3)]
+            assert ran["memory"][1] == [pytest.approx(dict(state[adaptive]), rel=1e-3)]
 
 
-def _prompts(out: Path, batch: int, reference: Reference) -> list[list[int]]:
-    """The prompt of each group, read from the trace: TRL shuffles its data."""
-    trace = read_trace(out / "hapo" / "tokenpo")
-    found = {}
-    for step, offset in trace.index:
-        if step == batch + 1:
-            rollout = trace.load(offset)
-            found[rollout.group] = reference.lm.encode(rollout.prompt)
-    return [found[group] for group in range(2)]
+@pytest.mark.parametrize("processes", [1, 2])
+def test_dynamic_sampling_trains_on_groups_that_differ(
+    processes: int, part: Callable, dynamic: Callable, out: Path, model_dir: Path
+) -> None:
+    directory, parts = (out, part("dynamic")) if processes == 1 else dynamic()
+    ran = parts["some"]
+    objective = tokenpo.method("ha_dw")
+    reference, state = Reference(model_dir, objective, seed=3, longest=8), objective.start()
+    assert ran["kept"] == [3, 3]
+    assert max(ran["drawn"]) > 12
+    for batch in range(2):
+        facts = load_file(directory / "some" / f"batch{batch}.safetensors")
+        reward = facts["reward"].view(3, 4)
+        assert (reward != reward[:, :1]).any(1).all()
+        assert all(int(text.split("+")[0]) % 2 for text in ran["prompts"][batch])
+        assert all(len(set(ran["prompts"][batch][4 * g : 4 * g + 4])) == 1 for g in range(3))
+        assert 0 < ran["discarded"][batch] < 1
+        # The memory, the mean reward of what came before, has seen all that was drawn, which is better than was kept.
+        state = {objective.memories[0]: ran["memory"][batch][0]}
+        _agrees(directory / "some", ran, batch, 4, reference, state)
+    (kept,) = objective.after(objective.start(), reference_rollouts(directory / "some")).values()
+    assert ran["memory"][1][0]["1"] > kept["1"]
+
+
+def reference_rollouts(directory: Path) -> tokenpo.Rollouts:
+    """The first rollout batch as it was trained on."""
+    return tokenpo.Rollouts(**load_file(directory / "batch0.safetensors"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_places_that_dynamic_sampling_cannot_fill_count_nowhere(
+    processes: int, part: Callable, dynamic: Callable, out: Path, model_dir: Path
+) -> None:
+    directory, parts = (out, part("dynamic")) if processes == 1 else dynamic()
+    few, never = parts["few"], parts["never"]
+    assert few["drawn"] == [12, 12]
+    short = [batch for batch, kept in enumerate(few["kept"]) if 0 < kept < 3]
+    assert short
+    reference = Reference(model_dir, tokenpo.method("ha_dw"), seed=3, longest=8)
+    for batch in short:
+        facts = load_file(directory / "few" / f"batch{batch}.safetensors")
+        assert facts["mask"].any(1).sum() == 4 * few["kept"][batch]
+        _agrees(directory / "few", few, batch, 4, reference, {reference.objective.memories[0]: few["memory"][batch][0]})
+    assert never["kept"] == [0]
+    assert never["drawn"] == [24]
+    grads = load_file(directory / "never" / "step3.safetensors")
+    assert not any(x.any() for name, x in grads.items() if name.startswith("grad/"))
 
 
 def test_lora_trains_the_adapter_alone_and_the_reference_is_the_model_without_it(part: Callable) -> None:
@@ -97,8 +164,9 @@ def test_lora_trains_the_adapter_alone_and_the_reference_is_the_model_without_it
 def test_metrics_have_trls_names(part: Callable) -> None:
     logged = [row for row in part("lora")["log"] if "loss" in row]
     names = {
-        "reward", "reward_std", "rewards/even/mean", "rewards/even/std", "rewards/accuracy/mean", "frac_reward_zero_std",
-        "completions/mean_length", "completions/clipped_ratio", "num_tokens", "step_time", "grad_norm",
+        "reward", "reward_std", "rewards/even/mean", "rewards/even/std", "rewards/accuracy/mean",
+        "frac_reward_zero_std", "completions/mean_length", "completions/clipped_ratio", "num_tokens", "step_time",
+        "grad_norm",
     }  # fmt: skip
     every = {"entropy", "kl"} | {
         f"clip_ratio/{x}" for x in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")

@@ -55,14 +55,14 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         memory = [dict(trainer.memory[part]) for part in trainer.policy_objective.memories]
         sizes = {} if self._recorder is None else self._recorder.sizes()
         named = {"objective": str(trainer.policy_objective), "memory": memory, "batches": self._batches, "sizes": sizes}
-        return {"args": {}, "attributes": named}
+        return {"args": {}, "attributes": {**named, "cursor": trainer.refill.cursor}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer, updates = self._trainer, self._trainer.cycle.updates
         _require_boundaries(args, state, updates)
         kept = state.stateful_callbacks.get(type(self).__name__)
         self._batches, self._updates, sizes = 0, 0, {}
-        trainer.memory = trainer.policy_objective.start()
+        trainer.memory, trainer.refill.cursor = trainer.policy_objective.start(), 0
         if state.global_step:
             sizes = self._restore(state, kept)
         state.stateful_callbacks[type(self).__name__] = self.state()
@@ -107,7 +107,8 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         summary = {name: value for name, value in tally.summary().items() if name != "grad_norm"}
         summary["loss"] /= trainer.cycle.updates
         line = {"step": self._batches, "update": state.global_step}
-        line |= batch_metrics(drawn, trainer.reward_func_names, trainer.reward_weights) | summary
+        line |= batch_metrics(drawn, trainer.reward_func_names, trainer.reward_weights, trainer.num_generations)
+        line |= summary
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4)}
         line["seconds_update"] = round(time.perf_counter() - self._started, 4)
         self._recorder.add(line, traces(self._batches, drawn, current.tracer.found, trainer._tokenizer))
@@ -127,7 +128,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
                 f"resume it with the same, or begin anew from its weights. It was:\n{held['objective']}"
             )
         trainer.memory = dict(zip(memories, held["memory"], strict=True))
-        self._batches = held["batches"]
+        self._batches, trainer.refill.cursor = held["batches"], held["cursor"]
         return held["sizes"]
 
 

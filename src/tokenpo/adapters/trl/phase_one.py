@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ...errors import TokenPOError
-from ...objective import Objective, State
 from ...types import Credit, Rollouts
 from .forward import Forward
 from .rows import gathered, packed
+
+FACTS = tuple(field.name for field in dataclasses.fields(Rollouts) if field.name != "group")
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,24 @@ class Drawn:
     """One rollout batch over all ranks.
 
     Args:
-        rollouts: None where no response has a token that counts.
+        rollouts: what is trained on; None where no response has a token that counts.
         credit: of phase one; None with them.
-        scored: rewards of all ranks, prompts of this one.
-        length: [N] tokens of each response.
-        truncated: [N] bool, the response did not end by itself.
+        everything: rollouts of every draw, those of discarded groups too; None where none has a token that counts.
+        rows: by name, of every draw: each [N, F] rewards, length [N] tokens, truncated [N] bool.
+        kept: groups that are trained on; rows behind them count nowhere.
+        discarded: fraction of the drawn groups that dynamic sampling dropped.
         mine: this rank's rows.
+        prompts: of this rank's rows.
     """
 
     rollouts: Rollouts | None
     credit: Credit | None
-    scored: Scored
-    length: Tensor
-    truncated: Tensor
+    everything: Rollouts | None
+    rows: Mapping[str, Tensor]
+    kept: int
+    discarded: float
     mine: slice
+    prompts: Sequence[Any]
 
     def travelling(self, width: int, like: Tensor) -> dict[str, Tensor]:
         """This rank's rows as tensors for TRL to shuffle and split; [M, width] where they are of tokens."""
@@ -105,42 +111,34 @@ def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], scored: Sco
     return found
 
 
-def drawn(
-    trainer: Any,
-    objective: Objective,
-    state: State,
-    local: Mapping[str, Tensor],
-    scored: Scored,
-    group_size: int,
-) -> Drawn:
-    """Facts of all ranks, and the credit of whole groups: a group may be split over ranks.
+def whole(trainer: Any, local: Mapping[str, Tensor], scored: Scored, group_size: int) -> dict[str, Tensor]:
+    """The rows of all ranks, by name, with `each` [N, F] and `reward` [N].
 
     Args:
-        local: as `facts` gave it.
-        group_size: consecutive rows, in the order of ranks, that answer one prompt.
+        local: as `facts` gave it, and whatever else belongs to a row.
+        group_size: consecutive rows, in the order of ranks, that answer one prompt: a group may be split over ranks.
 
     Raises:
         TokenPOError: rows of one group answer different prompts.
     """
-    accelerator = trainer.accelerator
     # Of the facts only: names that all ranks have.
-    whole = gathered(accelerator, {**local, "prompt": _fingerprints(scored.prompts, local["mask"].device)})
-    prompt, length, truncated = (whole.pop(name) for name in ("prompt", "length", "truncated"))
+    found = gathered(trainer.accelerator, {**local, "prompt": _fingerprints(scored.prompts, local["mask"].device)})
+    prompt = found.pop("prompt")
     if len(prompt) % group_size or (prompt.view(-1, group_size) != prompt[::group_size, None]).any():
         raise TokenPOError(
             f"the {len(prompt)} rows of a rollout batch are not groups of {group_size} that answer one prompt each: "
             "leave the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
         )
-    mine = scored.mine(accelerator.process_index)
-    if not whole["mask"].any():
-        return Drawn(None, None, scored, length, truncated, mine)
     weights = trainer.reward_weights.to(scored.each.device)
-    rollouts = Rollouts(
-        reward=(scored.each * weights).nansum(1),
-        group=torch.arange(len(prompt), device=prompt.device) // group_size,
-        **whole,
-    )
-    return Drawn(rollouts, objective.prepare(rollouts, state), scored, length, truncated, mine)
+    return found | {"each": scored.each, "reward": (scored.each * weights).nansum(1)}
+
+
+def rollouts_of(rows: Mapping[str, Tensor], group_size: int) -> Rollouts | None:
+    """Facts of whole groups; None where no response has a token that counts."""
+    if not rows["mask"].any():
+        return None
+    group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // group_size
+    return Rollouts(group=group, **{name: rows[name] for name in FACTS if name in rows})
 
 
 def _fingerprints(prompts: Sequence[Any], device: Any) -> Tensor:

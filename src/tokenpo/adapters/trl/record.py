@@ -84,23 +84,26 @@ class Recorder:
             lines.close()
 
 
-def batch_metrics(drawn: Drawn, reward_names: Sequence[str], weights: Tensor) -> dict[str, float]:
-    """Over every response of a rollout batch; the names are those of the embedded engine."""
-    rewards = (drawn.scored.each * weights.to(drawn.scored.each.device)).nansum(1)
-    rewards = rewards[~drawn.scored.each.isnan().all(1)]
+def batch_metrics(drawn: Drawn, reward_names: Sequence[str], weights: Tensor, group_size: int) -> dict[str, float]:
+    """Over every response that was drawn; the names are those of the embedded engine."""
+    each = drawn.rows["each"]
+    rewards = (each * weights.to(each.device)).nansum(1)[~each.isnan().all(1)]
     found = {
         "reward": float(rewards.mean()) if len(rewards) else torch.nan,
-        **{f"rewards/{name}": float(drawn.scored.each[:, i].nanmean()) for i, name in enumerate(reward_names)},
-        "length": float(drawn.length.float().mean()),
-        "length_max": float(drawn.length.max()),
-        "truncated": float(drawn.truncated.float().mean()),
-        "discarded_groups": 0.0,
+        **{f"rewards/{name}": float(each[:, i].nanmean()) for i, name in enumerate(reward_names)},
+        "length": float(drawn.rows["length"].float().mean()),
+        "length_max": float(drawn.rows["length"].max()),
+        "truncated": float(drawn.rows["truncated"].float().mean()),
+        "discarded_groups": drawn.discarded,
     }
     if "accuracy" in reward_names:
         found["accuracy"] = found["rewards/accuracy"]
+    if drawn.everything is not None:
+        found |= _token_metrics(drawn.everything)
     if drawn.rollouts is None or drawn.credit is None:
         return found | {"groups": 0, "zero_advantage_groups": 1.0}
-    return found | _token_metrics(drawn.rollouts) | credit_metrics(drawn.rollouts, drawn.credit)
+    trained = slice(0, drawn.kept * group_size)
+    return found | credit_metrics(drawn.rollouts.rows(trained), drawn.credit.rows(trained))
 
 
 def _token_metrics(rollouts: Rollouts) -> dict[str, float]:
@@ -124,7 +127,7 @@ def traces(step: int, drawn: Drawn, found: Mapping[int, Any], tokenizer: Any) ->
             "step": step,
             "row": row,
             "group": int(rollouts.group[row]),
-            "prompt": drawn.scored.prompts[row - drawn.mine.start],
+            "prompt": drawn.prompts[row - drawn.mine.start],
             "tokens": pieces(tokenizer, rollouts.token_ids[row][rollouts.mask[row]].tolist()),
             "reward": float(rollouts.reward[row]),
             "terms": terms,

@@ -47,14 +47,14 @@ def gathered(accelerator: Any, fields: Mapping[str, Tensor]) -> dict[str, Tensor
     """The rows of every rank, in the order of ranks, padded to the longest; every rank calls it with the same names."""
     if accelerator.num_processes == 1:
         return dict(fields)
-    return {name: _gathered(accelerator, x) for name, x in fields.items()}
+    return {name: _gathered(accelerator, x, left="prompt_" in name) for name, x in fields.items()}
 
 
-def _gathered(accelerator: Any, x: Tensor) -> Tensor:
+def _gathered(accelerator: Any, x: Tensor, *, left: bool) -> Tensor:
     # Not every backend gathers booleans.
     sent = x.to(torch.uint8) if x.dtype == torch.bool else x
     if x.dim() == 2:
-        sent = accelerator.pad_across_processes(sent, dim=1)
+        sent = accelerator.pad_across_processes(sent, dim=1, pad_first=left)
     return accelerator.gather(sent.contiguous()).to(x.dtype)
 
 

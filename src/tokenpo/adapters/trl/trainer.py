@@ -7,6 +7,7 @@ itself), `_generate_and_score_completions` (phase one, the last moment with whol
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import logging
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
@@ -24,6 +26,7 @@ from ...methods import METHODS, paper
 from ...objective import Objective
 from ...train.objective import schedule_notes
 from ...train.tally import Tally, Tracer
+from ...types import Credit, Rollouts
 from . import contract
 from .callback import TokenPOCallback
 from .chosen import chosen, with_reference
@@ -32,8 +35,9 @@ from .cycle import Cycle
 from .forward import Forward
 from .heat import Heat, heated
 from .metrics import measured
-from .phase_one import Drawn, Scored, drawn, facts
+from .phase_one import Drawn, Scored, facts, whole
 from .phase_two import RolloutBatch, Step, batch_of, evaluated, rows_of, step_of, temperature_of
+from .refill import Draw, Refill, carried
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,11 @@ class TokenPOTrainer(GRPOTrainer):
         own = any(given.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         self.policy_objective = chosen(args, method, own_rollouts=own)
         args = with_reference(args, self.policy_objective)
+        if args.dynamic_sampling and (own or not isinstance(given.get("train_dataset"), Dataset)):
+            raise Unsupported(
+                "dynamic_sampling draws further prompts from train_dataset: give a datasets.Dataset, and no "
+                "rollout_func, tools or environment_factory, or leave it False"
+            )
         self.cycle = Cycle.of(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
         )
@@ -86,6 +95,7 @@ class TokenPOTrainer(GRPOTrainer):
         self.memory = self.policy_objective.start()
         self.signal_keys: list[Any] = []
         self.current: RolloutBatch | None = None
+        self.refill = Refill(self.train_dataset, args.seed, args.max_extra_batches)
         self._scored: Scored | None = None
         self._name = f"TokenPO ({self.policy_objective.name})"
         self._paper = _citation(self.policy_objective.name)
@@ -105,7 +115,24 @@ class TokenPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         started, train = time.perf_counter(), self.model.training
-        heat = self._heat() if train else None
+        size = self.num_generations if train else self.num_generations_eval
+        draw = self._draw(inputs, size)
+        if train and self.args.dynamic_sampling:
+            output, found = self.refill.filled(self, draw, size)
+        else:
+            output, found = draw.output, draw.alone(self.accelerator.process_index, size)
+        # What samples of an evaluation say is not remembered: it is no part of the training.
+        if found.rollouts is not None:
+            credit = self.policy_objective.prepare(found.rollouts, self.memory)
+            found, self.signal_keys = dataclasses.replace(found, credit=credit), list(credit.signals)
+            self._show_advantages(found.rollouts, credit)
+        if train:
+            self._begin(found, time.perf_counter() - started)
+        return output | found.travelling(output["completion_ids"].shape[1], output["completion_ids"])
+
+    def _draw(self, inputs: Any, size: int) -> Draw:
+        """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks."""
+        heat = self._heat() if self.model.training else None
         with self._sampling(heat):
             output = super()._generate_and_score_completions(inputs=inputs)
         scored = self._scored
@@ -115,15 +142,9 @@ class TokenPOTrainer(GRPOTrainer):
         base = torch.full((rows, width), float(self.temperature), device=output["completion_ids"].device)
         temperature = base if heat is None else heat.recorded(rows, width).to(base.device)
         local = facts(self, self.forward_passes, output, scored, temperature)
-        size = self.num_generations if train else self.num_generations_eval
-        # What samples of an evaluation say is not remembered: it is no part of the training.
-        found = drawn(self, self.policy_objective, self.memory, local, scored, size)
-        if found.credit is not None:
-            self.signal_keys = list(found.credit.signals)
-            self._show_advantages(found)
-        if train:
-            self._begin(found, time.perf_counter() - started)
-        return output | found.travelling(width, output["completion_ids"])
+        if self.args.dynamic_sampling and self.model.training:
+            local |= carried(output)
+        return Draw(output, whole(self, local, scored, size), scored.prompts)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         train, current = self.model.training, self.current
@@ -147,9 +168,9 @@ class TokenPOTrainer(GRPOTrainer):
         return loss.value * self.accelerator.num_processes
 
     def _begin(self, found: Drawn, seconds: float) -> None:
-        """A new rollout batch: the memories move on, once a batch, after its credit."""
-        if found.rollouts is not None:
-            self.memory = self.policy_objective.after(self.memory, found.rollouts)
+        """A new rollout batch: the memories move on, once a batch, after its credit, by all that was drawn."""
+        if found.everything is not None:
+            self.memory = self.policy_objective.after(self.memory, found.everything)
         traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
         self.current = RolloutBatch(found, Tally(), Tracer(self.args.trace_rollouts if traced else 0))
         self.bookkeeping.begin(seconds)
@@ -172,12 +193,9 @@ class TokenPOTrainer(GRPOTrainer):
     def _sampling(self, heat: Heat | None) -> AbstractContextManager[None]:
         return heated(self.accelerator.unwrap_model(self.model_wrapped), heat)
 
-    def _show_advantages(self, found: Drawn) -> None:
+    def _show_advantages(self, rollouts: Rollouts, credit: Credit) -> None:
         """TRL's table of completions shows the mean advantage of a response that trains, not that of TRL's own loss."""
-        assert found.credit is not None
-        assert found.rollouts is not None
-        mask = found.rollouts.mask
-        mean = found.credit.advantage.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+        mean = credit.advantage.where(rollouts.mask, 0.0).sum(1) / rollouts.mask.sum(1).clamp(min=1)
         shown = self._logs["advantages"]
         for _ in range(min(len(mean), len(shown))):
             shown.pop()
@@ -192,6 +210,11 @@ def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOC
     if not isinstance(args, TokenPOConfig):
         kind = "TRL's GRPOConfig" if isinstance(args, GRPOConfig) else f"a {type(args).__name__}"
         raise TokenPOError(f"TokenPOTrainer(args=...) is {kind}, expected a TokenPOConfig: it takes the same settings")
+    if args.dynamic_sampling and args.log_completions:
+        raise Unsupported(
+            "log_completions would show the last draw of dynamic_sampling, which is not what is trained on: leave one "
+            "of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
+        )
     if args.restore_callback_states_from_checkpoint:
         raise Unsupported(
             "restore_callback_states_from_checkpoint would replace the callback that holds the run's records; leave it "
