@@ -82,7 +82,7 @@ def test_a_moved_surface_is_said_in_one_sentence() -> None:
 
 
 def test_the_heat_comes_before_the_constant_temperature() -> None:
-    """Logits through the heat, then through transformers' own division by the base: logits over the rule's temperature."""
+    """Logits through the heat, then transformers' own division by the base: logits over the rule's temperature."""
     base, logits = 1.3, torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
     entropies = []
 

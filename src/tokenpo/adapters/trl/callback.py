@@ -31,6 +31,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self.described: Mapping[str, Any] = {}
         self.before: Mapping[str, float] = {}
         self.at_end: Callable[[], Mapping[str, float]] = dict
+        self._at_end = self.at_end
         self._recorder: Recorder | None = None
         self._batches = 0
         self._updates = 0
@@ -59,6 +60,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer, updates = self._trainer, self._trainer.cycle.updates
+        self._at_end = self.at_end
         _require_boundaries(args, state, updates)
         kept = state.stateful_callbacks.get(type(self).__name__)
         self._batches, self._updates, sizes = 0, 0, {}
@@ -88,7 +90,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._recorder.amend(grad_norm=float(logs["grad_norm"]))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        found = self.at_end()
+        found = self._ended()
         if self._recorder is not None:
             self._recorder.amend(**found)
             self._recorder.close()
@@ -96,10 +98,13 @@ class TokenPOCallback(TrainerCallback, ExportableState):
 
     def _close(self, state: Any) -> None:
         """The end of a rollout batch, on every rank; the first writes it down."""
+        seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
         accelerator = trainer.accelerator
         tally = current.tally.across(summed(accelerator), largest(accelerator), accelerator.device)
         self._batches += 1
+        # Before TRL saves its last checkpoint, which knows how long the records are.
+        last = self._ended() if state.global_step >= state.max_steps else {}
         if self._recorder is None:
             return
         drawn = current.drawn
@@ -109,9 +114,13 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         line = {"step": self._batches, "update": state.global_step}
         line |= batch_metrics(drawn, trainer.reward_func_names, trainer.reward_weights, trainer.num_generations)
         line |= summary
-        line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4)}
-        line["seconds_update"] = round(time.perf_counter() - self._started, 4)
+        line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
         self._recorder.add(line, traces(self._batches, drawn, current.tracer.found, trainer._tokenizer))
+
+    def _ended(self) -> Mapping[str, float]:
+        """What `at_end` says, once a training."""
+        work, self._at_end = self._at_end, dict
+        return work()
 
     def _restore(self, state: Any, kept: Any) -> dict[str, int]:
         trainer = self._trainer

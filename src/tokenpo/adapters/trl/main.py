@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,6 +26,7 @@ from ...tasks import make_task
 from ...train.config import Config, find_recipe, load_config
 from ...train.engine import Engine, load_model
 from ...train.evaluation import evaluate
+from ...train.trackers import require_trackers
 from . import TokenPOConfig, TokenPOTrainer
 from .recipe import TaskRewards, accepted, model_path, peft_config, schedule, settings
 
@@ -48,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
     """Trains; leaves the model in DIR/model, TRL's checkpoints in DIR/trl and the records in DIR/trl/tokenpo."""
     objective, directory = accepted(config), config.directory()
+    require_trackers(config.output.track)
+    # transformers hands its project to trackio alone.
+    os.environ.setdefault("WANDB_PROJECT", config.output.project or "tokenpo")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     seed = config.seed if config.task.seed is None else config.task.seed

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import TokenPOError
+from ...ops.group import Groups
 from ...types import Credit, Rollouts
 from .forward import Forward
 from .rows import gathered, packed
@@ -139,6 +140,13 @@ def rollouts_of(rows: Mapping[str, Tensor], group_size: int) -> Rollouts | None:
         return None
     group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // group_size
     return Rollouts(group=group, **{name: rows[name] for name in FACTS if name in rows})
+
+
+def mixed(rows: Mapping[str, Tensor], size: int) -> list[int]:
+    """The groups whose rewards are not all equal."""
+    group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // size
+    varied = Groups.of(group, rows["mask"].any(1)).varied(rows["reward"])
+    return varied.view(-1, size).any(1).nonzero()[:, 0].tolist()
 
 
 def _fingerprints(prompts: Sequence[Any], device: Any) -> Tensor:

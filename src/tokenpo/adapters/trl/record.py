@@ -17,7 +17,7 @@ from ...ops import masked
 from ...train.records import credit_metrics
 from ...types import Rollouts
 from ...versions import versions
-from .phase_one import Drawn
+from .phase_one import Drawn, mixed
 
 FILES = ("metrics.jsonl", "trace.jsonl")
 
@@ -90,10 +90,13 @@ def batch_metrics(drawn: Drawn, reward_names: Sequence[str], weights: Tensor, gr
     rewards = (each * weights.to(each.device)).nansum(1)[~each.isnan().all(1)]
     found = {
         "reward": float(rewards.mean()) if len(rewards) else torch.nan,
+        "reward_std": float(rewards.double().std()) if len(rewards) > 1 else torch.nan,
         **{f"rewards/{name}": float(each[:, i].nanmean()) for i, name in enumerate(reward_names)},
         "length": float(drawn.rows["length"].float().mean()),
+        "length_min": float(drawn.rows["length"].min()),
         "length_max": float(drawn.rows["length"].max()),
         "truncated": float(drawn.rows["truncated"].float().mean()),
+        "equal_reward_groups": 1 - len(mixed(drawn.rows, group_size)) * group_size / len(each),
         "discarded_groups": drawn.discarded,
     }
     if "accuracy" in reward_names:

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...errors import Unsupported
-from ...ops.group import Groups
 from ...sampling.seeds import keyed_generator
-from .phase_one import Drawn, rollouts_of
+from .phase_one import Drawn, mixed, rollouts_of
 
 _OUT = "out_"
 _LEFT = f"{_OUT}prompt_"
@@ -58,7 +57,7 @@ class Refill:
 
         Places that stay empty hold groups that count nowhere, since TRL wants as many rows as ever.
         """
-        draws, kept = [first], [_mixed(first.rows, size)]
+        draws, kept = [first], [mixed(first.rows, size)]
         prompts = [gather_object(list(first.prompts))]
         wanted = len(first.rows["mask"]) // size
         count = wanted
@@ -68,7 +67,7 @@ class Refill:
             count = wanted if have == 0 else min(wanted, -(-(wanted - have) * seen // have))
             draws.append(trainer._draw(self._rows(trainer.accelerator, count, size), size))
             prompts.append(gather_object(list(draws[-1].prompts)))
-            kept.append(_mixed(draws[-1].rows, size))
+            kept.append(mixed(draws[-1].rows, size))
         return self._merged(trainer, draws, kept, prompts, wanted, size)
 
     def _rows(self, accelerator: Any, groups: int, size: int) -> list[dict[str, Any]]:
@@ -146,10 +145,3 @@ def _widened(parts: Sequence[Tensor], name: str) -> list[Tensor]:
     gaps = [width - part.shape[1] for part in parts]
     left = name.startswith(_LEFT)
     return [pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, gaps, strict=True)]
-
-
-def _mixed(rows: Mapping[str, Tensor], size: int) -> list[int]:
-    """The groups whose rewards are not all equal."""
-    group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // size
-    varied = Groups.of(group, rows["mask"].any(1)).varied(rows["reward"])
-    return varied.view(-1, size).any(1).nonzero()[:, 0].tolist()

@@ -25,8 +25,9 @@ from ...errors import TokenPOError, Unsupported
 from ...methods import METHODS, paper
 from ...objective import Objective
 from ...train.objective import schedule_notes
+from ...train.step import HALF_TOLERANCE
 from ...train.tally import Tally, Tracer
-from ...types import Credit, Rollouts
+from ...types import Batch, Credit, Rollouts
 from . import contract
 from .callback import TokenPOCallback
 from .chosen import chosen, with_reference
@@ -97,6 +98,7 @@ class TokenPOTrainer(GRPOTrainer):
         self.current: RolloutBatch | None = None
         self.refill = Refill(self.train_dataset, args.seed, args.max_extra_batches)
         self._scored: Scored | None = None
+        self._compared = False
         self._name = f"TokenPO ({self.policy_objective.name})"
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
@@ -156,6 +158,9 @@ class TokenPOTrainer(GRPOTrainer):
         policy = self.forward_passes.policy(model, inputs, temperature_of(inputs))
         assert policy.entropy is not None
         batch = batch_of(step, inputs, self.signal_keys, policy)
+        if train and not self._compared and batch is not None:
+            self._compared = True
+            _compare(self.policy_objective, batch)
         loss = None if batch is None else step.objective.loss(batch, step.totals)
         for name, value in measured(self.accelerator, batch, loss, policy.entropy).items():
             self._metrics["train" if train else "eval"][name].append(value)
@@ -200,6 +205,17 @@ class TokenPOTrainer(GRPOTrainer):
         for _ in range(min(len(mean), len(shown))):
             shown.pop()
         shown.extend(mean.tolist())
+
+
+def _compare(objective: Objective, batch: Batch) -> None:
+    """Before the first update of a run the policy is the one that was scored: says so where two passes disagree."""
+    apart = (batch.policy.logprob.detach() - batch.rollouts.old_logprob).abs()[batch.mask]
+    if not apart.mean() <= HALF_TOLERANCE:
+        logger.warning(
+            f"{objective.name}: before the first update the ratio of new to old policy is not 1: two forward passes "
+            f"over the same tokens differ by {float(apart.mean()):.2g} nats a token (mean); where it is dropout, set "
+            "disable_dropout=True, or lora_dropout=0"
+        )
 
 
 def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
