@@ -55,23 +55,7 @@ def parser() -> argparse.ArgumentParser:
     top.set_defaults(run=_version_or_help)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
-    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
-    train.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
-    )
-    train.add_argument(
-        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
-    )
-    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
-    train.add_argument(
-        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
-    )
-    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
-    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
-    train.set_defaults(run=_train)
-
+    _add_train(commands)
     evaluate.add(commands)
 
     methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
@@ -99,6 +83,25 @@ def parser() -> argparse.ArgumentParser:
     compare.add(commands, RECIPE)
     launch.add(commands, RECIPE)
     return top
+
+
+def _add_train(commands: Any) -> None:
+    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
+    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
+    )
+    train.add_argument(
+        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
+    )
+    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument(
+        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
+    )
+    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
+    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+    train.set_defaults(run=_train)
 
 
 def _version_or_help(options: argparse.Namespace) -> int:

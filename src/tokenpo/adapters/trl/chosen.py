@@ -66,7 +66,9 @@ def with_reference(args: TokenPOConfig, objective: Objective) -> TokenPOConfig:
 
 
 def _named(args: TokenPOConfig, given: str | Objective | None) -> Objective:
-    options = {key: _tuples(value) for key, value in (args.method_options or {}).items()}
+    given_options = args.method_options or {}
+    assert isinstance(given_options, dict)  # the settings refuse any other text
+    options = {key: _tuples(value) for key, value in given_options.items()}
     if given is None or isinstance(given, str):
         if given is not None and args.method not in (given, "grpo"):
             raise TokenPOError(f"method={given!r} and TokenPOConfig.method={args.method!r} name two methods: give one")

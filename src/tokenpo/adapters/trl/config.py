@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from trl import GRPOConfig
+from trl import GRPOConfig  # pyright: ignore
 
 from ...errors import TokenPOError, Unsupported
 

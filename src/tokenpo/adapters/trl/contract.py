@@ -33,7 +33,7 @@ READ = (
 def check_import() -> None:
     """Raises Unsupported where TRL is missing, broken, or not the one that this adapter was written for."""
     try:
-        from trl import GRPOTrainer
+        from trl import GRPOTrainer  # pyright: ignore
     except ImportError as error:
         raise Unsupported(
             f"tokenpo.adapters.trl needs {RANGE}, and it cannot be imported ({error}): pip install 'tokenpo[trl]'"

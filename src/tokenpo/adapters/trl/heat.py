@@ -28,7 +28,7 @@ class Heat(LogitsProcessor):
         self.rule, self.base = rule, base
         self._steps: list[Tensor] = []
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Logits [M, V] of one step; remembers its temperatures [M]."""
         entropy = entropy_of(softmax_parts(scores, 1.0 / self.base))
         temperature = self.rule(entropy, self.base)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
 from ...errors import TokenPOError
 from ...objective import Objective
@@ -75,7 +75,7 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
 def _trainer(
     config: Config, objective: Objective, directory: Path, rewards: TaskRewards, rows: list[dict[str, Any]]
 ) -> TokenPOTrainer:
-    from accelerate import PartialState
+    from accelerate import PartialState  # pyright: ignore[reportMissingImports]
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_path(config), padding_side="left")

@@ -138,7 +138,12 @@ def peft_config(config: Config) -> Any:
         return None
     from peft import LoraConfig
 
-    return LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets, task_type="CAUSAL_LM")
+    return LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # pyright: ignore[reportArgumentType] - peft scales by any number
+        target_modules=lora.targets,
+        task_type="CAUSAL_LM",
+    )
 
 
 def model_path(config: Config) -> str:

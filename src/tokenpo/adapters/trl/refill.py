@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 from torch.nn.functional import pad
 

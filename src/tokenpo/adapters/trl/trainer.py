@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from datasets import Dataset
+from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
 from ...errors import TokenPOError, Unsupported
 from ...methods import METHODS, paper
@@ -126,8 +126,9 @@ class TokenPOTrainer(GRPOTrainer):
         # What samples of an evaluation say is not remembered: it is no part of the training.
         if found.rollouts is not None:
             credit = self.policy_objective.prepare(found.rollouts, self.memory)
-            found, self.signal_keys = dataclasses.replace(found, credit=credit), list(credit.signals)
+            self.signal_keys = list(credit.signals)
             self._show_advantages(found.rollouts, credit)
+            found = dataclasses.replace(found, credit=credit)
         if train:
             self._begin(found, time.perf_counter() - started)
         return output | found.travelling(output["completion_ids"].shape[1], output["completion_ids"])
@@ -182,11 +183,12 @@ class TokenPOTrainer(GRPOTrainer):
 
     def _keep(self, current: RolloutBatch, step: Step, inputs: Any, batch: Any, loss: Any) -> None:
         current.tally.add(batch, loss)
-        if step.update != self.cycle.updates - 1 or current.drawn.rollouts is None or current.drawn.credit is None:
+        rollouts, credit = current.drawn.rollouts, current.drawn.credit
+        if step.update is None or step.update < self.cycle.updates - 1 or rollouts is None or credit is None:
             return
         if step.micro == 0:
             parts = [self._buffered_inputs[chunk] for chunk in self.cycle.chunks_of(step.update)]
-            current.tracer.choose(rows_of(parts).unique(), current.drawn.rollouts, current.drawn.credit)
+            current.tracer.choose(rows_of(parts).unique(), rollouts, credit)
         current.tracer.add(rows_of([inputs]), batch, loss)
 
     def _heat(self) -> Heat | None:
