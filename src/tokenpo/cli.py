@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate, explain, report
+from .commands import compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
@@ -56,19 +56,7 @@ def parser() -> argparse.ArgumentParser:
     top.set_defaults(run=_version_or_help)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
-    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
-    train.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
-    )
-    train.add_argument(
-        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
-    )
-    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
-    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
-    train.set_defaults(run=_train)
-
+    _add_train(commands)
     evaluate.add(commands)
 
     commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
@@ -90,7 +78,27 @@ def parser() -> argparse.ArgumentParser:
     report.add(commands)
     compare.add(commands, RECIPE)
     explain.add(commands)
+    launch.add(commands, RECIPE)
     return top
+
+
+def _add_train(commands: Any) -> None:
+    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
+    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
+    )
+    train.add_argument(
+        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
+    )
+    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument(
+        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
+    )
+    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
+    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+    train.set_defaults(run=_train)
 
 
 def _version_or_help(options: argparse.Namespace) -> int:
@@ -118,6 +126,8 @@ def _train(options: argparse.Namespace) -> int:
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
     config = load_config(file, method=options.method, overrides=overrides)
     # Mistakes in the recipe are found above, before torch and transformers are loaded.
+    if options.engine != "embedded":
+        return _train_elsewhere(options, config)
     from .train.loop import resume, train
     from .train.view import make_view
 
@@ -133,6 +143,22 @@ def _train(options: argparse.Namespace) -> int:
         from .report import write_report
 
         print(f"report: {write_report(outcome.directory)}")
+    return 0
+
+
+def _train_elsewhere(options: argparse.Namespace, config: Any) -> int:
+    """With a foreign engine, in processes of its own."""
+    directory = launch.train(config, options.engine, options.resume, options.processes)
+    records = directory / "trl" / "tokenpo" if options.engine == "trl" else directory
+    if options.engine == "trl":
+        lines = map(json.loads, (records / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        for line in _verdict([line for line in lines if "eval/accuracy" in line]):
+            print(line)
+        print(f"model: {directory / 'model'}")
+    if not options.no_report:
+        from .report import write_report
+
+        print(f"report: {write_report(records)}")
     return 0
 
 

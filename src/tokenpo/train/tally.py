@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from ..ops import kl
 from ..types import Batch, Credit, Loss, Rollouts, Totals
+
+_SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance")
+_EXTREMES = ("ratio_min", "ratio_max", "distance")
 
 
 class Tally:
@@ -54,6 +57,27 @@ class Tally:
     @property
     def updates(self) -> int:
         return len(self._updates)
+
+    def across(
+        self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
+    ) -> Tally:
+        """The statistics of every rank of a run, from those of each; all ranks call it.
+
+        Args:
+            add: a vector to its sum over the ranks.
+            largest: a vector to its largest entries over the ranks.
+            device: where the vectors lie for it.
+        """
+        whole = Tally()
+        whole._tokens, whole._updates = self._tokens, self._updates
+        zero, least = torch.zeros(()), torch.full((), -torch.inf)
+        sums = add(torch.stack([self._sums.get(name, zero).float().to(device) for name in _SUMS]))
+        extremes = largest(torch.stack([self._extremes.get(name, least).float().to(device) for name in _EXTREMES]))
+        # A rank without a token to evaluate has added nothing, and neither have all of them without one.
+        if sums[_SUMS.index("count")] > 0:
+            whole._sums = dict(zip(_SUMS, sums, strict=True))
+            whole._extremes = dict(zip(_EXTREMES, extremes, strict=True))
+        return whole
 
     def disagreement(self) -> tuple[float, float]:
         """(largest, mean) |lp - lp_old| so far, nats; zeros where nothing was evaluated."""
