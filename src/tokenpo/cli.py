@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
     )
     train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument("--accept-changes", action="store_true", help="resume although settings differ; it is noted")
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
@@ -111,6 +112,8 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
+    if options.accept_changes and options.resume is None:
+        raise TokenPOError("--accept-changes is for a run to resume: add --resume RUN, or leave it out")
     need_engine()
     from .train.config import find_recipe, load_config
 
@@ -125,7 +128,10 @@ def _train(options: argparse.Namespace) -> int:
     from .train.view import make_view
 
     view = make_view(sys.stdout)
-    outcome = resume(Path(options.resume), view, config) if options.resume else train(config, view)
+    if options.resume:
+        outcome = resume(Path(options.resume), view, config, accept=options.accept_changes)
+    else:
+        outcome = train(config, view)
     if not outcome.finished:
         print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
         return 130

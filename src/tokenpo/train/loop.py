@@ -21,7 +21,17 @@ from .interrupt import Interrupt
 from .objective import warnings
 from .records import Clock, credit_metrics, rollout_metrics, sample_records, trace_records
 from .rollout import Experience, collect
-from .run import Run, describe, new_directory, open_checkpoint, resumed_config
+from .run import (
+    LOGS,
+    Run,
+    complete,
+    describe,
+    held,
+    new_directory,
+    note_changes,
+    open_checkpoint,
+    resumed_config,
+)
 from .step import Learner, improve
 from .tally import Tally, Tracer
 from .view import View
@@ -54,29 +64,38 @@ def train(config: Config, view: View) -> Outcome:
     with closing(engine.task):
         learner = Learner.of(config, engine.lm, engine.objective)
         directory = new_directory(config)
-        describe(directory, config, str(engine.objective))
-        return _run(engine, learner, directory, Progress(), view, warnings(engine.objective, config))
+        with held(directory):
+            describe(directory, config, str(engine.objective))
+            progress = Progress(sizes=dict.fromkeys(LOGS, 0))
+            checkpoint.begin(directory, progress)
+            return _run(engine, learner, directory, progress, view, warnings(engine.objective, config))
 
 
-def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
-    """Goes on from the newest checkpoint as if the run had never stopped: bit for bit on a CPU.
+def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
+    """Goes on from the newest good checkpoint as if the run had never stopped: bit for bit on a CPU.
 
     Args:
         wanted: None for the run's own config; another may differ in train.steps and in output only.
+        accept: it may differ in everything; what differs is written to changes.jsonl.
 
     Raises:
         TokenPOError: no run there, another config, no good checkpoint, or the run is at its end.
     """
-    config = resumed_config(directory, wanted)
+    config, changed = resumed_config(directory, wanted, accept=accept)
     engine = build_engine(config)
-    with closing(engine.task):
+    with closing(engine.task), held(directory):
         learner = Learner.of(config, engine.lm, engine.objective)
         progress, notes = open_checkpoint(directory, engine.lm.model, learner.optimizer)
-        if progress.step >= config.train.steps:
+        if progress.step >= config.train.steps and complete(directory, progress):
             raise TokenPOError(
                 f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
                 f"--set train.steps={2 * config.train.steps}"
             )
+        if changed:
+            notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
+            note_changes(directory, progress.step, changed)
+            if any(line.startswith("method.") for line in changed):
+                progress = dataclasses.replace(progress, memory=None)  # another objective remembers other things
         describe(directory, config, str(engine.objective))
         return _run(engine, learner, directory, progress, view, [*notes, *warnings(engine.objective, config)])
 
@@ -89,8 +108,8 @@ def _run(
     first = progress.step + 1
     try:
         with Interrupt() as interrupt:
-            # A checkpoint knows the sizes of the logs, so without sizes nothing was written yet.
-            if not progress.sizes and config.evaluate.problems:
+            # The checkpoint knows the sizes of the logs.
+            if not progress.sizes["metrics.jsonl"] and progress.step == 0 and config.evaluate.problems:
                 view.say(f"evaluating on {config.evaluate.problems} held-out problems")
                 before = evaluate(engine)
                 run.log({"step": 0, **before.metrics()})
@@ -175,7 +194,7 @@ def _write(
 def _save(engine: Engine, learner: Learner, run: Run, progress: Progress) -> None:
     progress = dataclasses.replace(progress, sizes=run.sizes())
     checkpoint.save(run.path, engine.lm.model, learner.optimizer, progress)
-    checkpoint.prune(run.path, run.keep)
+    checkpoint.prune(run.path, run.keep, progress.step)
 
 
 def _rule(objective: Objective, state: State) -> TemperatureRule | None:
