@@ -2,9 +2,9 @@
 
 Every run is a process of its own, ended by SIGKILL at a random moment of its life (while it starts, samples, updates,
 writes a line or a checkpoint), again and again until it gets to its end; every tenth life has a full disk instead (a
-limit on the size of its files, which fails writes in the middle as a full disk does). Afterwards it must have left what
-the uninterrupted run of the same recipe left: the same bytes of weights, optimiser, model, samples and traces, and every
-line of metrics once, in order, with the same numbers but for seconds.
+limit on the size of its files, which fails writes in the middle as a full disk does). Afterwards it must have left
+what the uninterrupted run of the same recipe left: the same bytes of weights, optimiser, model, samples and traces, and
+every line of metrics once, in order, with the same numbers but for seconds.
 
 A life is cut short after a time drawn uniformly from 0 to a little more than what one whole life takes.
 """
@@ -30,6 +30,10 @@ METHODS = {
     "skywork_entropy": {"start": 0.1, "largest": 1.0, "delta": 0.01},
     "lopti": {},
 }
+# Right when the tokens sum to an even number: half of what a random model says, so that every step teaches.
+EVEN = """def even(completions, completion_ids):
+    return [float(sum(ids) % 2 == 0) for ids in completion_ids]
+"""
 FULL = 40_000  # bytes of a file: less than a checkpoint's tensors, more than most logs
 
 
@@ -41,6 +45,11 @@ threads = 1
 [model]
 path = {json.dumps(str(model))}
 device = "cpu"
+[task]
+name = "files"
+[task.options]
+path = "{path.parent}/sums.jsonl"
+verifier = "{path.parent}/even.py:even"
 [method]
 name = "{method}"
 {options}
@@ -163,6 +172,9 @@ def main() -> None:
         work = Path(folder)
         os.chdir(work)
         model = small_model(work / "model")
+        rows = [json.dumps({"prompt": f"{i}=", "answer": str(i)}) for i in range(40)]
+        (work / "sums.jsonl").write_text("\n".join(rows))
+        (work / "even.py").write_text(EVEN)
         expected, seconds = {}, {}
         for method in METHODS:
             file = recipe(work / f"{method}.toml", method, model)
@@ -171,6 +183,9 @@ def main() -> None:
                 raise SystemExit(Path("child.log").read_text())
             seconds[method] = time.monotonic() - start
             expected[method] = left(work / f"{method}-once")
+            moved = [line.get("grad_norm") for line in expected[method]["metrics"]]
+            if not any(moved):
+                raise SystemExit(f"{method}: nothing was learnt, so there is nothing to lose")
         while kills["killed"] + kills["full disk"] < options.kills:
             method = list(METHODS)[kills["runs"] % len(METHODS)]
             trial(work, method, expected[method], seconds[method], kills, chance)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -29,7 +28,8 @@ from tokenpo.train.view import SilentView
 
 SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
 KINDS = (
-    r"replace \.recipe", r"line metrics", r"line trace", r"rename \.writing-step-000002", r"rename step-000001", r"rename new",
+    r"replace \.recipe", r"line metrics", r"line trace", r"rename \.writing-step-000002", r"rename step-000001",
+    r"rename new",
 )  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def test_a_damaged_config_is_one_sentence(tiny, text, capsys):
     with pytest.raises(TokenPOError, match=r"config\.json") as caught:
         resume(config.directory(), SilentView())
     assert "\n" not in str(caught.value)
-    assert os.listdir(config.directory()) == ["config.json"]
+    assert [path.name for path in config.directory().iterdir()] == ["config.json"]
 
 
 def test_two_processes_do_not_train_one_run(tiny):

@@ -95,7 +95,7 @@ def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None
 
 
 def prune(directory: Path, keep: int, step: int) -> None:
-    """Keeps the newest `keep` checkpoints up to `step`; later ones were passed over as damaged. Nothing half-written."""
+    """Keeps the newest `keep` checkpoints up to `step`: later ones were passed over as damaged. Drops what is half."""
     found = _found(directory)
     kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
     for path in found:

@@ -119,12 +119,15 @@ class Train(Section):
     minibatch_by: Literal["groups", "rows"] = "groups"
     micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
     micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
-    lr: float = Field(default=2e-4, ge=0, description="of AdamW, after the warm-up")
+    lr: float = Field(default=2e-4, ge=0, le=100, description="of AdamW, after the warm-up")
     warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=100)
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
+    nonfinite: Literal["stop", "skip"] = Field(
+        default="stop", description="NaN or an infinity in a step: stop the run, or skip the update and count it"
+    )
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
     reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
     ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: by precision (step.py)")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import lm as language
-from ..errors import TokenPOError
+from ..errors import NotFinite, TokenPOError
 from ..objective import Objective, State
 from ..sampling import TemperatureRule
 from . import checkpoint
@@ -35,6 +36,8 @@ from .run import (
 from .step import Learner, improve
 from .tally import Tally, Tracer
 from .view import View
+
+REMEDY = 'find what made it, or set train.nonfinite = "skip" to leave such updates out and count them'
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,23 @@ def _step(
 ) -> Progress:
     """One rollout batch and the updates on it; where the run stands afterwards."""
     config, clock, state = engine.config, Clock(), _recalled(engine.objective, progress)
-    with clock.part("rollout"):
-        experience = collect(config, engine.lm, engine.task, progress.cursor, _rule(engine.objective, state))
+    try:
+        with clock.part("rollout"):
+            experience = collect(config, engine.lm, engine.task, progress.cursor, _rule(engine.objective, state))
+    except NotFinite as error:
+        return _skipped(config, run, progress, view, clock, error)
     if interrupt.asked:
         # Nothing has changed yet: the resumed run draws the same responses again.
         return progress
     step = progress.step + 1
     traced = config.output.trace_every > 0 and (step == 1 or _due(step, config.output.trace_every))
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
-    tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+    try:
+        tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+    except NotFinite as error:
+        raise NotFinite(f"step {step}, {error}; the run can go on from its last checkpoint: {REMEDY}") from error
+    for why in tally.skipped:
+        view.say(f"step {step}: skipped {why}")
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
     if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
         with clock.part("evaluation"):
@@ -156,6 +167,21 @@ def _step(
     if _due(step, config.output.checkpoint_every) and step < config.train.steps:
         _save(engine, learner, run, progress)
     return progress
+
+
+def _skipped(config: Config, run: Run, progress: Progress, view: View, clock: Clock, error: NotFinite) -> Progress:
+    """A rollout batch that was not sampled or not rewarded with numbers teaches nothing, if the run is not to stop."""
+    step = progress.step + 1
+    if config.train.nonfinite == "stop":
+        raise NotFinite(f"step {step}, rollouts: {error}; the run can go on from its last checkpoint: {REMEDY}") from error
+    view.say(f"step {step}: skipped the rollout batch: {error}")
+    unknown = dict.fromkeys(("reward", "accuracy", "entropy", "length"), math.nan)
+    planned = config.train.epochs * config.train.minibatches
+    metrics = {"step": step, **unknown, "groups": 0, "zero_advantage_groups": 1.0, **Tally().summary()}
+    metrics |= {"skipped_updates": planned, "seconds_update": 0.0, **clock.summary()}
+    run.log(metrics)
+    view.step(metrics, config.train.steps)
+    return dataclasses.replace(progress, step=step, cursor=progress.cursor + config.rollout.prompts)
 
 
 def _learn(
