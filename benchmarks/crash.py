@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def live(arguments: list[str], *, after: float | None = None, full: bool = False
     """One life of a run, forked so that it need not import anything; its status as subprocess would give it."""
     child = os.fork()
     if child == 0:
-        os.dup2(os.open("child.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+        os.dup2(os.open("child.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.dup2(1, 2)
         if full:
             resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
@@ -108,6 +109,8 @@ def live(arguments: list[str], *, after: float | None = None, full: bool = False
         code = 1
         try:
             code = main(arguments)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     if after is not None:

@@ -44,12 +44,16 @@ class VerifierOptions:
         correct_at: least reward that counts as correct, for functions of the user.
         seconds: wall-clock limit per answer, for verifiers in processes.
         workers: how many processes; 0 is one per core, four at most.
+        reward_seconds: wall-clock limit per call of a function of the user; 0 calls it in this process, without one.
+        reward_errors: "stop" or "zero": what becomes of a call that fails, see `UserReward`.
     """
 
     extract: str = ""
     correct_at: float = 1.0
     seconds: float = 5.0
     workers: int = 0
+    reward_seconds: float = 300.0
+    reward_errors: str = "stop"
 
 
 def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
@@ -59,7 +63,7 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
         UnknownName: no such verifier, extractor, module or function.
     """
     if ":" in name:
-        return UserReward(name, options.correct_at)
+        return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
     if name not in VERIFIERS:
         remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
         raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
