@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..errors import TokenPOError, UnknownName, nearest
-from .extract import auto, extractor
+from .extract import auto, boxed, extractor
 from .pool import Pool
 from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
@@ -96,6 +96,8 @@ class Exact:
 class Math:
     r"""Reward 1 where math-verify finds the answer equal to the reference; each answer under a wall-clock limit.
 
+    The last `\boxed{}` counts, where there is one.
+
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
@@ -111,7 +113,11 @@ class Math:
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         answers = [self._find(text) for text in completions]
-        if self._extract not in ("", "whole"):  # an extracted formula is bare LaTeX, which math-verify wants in a box
+        if self._extract in ("", "whole"):
+            # math-verify makes one set of boxes that stand close together: "\boxed{1} no: \boxed{2}" would be neither.
+            boxes = [None if answer is None else boxed(answer) for answer in answers]
+            answers = [answer if box is None else rf"\boxed{{{box}}}" for answer, box in zip(answers, boxes, strict=True)]
+        else:  # an extracted formula is bare LaTeX, which math-verify wants in a box
             answers = [None if answer is None else rf"\boxed{{{answer}}}" for answer in answers]
         jobs = [
             (references(problem.answer), answer) for problem, answer in zip(problems, answers, strict=True) if answer

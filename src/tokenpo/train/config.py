@@ -6,13 +6,14 @@ nearest that does; method options are checked by the method's own builder, task 
 
 from __future__ import annotations
 
+import datetime
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -21,6 +22,8 @@ from ..errors import TokenPOError, UnknownName, nearest
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
+_PATH = r"^[^\x00-\x1f]+$"
+_FREE = ("options", "method")  # tables that hold what a task or a method takes
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -33,6 +36,19 @@ class Section(BaseModel):
         """TOML has no null: "none" stands for it."""
         return {k: None if v == "none" else v for k, v in raw.items()} if isinstance(raw, dict) else raw
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """A switch is no number, and neither is text: pydantic would convert them."""
+        annotation: Any = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if bool in kinds and not isinstance(value, bool):
+            raise ValueError("must be true or false")
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if kinds & {int, float, Decay} and any(isinstance(item, (bool, str)) for item in items):
+            raise ValueError("must be a number")
+        return value
+
 
 class Lora(Section):
     rank: int = Field(default=16, ge=1)
@@ -42,7 +58,7 @@ class Lora(Section):
 
 class Model(Section):
     path: str = Field(
-        default="tiny", description="a Hugging Face directory or hub id, or tiny: the model in the package"
+        default="tiny", pattern=_PATH, description="a Hugging Face directory or hub id, or tiny: the model in the package"
     )
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
@@ -141,7 +157,7 @@ class Evaluate(Section):
 
 
 class Output(Section):
-    dir: str | None = Field(default=None, description="the run directory; none: runs/NAME-METHOD-seedSEED")
+    dir: str | None = Field(default=None, pattern=_PATH, description="the run directory; none: runs/NAME-METHOD-seedSEED")
     checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
     keep: int = Field(default=2, ge=1, description="checkpoints kept")
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
@@ -155,7 +171,7 @@ class Config(Section):
 
     name: str = Field(default="run", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$", description="of the run directory")
     seed: int = Field(default=0, ge=0)
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; none: torch decides")
+    threads: int | None = Field(default=None, ge=1, le=4096, description="CPU threads; none: torch decides")
     model: Model = Model()
     task: Task = Task()
     method: Method = Method()
@@ -199,9 +215,8 @@ def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[
     current = raw.get("method")
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
-    for override in overrides:
-        _apply(raw, override)
-    return parse_config(raw, str(recipe))
+    told = {_apply(raw, override): f"--set {override:.80}" for override in overrides}
+    return parse_config(raw, str(recipe), told)
 
 
 def _read(recipe: Path) -> dict[str, Any]:
@@ -210,7 +225,7 @@ def _read(recipe: Path) -> dict[str, Any]:
         raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "JSON" if recipe.suffix == ".json" else "TOML"
         raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
     if not isinstance(raw, dict):
@@ -218,16 +233,21 @@ def _read(recipe: Path) -> dict[str, Any]:
     return raw
 
 
-def parse_config(raw: Mapping[str, Any], where: str) -> Config:
-    """A checked config; `where` is the file that an error names."""
+def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """A checked config; `where` is the file that an error names, `told` who else set the setting of a path."""
+    told = told or {}
     if isinstance(raw.get("method"), str):
         name = json.dumps(raw["method"])
-        raise TokenPOError(f"{where}: method is a section: write [method] and in it name = {name}, or --method {name}")
+        place = told.get(("method",), where)
+        raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
+    _refuse_dates(raw, (), where, told)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
         problems = error.errors()
-        text = "; ".join(_explain(problem, where) for problem in problems)
+        # A value that fits none of several kinds is one mistake, although it comes as several problems.
+        found = {_place(problem): problem for problem in reversed(problems)}
+        text = "; ".join(_explain(x, path, _teller(path, where, told)) for path, x in reversed(found.items()))
         unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
         raise (UnknownName if unknown else TokenPOError)(text) from None
 
@@ -237,7 +257,30 @@ def differences(old: Config, new: Config) -> list[str]:
     return wording.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
+def _place(problem: ErrorDetails) -> tuple[str, ...]:
+    """The path of the setting, without what pydantic adds to tell the kinds of a union apart."""
+    path = tuple(map(str, problem["loc"]))
+    return next((path[:n] for n in range(1, len(path)) if not fields_of(path[:n]) and path[n - 1] not in _FREE), path)
+
+
+def _teller(path: tuple[str, ...], where: str, told: Mapping[tuple[str, ...], str]) -> str:
+    """Who set the setting of this path: the flag that set it, a section around it or something in it, else the file."""
+    around = next((told[path[:n]] for n in range(len(path), 0, -1) if path[:n] in told), None)
+    inside = next((flag for setting, flag in told.items() if setting[: len(path)] == path), None)
+    return around or inside or where
+
+
+def _refuse_dates(value: Any, path: tuple[str, ...], where: str, told: Mapping[tuple[str, ...], str]) -> None:
+    """TOML has dates, but no setting is one, and config.json could not hold it."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        raise TokenPOError(f"{_teller(path, where, told)}: {'.'.join(path)} = {value} is a date: put it in quotes")
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        _refuse_dates(item, (*path, str(key)), where, told)
+
+
+def _apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Sets what `--set` says; the path of the setting."""
     key, equals, text = override.partition("=")
     *sections, last = key.strip().split(".")
     if not equals or not last:
@@ -248,22 +291,27 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise TokenPOError(f"--set {override}: {section} is a setting, not a section")
     table[last] = toml_value(text)
+    return (*sections, last)
 
 
 def toml_value(text: str) -> Any:
     """What the user typed behind "=": a value of TOML, else plain text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text.strip()
+    return read["value"] if len(read) == 1 else text.strip()
 
 
-def _explain(problem: ErrorDetails, where: str) -> str:
-    *sections, key = (str(part) for part in problem["loc"])
+def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str) -> str:
+    *sections, key = path
     place = f"section [{'.'.join(sections)}]" if sections else "the top level"
     if problem["type"] == "extra_forbidden":
         return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(sections))}"
-    return f"{where}: {'.'.join([*sections, key])} = {problem['input']!r}: {problem['msg'].lower()}"
+    said = problem["msg"].lower().removeprefix("value error, ")
+    if problem["type"] in ("model_type", "dict_type"):
+        said = f"it is a section: write [{'.'.join(path)}] and its settings below, or --set {'.'.join(path)}.KEY=VALUE"
+    return f"{where}: {'.'.join(path)} = {problem['input']!r:.80}: {said}"
 
 
 def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
