@@ -23,10 +23,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     directory = tmp_path_factory.mktemp("whole")
     config = Qwen3Config(
-        vocab_size=259, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=16, tie_word_embeddings=False,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=259,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=16,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     Qwen3ForCausalLM(config).save_pretrained(directory)
     tokenizer().save_pretrained(directory)
     load(directory)
@@ -55,10 +64,21 @@ def tensors(directory: Path, change: Any) -> None:
 
 
 def extra_token(directory: Path) -> None:
-    changed(directory / "tokenizer.json", added_tokens=[
-        *json.loads((directory / "tokenizer.json").read_text())["added_tokens"],
-        {"id": 400, "content": "<more>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True},
-    ])  # fmt: skip
+    changed(
+        directory / "tokenizer.json",
+        added_tokens=[
+            *json.loads((directory / "tokenizer.json").read_text())["added_tokens"],
+            {
+                "id": 400,
+                "content": "<more>",
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            },
+        ],
+    )
 
 
 DAMAGE: dict[str, Any] = {
@@ -90,10 +110,10 @@ DAMAGE: dict[str, Any] = {
     "a tokenizer that is cut": lambda d: (d / "tokenizer.json").write_text((d / "tokenizer.json").read_text()[:400]),
     "a tokenizer of lies": lambda d: (d / "tokenizer.json").write_text("{}"),
     "a token too many": extra_token,
-    "an index without files": lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}'),
+    "an index without files": lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
     "an index of nothing": lambda d: (d / "model.safetensors.index.json").write_text("[1]"),
     "an end that is text": lambda d: changed(d / "generation_config.json", eos_token_id="two"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", DAMAGE)

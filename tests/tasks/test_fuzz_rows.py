@@ -18,9 +18,13 @@ plain = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=6),
     st.sampled_from(["\ud800", "", " ", "{question}", "\x00", "a" * 3000]),
 )  # fmt: skip
-anything = st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3))
+anything = st.recursive(
+    plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+)
 keys = st.sampled_from(["prompt", "answer", "solution", "reward_model", "extra", "role", "content"])
-rows = st.dictionaries(keys, anything | st.lists(st.fixed_dictionaries({"role": anything, "content": anything}), max_size=2))
+rows = st.dictionaries(
+    keys, anything | st.lists(st.fixed_dictionaries({"role": anything, "content": anything}), max_size=2)
+)
 
 
 def opened(path: Path, **options: Any) -> bool:
@@ -49,7 +53,10 @@ def test_any_rows(tmp_path_factory, content: list[dict[str, Any]], chat: bool) -
 
 
 @few
-@given(st.binary(max_size=80), st.sampled_from([b"", b'{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": 1}\n', b"PAR1"]))
+@given(
+    st.binary(max_size=80),
+    st.sampled_from([b"", b'{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": 1}\n', b"PAR1"]),
+)
 def test_any_bytes(tmp_path_factory, content: bytes, before: bytes) -> None:
     for suffix in (".jsonl", ".parquet"):
         path = tmp_path_factory.getbasetemp() / f"bytes{suffix}"
@@ -57,7 +64,9 @@ def test_any_bytes(tmp_path_factory, content: bytes, before: bytes) -> None:
         opened(path)
 
 
-@pytest.mark.parametrize("line", ["[" * 10**5, '{"prompt": ' + "9" * 5000 + "}", '{"prompt": "\\ud800", "answer": 1}', "\x00"])
+@pytest.mark.parametrize(
+    "line", ["[" * 10**5, '{"prompt": ' + "9" * 5000 + "}", '{"prompt": "\\ud800", "answer": 1}', "\x00"]
+)
 def test_lines_that_trip_a_parser(tmp_path: Path, line: str) -> None:
     (tmp_path / "rows.jsonl").write_text(f'{{"prompt": "p", "answer": 1}}\n{line}\n')
     with pytest.raises(TokenPOError, match=r"rows\.jsonl line 2: "):

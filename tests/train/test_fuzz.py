@@ -30,12 +30,22 @@ def leaves(path: tuple[str, ...] = ()) -> list[str]:
     return found
 
 
-SETTINGS = [*leaves(), "method.low", "method.beta", "task.options.operands", "task.options.modulus", "train", "task.options"]
+SETTINGS = [
+    *leaves(),
+    "method.low",
+    "method.beta",
+    "task.options.operands",
+    "task.options.modulus",
+    "train",
+    "task.options",
+]
 scalars = st.one_of(
     st.booleans(), st.integers(-3, 3), st.integers(10**17, 10**30), st.floats(), st.text(max_size=8),
     st.sampled_from(["none", "cpu", "inf", "\x00", "\ud7ff", "../..", "tiny", "2020-01-01", "[", '"', "1=2", " "]),
 )  # fmt: skip
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2))
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+)
 
 
 def said(arguments: list[str]) -> tuple[int, str]:
@@ -115,10 +125,16 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ("output.tensorboard=1", "output.tensorboard = 1: must be true or false"),
         ("trian.lr=1", "--set trian.lr=1: the top level has no key 'trian': did you mean 'train'?"),
         ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
-        ("train=3", "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE"),
+        (
+            "train=3",
+            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE",
+        ),
         ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
         ("method=hapo", "--set method=hapo: method is a section"),
-        ("model.lora.targets=3", "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n"),
+        (
+            "model.lora.targets=3",
+            "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n",
+        ),
         ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),
         ("output.dir=", "--set output.dir=: output.dir = ''"),
     ],

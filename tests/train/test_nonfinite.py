@@ -101,7 +101,9 @@ def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path,
     train(wanted, view)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line.get("skipped_updates") for line in lines] == [None, 1, 0]
-    assert any(re.match(r"step 1: skipped update 2 of 2: the gradient of model\.\S+ is not finite", x) for x in view.lines)
+    assert any(
+        re.match(r"step 1: skipped update 2 of 2: the gradient of model\.\S+ is not finite", x) for x in view.lines
+    )
     assert lines[1]["loss"] is not None and lines[1]["grad_norm"] is not None
 
 
@@ -115,7 +117,9 @@ def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad):
 
     monkeypatch.setattr(type(coin), "score", score)
     sections = {"rollout": ROLLOUT, "evaluate": {"problems": 0}}
-    with pytest.raises(TokenPOError, match=r"step 2, rollouts: task 'coin' gave the reward \S+ for response 1 to problem 5"):
+    with pytest.raises(
+        TokenPOError, match=r"step 2, rollouts: task 'coin' gave the reward \S+ for response 1 to problem 5"
+    ):
         train(small(tmp_path / "stop", **sections), SilentView())
     drawn, view = iter(range(100)), Said()
     run = train(small(tmp_path / "skip", train={"nonfinite": "skip"}, **sections), view)

@@ -51,12 +51,16 @@ def test_the_wheel_runs_the_quickstart_outside_the_checkout(tmp_path: Path) -> N
     (wheel,) = (tmp_path / "wheels").glob("tokenpo-*.whl")
     there = tmp_path / "installed"
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"tokenpo/py.typed", "tokenpo/recipes/quickstart.toml", "tokenpo/lm/assets/tiny/model.safetensors"} <= set(names)
+    assert {"tokenpo/py.typed", "tokenpo/recipes/quickstart.toml", "tokenpo/lm/assets/tiny/model.safetensors"} <= set(
+        names
+    )
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "tools"))]
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(there)]
     subprocess.run([*install, str(wheel)], check=True)
     where = [sys.executable, "-P", "-c", "import tokenpo; print(tokenpo.__file__)"]
-    found = subprocess.run(where, env={**os.environ, "PYTHONPATH": str(there)}, cwd=tmp_path, capture_output=True, text=True)
+    found = subprocess.run(
+        where, env={**os.environ, "PYTHONPATH": str(there)}, cwd=tmp_path, capture_output=True, text=True
+    )
     assert found.stdout.startswith(str(there))
     (tmp_path / "elsewhere").mkdir()
     assert ran(tmp_path / "elsewhere" / "run", path=there) == ran(tmp_path / "elsewhere" / "source")

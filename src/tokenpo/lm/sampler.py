@@ -147,8 +147,8 @@ def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, key
 def _broken(step: _Step, token: int, n: int) -> NotFinite:
     row = int(step.rows[~torch.isfinite(step.drawn.logprob)][0])
     return NotFinite(
-        f"the model's logits hold NaN or an infinity at token {token} of response {row} of {n}: its weights are broken, "
-        "or its numbers too large for model.dtype",
+        f"the model's logits hold NaN or an infinity at token {token} of response {row} of {n}: its weights are "
+        "broken, or its numbers too large for model.dtype",
         row,
     )
 

@@ -18,8 +18,8 @@ from typing import Any
 class Loaded:
     """A function of the user, or why there is none; `about` is plain data for the process that asks.
 
-    `about` holds "parameters" ([name, may be left out, takes all others] each) and "async"; or "missing" (no such module
-    or function, with "known" names) or "broken" (it raises while it is imported), each a text.
+    `about` holds "parameters" ([name, may be left out, takes all others] each) and "async"; or "missing" (no such
+    module or function, with "known" names) or "broken" (it raises while it is imported), each a text.
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:

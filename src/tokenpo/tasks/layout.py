@@ -72,7 +72,9 @@ class Layout:
         try:
             "".join(texts).encode()
         except UnicodeEncodeError as error:
-            raise TokenPOError(f"{where}: {self.prompt_key!r} holds half a character (\\ud800 to \\udfff): mend it") from error
+            raise TokenPOError(
+                f"{where}: {self.prompt_key!r} holds half a character (\\ud800 to \\udfff): mend it"
+            ) from error
 
     def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
         """The template in one pass, so that braces in the data stay what they are."""

@@ -116,7 +116,9 @@ class Math:
         if self._extract in ("", "whole"):
             # math-verify makes one set of boxes that stand close together: "\boxed{1} no: \boxed{2}" would be neither.
             boxes = [None if answer is None else boxed(answer) for answer in answers]
-            answers = [answer if box is None else rf"\boxed{{{box}}}" for answer, box in zip(answers, boxes, strict=True)]
+            answers = [
+                answer if box is None else rf"\boxed{{{box}}}" for answer, box in zip(answers, boxes, strict=True)
+            ]
         else:  # an extracted formula is bare LaTeX, which math-verify wants in a box
             answers = [None if answer is None else rf"\boxed{{{answer}}}" for answer in answers]
         jobs = [

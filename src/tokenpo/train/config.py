@@ -6,25 +6,42 @@ nearest that does; method options are checked by the method's own builder, task 
 
 from __future__ import annotations
 
-import datetime
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from .. import wording
 from ..errors import TokenPOError, UnknownName, nearest
+from .mistakes import explain, refuse_dates
+from .overrides import apply
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 _PATH = r"^[^\x00-\x1f]+$"
-_FREE = ("options", "method")  # tables that hold what a task or a method takes
+
+
+def _names(value: Any) -> Any:
+    """Several names, each once; a command line may give them between commas."""
+    names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+
+
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
 
 
 class Section(BaseModel):
@@ -57,9 +74,7 @@ class Lora(Section):
 
 
 class Model(Section):
-    path: str = Field(
-        default="tiny", pattern=_PATH, description="a Hugging Face directory or hub id, or tiny: the model in the package"
-    )
+    path: str = Field(default="tiny", pattern=_PATH, description="directory, hub id, or tiny: the package's model")
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
@@ -157,13 +172,24 @@ class Evaluate(Section):
 
 
 class Output(Section):
-    dir: str | None = Field(default=None, pattern=_PATH, description="the run directory; none: runs/NAME-METHOD-seedSEED")
+    dir: str | None = Field(default=None, pattern=_PATH, description="run directory; none: runs/NAME-METHOD-seedSEED")
     checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
     keep: int = Field(default=2, ge=1, description="checkpoints kept")
+    rollouts_every: int = Field(default=0, ge=0, description="steps between whole batches in rollouts/; 0: none")
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
-    tensorboard: bool = False
+    track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
+    project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tensorboard(cls, raw: Any) -> Any:
+        """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
+        if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
+            return raw
+        track = ["tensorboard"] if raw["tensorboard"] else []
+        return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
 
 
 class Config(Section):
@@ -215,7 +241,7 @@ def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[
     current = raw.get("method")
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
-    told = {_apply(raw, override): f"--set {override:.80}" for override in overrides}
+    told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
     return parse_config(raw, str(recipe), told)
 
 
@@ -240,14 +266,12 @@ def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ..
         name = json.dumps(raw["method"])
         place = told.get(("method",), where)
         raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
-    _refuse_dates(raw, (), where, told)
+    refuse_dates(raw, (), where, told)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
         problems = error.errors()
-        # A value that fits none of several kinds is one mistake, although it comes as several problems.
-        found = {_place(problem): problem for problem in reversed(problems)}
-        text = "; ".join(_explain(x, path, _teller(path, where, told)) for path, x in reversed(found.items()))
+        text = explain(problems, where, told, fields_of)
         unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
         raise (UnknownName if unknown else TokenPOError)(text) from None
 
@@ -255,63 +279,6 @@ def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ..
 def differences(old: Config, new: Config) -> list[str]:
     """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
     return wording.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
-
-
-def _place(problem: ErrorDetails) -> tuple[str, ...]:
-    """The path of the setting, without what pydantic adds to tell the kinds of a union apart."""
-    path = tuple(map(str, problem["loc"]))
-    return next((path[:n] for n in range(1, len(path)) if not fields_of(path[:n]) and path[n - 1] not in _FREE), path)
-
-
-def _teller(path: tuple[str, ...], where: str, told: Mapping[tuple[str, ...], str]) -> str:
-    """Who set the setting of this path: the flag that set it, a section around it or something in it, else the file."""
-    around = next((told[path[:n]] for n in range(len(path), 0, -1) if path[:n] in told), None)
-    inside = next((flag for setting, flag in told.items() if setting[: len(path)] == path), None)
-    return around or inside or where
-
-
-def _refuse_dates(value: Any, path: tuple[str, ...], where: str, told: Mapping[tuple[str, ...], str]) -> None:
-    """TOML has dates, but no setting is one, and config.json could not hold it."""
-    if isinstance(value, (datetime.date, datetime.time)):
-        raise TokenPOError(f"{_teller(path, where, told)}: {'.'.join(path)} = {value} is a date: put it in quotes")
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        _refuse_dates(item, (*path, str(key)), where, told)
-
-
-def _apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Sets what `--set` says; the path of the setting."""
-    key, equals, text = override.partition("=")
-    *sections, last = key.strip().split(".")
-    if not equals or not last:
-        raise TokenPOError(f"--set {override}: write section.key=value, e.g. train.lr=3e-4")
-    table = raw
-    for section in sections:
-        table = table.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise TokenPOError(f"--set {override}: {section} is a setting, not a section")
-    table[last] = toml_value(text)
-    return (*sections, last)
-
-
-def toml_value(text: str) -> Any:
-    """What the user typed behind "=": a value of TOML, else plain text."""
-    try:
-        read = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text.strip()
-    return read["value"] if len(read) == 1 else text.strip()
-
-
-def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str) -> str:
-    *sections, key = path
-    place = f"section [{'.'.join(sections)}]" if sections else "the top level"
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(sections))}"
-    said = problem["msg"].lower().removeprefix("value error, ")
-    if problem["type"] in ("model_type", "dict_type"):
-        said = f"it is a section: write [{'.'.join(path)}] and its settings below, or --set {'.'.join(path)}.KEY=VALUE"
-    return f"{where}: {'.'.join(path)} = {problem['input']!r:.80}: {said}"
 
 
 def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:

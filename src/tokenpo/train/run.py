@@ -2,8 +2,10 @@
 
 recipe.toml config.json objective.txt versions.json     the run
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
+rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
 changes.jsonl                                            where it was resumed with other settings, on request
+trackers.json                                            how far each live tracker is, where the recipe names one
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from typing import Any
 from ..disk import locked, part_of, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut
+from ..recorded.read import recorded_steps, step_file
 from ..versions import versions
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config, differences, parse_config
-from .metrics import TensorBoard
 from .recipe import to_toml
+from .trackers import Trackers
 
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
@@ -33,16 +36,15 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 class Run:
     """An open run directory."""
 
-    def __init__(self, path: Path, config: Config, progress: Progress) -> None:
+    def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path
         self.keep = config.output.keep
         self.metrics, self.samples, self.trace = (Lines(path / name) for name in LOGS)
-        self._board = TensorBoard(path, progress.step + 1) if config.output.tensorboard else None
+        self._trackers = trackers
 
     def log(self, metrics: Mapping[str, float]) -> None:
         self.metrics.write(metrics)
-        if self._board is not None:
-            self._board.write(metrics)
+        self._trackers.send(metrics)
 
     def sizes(self) -> dict[str, int]:
         return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
@@ -55,8 +57,7 @@ class Run:
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
-        if self._board is not None:
-            self._board.close()
+        self._trackers.close()
 
 
 @contextlib.contextmanager
@@ -176,6 +177,9 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
     progress = checkpoint.restore(newest, model, optimizer)
     for name, size in progress.sizes.items():
         cut(path / name, size)
+    for step in recorded_steps(path):
+        if step > progress.step:
+            step_file(path, step).unlink()
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
     return progress, [*notes, *_other_software(path)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -154,13 +154,15 @@ def accumulate(
     tally.add_minibatch(totals)
     if objective.scope == "batch":
         with torch.no_grad():
-            seen = _wanted(forward.policy(rollouts, prompts), objective.needs)
+            seen = wanted(forward.policy(rollouts, prompts), objective.needs)
             everything = _batch(rollouts, credit, seen, rows)
         credit = objective.observe(everything, keyed_generator(learner.seed, "observe", update)).credit
     for part in forward.splits(rollouts, prompts, live_rows(rollouts, credit, skip=learner.skips)):
         piece = rollouts.rows(part)
-        policy = _wanted(forward.policy(piece, prompts), objective.needs)
+        policy = wanted(forward.policy(piece, prompts), objective.needs)
         batch = _batch(piece, credit.rows(part), policy, part if rows is None else rows[part])
+        if tracer is not None and rows is not None:
+            tracer.watch(rows[part], batch)
         loss = objective.loss(batch, totals)
         loss.value.backward()
         tally.add(batch, loss)
@@ -184,8 +186,8 @@ def _require_finite_weights(learner: Learner) -> None:
     for name, x in learner.lm.model.named_parameters():
         if x.requires_grad and not torch.isfinite(x).all():
             raise NotFinite(
-                f"the update broke the weights {name}: lower train.lr (it is {learner.options.lr:g}) and go on from the "
-                "last checkpoint"
+                f"the update broke the weights {name}: lower train.lr (it is {learner.options.lr:g}) and go on from "
+                "the last checkpoint"
             )
 
 
@@ -216,7 +218,7 @@ def _descend(learner: Learner, update: int) -> tuple[Tensor, float]:
     return norm.detach(), rate
 
 
-def _wanted(policy: Policy, needs: frozenset[str]) -> Policy:
+def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
     """Exactly what the objective asked for, so that it cannot come to depend on more."""
     return dataclasses.replace(
         policy,
