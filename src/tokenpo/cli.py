@@ -97,6 +97,7 @@ def _add_train(commands: Any) -> None:
         "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
     )
     train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
+    train.add_argument("--accept-changes", action="store_true", help="resume although settings differ; it is noted")
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
@@ -116,6 +117,8 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
+    if options.accept_changes and (options.resume is None or options.engine != "embedded"):
+        raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
     need_engine()
     from .train.config import find_recipe, load_config
 
@@ -132,7 +135,10 @@ def _train(options: argparse.Namespace) -> int:
     from .train.view import make_view
 
     view = make_view(sys.stdout)
-    outcome = resume(Path(options.resume), view, config) if options.resume else train(config, view)
+    if options.resume:
+        outcome = resume(Path(options.resume), view, config, accept=options.accept_changes)
+    else:
+        outcome = train(config, view)
     if not outcome.finished:
         print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
         return 130
