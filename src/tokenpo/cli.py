@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate, launch
+from .commands import compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
+  tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
@@ -58,8 +59,7 @@ def parser() -> argparse.ArgumentParser:
     _add_train(commands)
     evaluate.add(commands)
 
-    methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
-    methods.set_defaults(run=_methods)
+    commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
     show.add_argument("method", metavar="METHOD")
@@ -75,12 +75,9 @@ def parser() -> argparse.ArgumentParser:
     recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
     recipes.set_defaults(run=_recipes)
 
-    report = commands.add_parser("report", help="write report.html of a run")
-    report.add_argument("directory", metavar="RUN", type=Path)
-    report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
-    report.set_defaults(run=_report)
-
+    report.add(commands)
     compare.add(commands, RECIPE)
+    explain.add(commands)
     launch.add(commands, RECIPE)
     return top
 
@@ -240,13 +237,6 @@ def _recipes(options: argparse.Namespace) -> int:
     for file in sorted(RECIPES.glob("*.toml")):
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         print(f"{file.stem:<20}{first.lstrip('# ')}")
-    return 0
-
-
-def _report(options: argparse.Namespace) -> int:
-    from .report import write_report
-
-    print(write_report(options.directory, options.out))
     return 0
 
 

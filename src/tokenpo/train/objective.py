@@ -23,7 +23,7 @@ from ..stages import (
     StraightThrough,
     Weight,
 )
-from .config import Config
+from .config import Config, Method
 
 PROVIDES = frozenset({
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
@@ -40,26 +40,36 @@ def build_objective(config: Config) -> Objective:
         UnknownName: no such method or option.
         TokenPOError: an option of the wrong kind, or two penalties on leaving the reference.
     """
-    options = config.method.options
-    if config.method.name in METHODS:
-        known = inspect.signature(METHODS[config.method.name]).parameters
-        # TOML has no null: "none" stands for it wherever the builder takes one.
-        options = {
-            key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
-            for key, value in options.items()
-        }
-    try:
-        objective = method(config.method.name, **options)
-    except TypeError as error:
-        if isinstance(error, TokenPOError):
-            raise
-        raise TokenPOError(f"method {config.method.name}: an option has a value of the wrong kind: {error}") from error
+    objective = build_method(config.method)
     return dataclasses.replace(
         objective,
         shaping=objective.shaping + _shaping(config),
         weights=objective.weights + _correction(config),
         penalties=objective.penalties + _penalty(config, objective),
     )
+
+
+def build_method(chosen: Method) -> Objective:
+    """The method of the table with the options as a recipe writes them, and nothing beside it.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind.
+    """
+    name, options = chosen.name, chosen.options
+    if name in METHODS:
+        known = inspect.signature(METHODS[name]).parameters
+        # TOML has no null: "none" stands for it wherever the builder takes one.
+        options = {
+            key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
+            for key, value in options.items()
+        }
+    try:
+        return method(name, **options)
+    except TypeError as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"method {name}: an option has a value of the wrong kind: {error}") from error
 
 
 def _shaping(config: Config) -> tuple[Shaping, ...]:

@@ -142,6 +142,8 @@ def accumulate(
     for part in forward.splits(rollouts, prompts, live_rows(rollouts, credit, skip=learner.skips)):
         piece = rollouts.rows(part)
         batch = Batch(piece, credit.rows(part), wanted(forward.policy(piece, prompts), objective.needs))
+        if tracer is not None and rows is not None:
+            tracer.watch(rows[part], batch)
         loss = objective.loss(batch, totals)
         loss.value.backward()
         tally.add(batch, loss)

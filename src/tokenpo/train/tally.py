@@ -115,7 +115,7 @@ class Tally:
 
 
 class Tracer:
-    """Keeps the loss's own tensors of a few responses, for the per-token report.
+    """Keeps the loss's own tensors of a few responses, for the per-token report; docs/report.md says what each is.
 
     Args:
         most: responses to keep; 0 keeps none.
@@ -140,19 +140,40 @@ class Tracer:
         ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
         self._wanted = frozenset(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
 
+    def watch(self, rows: Tensor, batch: Batch) -> None:
+        """Before the loss: asks for the gradient in the log-probabilities if a wanted row is in this micro-batch."""
+        if batch.policy.logprob.requires_grad and not self._wanted.isdisjoint(rows.tolist()):
+            batch.policy.logprob.retain_grad()
+
+    @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """Takes what it wants from a micro-batch; `rows` are its places in the rollout batch."""
+        """After the backward pass: takes what it wants from a micro-batch.
+
+        Args:
+            rows: [M] its places in the rollout batch.
+        """
+        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self._wanted]
+        shown = self._shown(batch, loss) if wanted else {}
+        for place, row in wanted:
+            kept = batch.mask[place]
+            self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+
+    def _shown(self, batch: Batch, loss: Loss) -> dict[str, Tensor]:
         policy, facts = batch.policy, batch.rollouts
+        logprob, old = policy.logprob.detach(), facts.old_logprob
         shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
-        shown |= {"logprob": policy.logprob.detach(), "old_logprob": facts.old_logprob}
+        shown |= {"logprob": logprob, "old_logprob": old, "kl": kl.k3(logprob - old)}
+        if policy.logprob.retains_grad and policy.logprob.grad is not None:
+            share = loss.terms["coefficient"]
+            # A coefficient of 0 leaves a token out of the loss.
+            shown["effective"] = torch.where(share == 0, 0.0, -policy.logprob.grad / share)
+        if facts.ref_logprob is not None:
+            shown["kl_ref"] = kl.k3(facts.ref_logprob - logprob)
         if facts.old_entropy is not None:
             shown["entropy"] = facts.old_entropy
         if facts.temperature is not None:
             shown["temperature"] = facts.temperature
-        for place, row in enumerate(rows.tolist()):
-            if row in self._wanted:
-                kept = batch.mask[place]
-                self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+        return shown
 
 
 def _over(a: float, b: float) -> float:

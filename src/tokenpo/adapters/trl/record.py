@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...jsonl import Lines, cut
-from ...lm import pieces
 from ...ops import masked
+from ...recorded import pieces
 from ...train.records import credit_metrics
 from ...types import Rollouts
 from ...versions import versions
