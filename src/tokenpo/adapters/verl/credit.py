@@ -70,10 +70,13 @@ class Step:
             counts[list(rows)] = float(self.live[list(rows)].sum())
         return TensorDict({SEQUENCES: counts}, batch_size=len(self.live))
 
-    def observed(self, rows: Sequence[int], policy: TensorDict, seed: int) -> TensorDict:
+    def observed(
+        self, part: Objective, rows: Sequence[int], policy: TensorDict, draws: torch.Generator | None = None
+    ) -> TensorDict:
         """The signals that depend on the current policy over one optimiser step, for the rows of that step.
 
         Args:
+            part: the objective, or one of its passes.
             rows: of verl's batch.
             policy: "log_probs" and "entropy" of these rows under the current policy, nested like their responses.
         """
@@ -81,11 +84,11 @@ class Step:
         live = self.live[index]
         numbers = (self.live.cumsum(0) - 1)[index[live]]
         width = self.rollouts.mask.shape[1]
-        views = {ours: padded(policy[theirs])[live] for ours, theirs in _VIEWS.items() if theirs in policy.keys()}
+        views = {ours: padded(policy[theirs])[live] for ours, theirs in _VIEWS.items() if theirs in policy}
         views = {name: torch.nn.functional.pad(x, (0, width - x.shape[1])) for name, x in views.items()}
         rollouts, credit = self.rollouts.rows(numbers), self.credit.rows(numbers)
         batch = Batch(rollouts, credit, Policy(**views))
-        seen = self.objective.observe(batch, torch.Generator().manual_seed(seed)).credit
+        seen = part.observe(batch, draws).credit
         new = Credit(seen.advantage, {k: v for k, v in seen.signals.items() if k not in credit.signals})
         lengths = self.response_mask.offsets().diff()[index]
         like = torch.nested.as_nested_tensor([torch.zeros(int(n)) for n in lengths], layout=torch.jagged)

@@ -46,7 +46,7 @@ def token_facts(data: TensorDict, needs: Iterable[str], temperature: float) -> d
             facts[name] = torch.full(mask.shape, temperature, device=mask.device)
         if name in TOKEN_FIELDS:
             field, remedy = TOKEN_FIELDS[name]
-            if field not in data.keys():
+            if field not in data:
                 raise MissingInput(f"verl's batch holds no {field} for {name}: set {remedy}")
             facts[name] = padded(data[field])
     return facts

@@ -6,6 +6,7 @@ factor `dp_size`, as in verl's own losses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from ...errors import MissingInput
 from ...objective import Objective
+from ...signals import Part
 from ...types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, token_facts
 
@@ -33,6 +35,7 @@ def objective_loss(
     objective: Objective,
     length: int,
     temperature: float = 1.0,
+    fields: Mapping[Part, str] | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
     """verl's (loss, metrics) of one micro-batch, for `set_loss_fn(partial(objective_loss, objective=..., ...))`.
 
@@ -40,6 +43,7 @@ def objective_loss(
         model_output: "log_probs" and "entropy", nested over prompts and responses.
         data: what phase one put into verl's batch; `batch_num_tokens` and `dp_size` are of the optimiser step.
         length: the constant that Dr. GRPO divides by.
+        fields: of the signals, where the objective is one pass of another, which numbered them.
     """
     mask = padded(data["response_mask"]).bool()
     logprob = no_padding_2_padding(model_output["log_probs"], data)
@@ -48,14 +52,19 @@ def objective_loss(
     if not live.any():  # a micro-batch of padding rows: its graph stays, so that every rank runs backward
         nothing = torch.where(mask, logprob, 0.0).sum()
         return nothing, {name: Metric("sum", 0.0) for name in _METRICS}
-    batch = _batch(model_output, data, objective, temperature, logprob).rows(live)
+    batch = _batch(model_output, data, objective, temperature, logprob, fields or signal_fields(objective)).rows(live)
     totals = Totals(float(data["batch_num_tokens"]), float(data[SEQUENCES][live][0]), float(length))
     loss = objective.loss(batch, totals)
     return loss.value * ranks, _metrics(batch, loss, totals, ranks)
 
 
 def _batch(
-    model_output: dict[str, Any], data: TensorDict, objective: Objective, temperature: float, logprob: Tensor
+    model_output: dict[str, Any],
+    data: TensorDict,
+    objective: Objective,
+    temperature: float,
+    logprob: Tensor,
+    fields: Mapping[Part, str],
 ) -> Batch:
     entropy = None
     if "entropy" in objective.needs:
@@ -64,7 +73,7 @@ def _batch(
         entropy = no_padding_2_padding(model_output["entropy"], data)
     facts = token_facts(data, objective.needs, temperature)
     rollouts = Rollouts(reward=data[REWARD], group=data[GROUP], **facts)
-    signals = {part: padded(data[field]) for part, field in signal_fields(objective).items() if field in data.keys()}
+    signals = {part: padded(data[field]) for part, field in fields.items() if field in data}
     return Batch(rollouts, Credit(padded(data["advantages"]), signals), Policy(logprob, entropy))
 
 

@@ -102,7 +102,7 @@ def through_verl(
         now = {name: _responses(found, data, rows) for found, name in views}
         part = data.copy()
         if objective.scope == "batch":
-            _put(part, rows, step.observed(rows, TensorDict(now, [len(rows)]), seed=0))
+            _put(part, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
         done.append(engine(sample, part, rows, objective, ranks, micro))
     return done
 
