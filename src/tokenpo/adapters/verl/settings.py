@@ -218,12 +218,14 @@ def _warnings(config: DictConfig, objective: Objective) -> list[str]:
     if idle and updates == 1:
         notes.append(
             f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} can not act, because with one update "
-            "per rollout batch the policy is still the one that sampled: lower actor_rollout_ref.actor.ppo_mini_batch_size"
+            "per rollout batch the policy is still the one that sampled: lower "
+            "actor_rollout_ref.actor.ppo_mini_batch_size"
         )
     if blind and updates > 1:
         notes.append(
             f"{objective.name}: {', '.join(type(part).__name__ for part in blind)} takes the policy for the one that "
-            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as published"
+            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as "
+            "published"
         )
     if config.actor_rollout_ref.rollout.n == 1:
         notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")

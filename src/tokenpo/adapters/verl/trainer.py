@@ -128,7 +128,9 @@ class TokenPOTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps:
-            self.tokenpo_state = memory.load(memory.folder(self.config, self.global_steps, resumed=True), self.objective)
+            self.tokenpo_state = memory.load(
+                memory.folder(self.config, self.global_steps, resumed=True), self.objective
+            )
 
 
 def _announce(asked: Asked) -> None:

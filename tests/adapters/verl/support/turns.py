@@ -19,7 +19,20 @@ import tokenpo
 from tokenpo.adapters.verl.trainer import TokenPOTrainer
 from tokenpo.sampling.seeds import keyed_generator
 
-METHODS = ("grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "clip_cov", "kl_cov", "lopti")
+METHODS = (
+    "grpo",
+    "dr_grpo",
+    "dapo",
+    "gspo",
+    "tepo",
+    "gtpo",
+    "grpo_s",
+    "tr_grpo",
+    "hapo",
+    "clip_cov",
+    "kl_cov",
+    "lopti",
+)
 CHOSEN, LOG = "TOKENPO_TEST_METHODS", "turns.jsonl"
 
 
