@@ -58,14 +58,18 @@ def _files(config: Config) -> tuple[Path, Path]:
 def _refuse(config: Config) -> None:
     rollout, train = config.rollout, config.train
     updates = train.epochs * train.minibatches
+    model, chat = config.model, "verl's agent loop wants a chat model: give the path of one"
+    gpus = "choose GPUs with trainer.n_gpus_per_node and CUDA_VISIBLE_DEVICES, and set model.device = 'auto'"
+    divisor = f"choose a divisor of rollout.prompts = {rollout.prompts}"
+    schedule = "verl's schedule moves once a rollout batch: set it to 0, or train.epochs and train.minibatches to 1"
     refusals = (
-        (config.model.path == "tiny", "model.path = 'tiny'", "verl's agent loop wants a chat model: give the path of one"),
-        (config.model.device != "auto", f"model.device = {config.model.device!r}", "choose GPUs with trainer.n_gpus_per_node and CUDA_VISIBLE_DEVICES, and set model.device = 'auto'"),
-        (config.model.dtype == "float64", "model.dtype = 'float64'", "set it to 'float32' or 'bfloat16'"),
-        (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS in the environment"),
-        (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", f"choose a divisor of rollout.prompts = {rollout.prompts}"),
-        (train.warmup > 0 and updates > 1, f"train.warmup = {train.warmup}", "verl's schedule moves once a rollout batch: set it to 0, or train.epochs and train.minibatches to 1"),
-    )  # fmt: skip
+        (model.path == "tiny", "model.path = 'tiny'", chat),
+        (model.device != "auto", f"model.device = {model.device!r}", gpus),
+        (model.dtype == "float64", "model.dtype = 'float64'", "set it to 'float32' or 'bfloat16'"),
+        (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS outside"),
+        (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
+        (train.warmup > 0 and updates > 1, f"train.warmup = {train.warmup}", schedule),
+    )
     for bad, what, remedy in refusals:
         if bad:
             raise Unsupported(f"{what} means nothing to verl: {remedy}")

@@ -45,5 +45,6 @@ class Refills:
             raise TokenPOError(
                 f"dynamic sampling drew {self.drawn - prompts} prompts for one step of {self.batch} and still misses "
                 f"some whose rewards differ (at most {self.most} batches, "
-                "algorithm.filter_groups.max_num_gen_batches): the problems are too easy or too hard for the model, or the metric never varies"
+                "algorithm.filter_groups.max_num_gen_batches): the problems are too easy or too hard for the model, "
+                "or the metric never varies"
             )
