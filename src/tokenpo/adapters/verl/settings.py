@@ -25,7 +25,8 @@ _SECTIONS = {
     "correction": "rollout",
     "reference_kl": "train",
 }
-_OWN = {"ratio_tolerance": (int, float), "report": (str,)}
+_OWN = {"ratio_tolerance": (int, float), "report": (str,), "trace_every": (int,), "trace_rollouts": (int,)}
+_KINDS = {float: "a number", str: "a path", int: "a whole number"}
 
 # Settings of verl's loss and estimators that say nothing to our objective: (setting, value to leave it at, remedy).
 _SILENT: tuple[tuple[str, Any, str], ...] = (
@@ -62,12 +63,16 @@ class Asked:
         objective: the method with what goes with it.
         tolerance: nats, the largest mean |log-ratio| before the first update.
         report: directory for what `tokenpo report` reads; None writes nothing.
+        trace_every: steps between traces of single tokens.
+        trace_rollouts: responses of one trace.
         notes: what was set in verl's config, and what is unlikely to be meant.
     """
 
     objective: Objective
     tolerance: float
     report: str | None = None
+    trace_every: int = 10
+    trace_rollouts: int = 4
     notes: tuple[str, ...] = field(default=())
 
 
@@ -82,8 +87,8 @@ def asked(config: DictConfig) -> Asked:
     objective = build_objective(parse_config(_recipe(raw, config), PLACE))
     _refuse(config, objective)
     notes = [*_negotiate(config, objective), *_warnings(config, objective)]
-    tolerance = raw.get("ratio_tolerance", 0.05)
-    return Asked(objective, float(tolerance), raw.get("report"), tuple(notes))
+    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts") if key in raw}
+    return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
 
 
 def _raw(config: DictConfig) -> dict[str, Any]:
@@ -99,7 +104,7 @@ def _raw(config: DictConfig) -> dict[str, Any]:
         raise TokenPOError(f"{PLACE}.method names no method: add +{PLACE}.method=grpo")
     for key, kinds in _OWN.items():
         if key in raw and not isinstance(raw[key], kinds):
-            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected a {'number' if float in kinds else 'path'}")
+            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {_KINDS[kinds[-1]]}")
     return raw
 
 
