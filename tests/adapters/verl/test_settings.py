@@ -17,6 +17,7 @@ from hydra import compose, initialize_config_module  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
+from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
 
@@ -70,6 +71,17 @@ def test_what_is_set(compose_verl: Any, words: list[str], key: str, value: Any) 
     got, config = _asked(compose_verl, off, f"+algorithm.tokenpo.method={words[0]}", *words[1:])
     assert OmegaConf.select(config, key) == value
     assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
+
+
+def test_vllm_is_told_the_processor(compose_verl: Any) -> None:
+    place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+    words = ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=vllm"]
+    _, config = _asked(compose_verl, *words)
+    assert list(OmegaConf.select(config, place)) == [PROCESSOR]
+    _, config = _asked(compose_verl, *words, f"+{place}=[mine]")
+    assert list(OmegaConf.select(config, place)) == ["mine", PROCESSOR]
+    _, config = _asked(compose_verl, *words, "+algorithm.tokenpo.options.tau=0")
+    assert OmegaConf.select(config, place) is None
 
 
 def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:

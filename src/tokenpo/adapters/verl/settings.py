@@ -14,7 +14,7 @@ from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
 from ...train.objective import build_objective
 from .layout import TOKEN_FIELDS
-from .temperature import LOOP
+from .temperature import LOOP, PROCESSOR
 
 PLACE = "algorithm.tokenpo"
 PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
@@ -187,6 +187,9 @@ def _negotiate(config: DictConfig, objective: Objective) -> list[str]:
             wanted["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] = size
     if objective.temperature is not None:
         wanted["actor_rollout_ref.rollout.agent.default_agent_loop"] = _loop(config, objective)
+        if config.actor_rollout_ref.rollout.name == "vllm":
+            place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+            wanted[place] = list(dict.fromkeys([*(OmegaConf.select(config, place) or []), PROCESSOR]))
     notes = []
     for name, value in wanted.items():
         before = OmegaConf.select(config, name)

@@ -19,6 +19,7 @@ from ...stages import AdaptiveTemperature
 FIELD = "tokenpo_temperature"
 LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
 PREFIX = "tokenpo_"
+PROCESSOR = "tokenpo.adapters.vllm.processor:AdaptiveTemperatureProcessor"
 _SETTINGS = ("tau", "quantile", "released_sign")
 
 
