@@ -179,7 +179,7 @@ def _trainer(config: Config) -> dict[str, Any]:
     output, steps, evaluated = config.output, config.train.steps, config.evaluate.problems > 0
     return {
         "trainer.n_gpus_per_node": 1,
-        "trainer.project_name": "tokenpo",
+        "trainer.project_name": output.project or "tokenpo",
         "trainer.experiment_name": config.name,
         "trainer.total_epochs": 1,
         "trainer.total_training_steps": steps,
@@ -188,7 +188,7 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.max_actor_ckpt_to_keep": output.keep,
         "trainer.val_before_train": evaluated,
         "trainer.test_freq": (config.evaluate.every or steps) if evaluated else -1,
-        "trainer.logger": ["console", "tensorboard"] if output.tensorboard else ["console"],
+        "trainer.logger": ["console", *output.track],
     }
 
 
