@@ -21,6 +21,7 @@ from transformers.utils import logging as hf_logging
 from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
 from tokenpo.lm.directory import check_directory, is_local
+from tokenpo.recorded import pieces
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -94,13 +95,7 @@ class LanguageModel:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""
-        texts = []
-        for i in ids:
-            text = self.tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            raw = self.tokenizer.convert_ids_to_tokens(i)
-            # SentencePiece drops a leading space when a token is decoded alone.
-            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
-        return texts
+        return pieces(self.tokenizer, ids)
 
 
 def load(

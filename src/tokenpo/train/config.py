@@ -49,9 +49,7 @@ class Lora(Section):
 
 
 class Model(Section):
-    path: str = Field(
-        default="tiny", description="a Hugging Face directory or hub id, or tiny: the model in the package"
-    )
+    path: str = Field(default="tiny", description="a Hugging Face directory or hub id, or tiny: the package's model")
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
@@ -149,6 +147,7 @@ class Output(Section):
     dir: str | None = Field(default=None, description="the run directory; none: runs/NAME-METHOD-seedSEED")
     checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
     keep: int = Field(default=2, ge=1, description="checkpoints kept")
+    rollouts_every: int = Field(default=0, ge=0, description="steps between whole batches in rollouts/; 0: none")
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")

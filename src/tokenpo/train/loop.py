@@ -12,15 +12,16 @@ from pathlib import Path
 from .. import lm as language
 from ..errors import TokenPOError
 from ..objective import Objective, State
+from ..recorded import step_file, write_lines
 from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config
-from .engine import Engine, build_engine, with_optional_inputs
+from .engine import Engine, build_engine, judged, with_optional_inputs
 from .evaluation import evaluate
 from .interrupt import Interrupt
 from .objective import warnings
-from .records import Clock, credit_metrics, rollout_metrics, sample_records, trace_records
+from .records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
 from .rollout import Experience, collect
 from .run import Run, describe, new_directory, open_checkpoint, resumed_config
 from .step import Learner, improve
@@ -129,7 +130,10 @@ def _step(
     step = progress.step + 1
     traced = config.output.trace_every > 0 and (step == 1 or _due(step, config.output.trace_every))
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
+    experience = _completed(engine, learner, experience, clock)
     tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+    if _due(step, config.output.rollouts_every):
+        _record(engine, learner, run, experience, step)
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
     if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
         with clock.part("evaluation"):
@@ -148,6 +152,15 @@ def _step(
     return progress
 
 
+def _completed(engine: Engine, learner: Learner, experience: Experience, clock: Clock) -> Experience:
+    """The batch with what takes another forward pass."""
+    if experience.kept is None or experience.rollouts is None:
+        return experience
+    with clock.part("update"):
+        rollouts = with_optional_inputs(engine, learner.forward, experience.rollouts, experience.kept)
+    return dataclasses.replace(experience, rollouts=rollouts)
+
+
 def _learn(
     engine: Engine,
     learner: Learner,
@@ -164,7 +177,6 @@ def _learn(
     if kept is None or rollouts is None:
         return Tally(), {"groups": 0, "zero_advantage_groups": 1.0}
     with clock.part("update"):
-        rollouts = with_optional_inputs(engine, learner.forward, rollouts, kept)
         credit = engine.objective.prepare(rollouts, state)
         tally = improve(learner, rollouts, kept.prompts, credit, updates, tracer, check_ratio=check_ratio)
     return tally, credit_metrics(rollouts, credit)
@@ -173,12 +185,21 @@ def _learn(
 def _write(
     engine: Engine, run: Run, experience: Experience, tracer: Tracer, step: int, metrics: dict[str, float]
 ) -> None:
+    kept = experience.kept
     for record in sample_records(step, experience.drawn[0], engine.config.output.samples):
         run.samples.write(record)
-    if experience.kept is not None:
-        for record in trace_records(step, engine.lm, experience.kept, tracer):
+    if kept is not None:
+        for record in trace_records(step, engine.lm, kept, tracer):
             run.trace.write(record)
     run.log(metrics)
+
+
+def _record(engine: Engine, learner: Learner, run: Run, experience: Experience, step: int) -> None:
+    """The whole batch, with what the policy says of it after the updates."""
+    kept, rollouts = experience.kept, experience.rollouts
+    if kept is not None and rollouts is not None:
+        policy = judged(learner.forward, rollouts, kept)
+        write_lines(step_file(run.path, step), rollout_records(step, engine.lm, kept, rollouts, policy))
 
 
 def _save(engine: Engine, learner: Learner, run: Run, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 recipe.toml config.json objective.txt versions.json     the run
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
+rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
 trackers.json                                            how far each live tracker is, where the recipe names one
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut
+from ..recorded.read import recorded_steps, step_file
 from ..versions import versions
 from . import checkpoint
 from .checkpoint import Progress
@@ -114,6 +116,9 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
     progress = checkpoint.restore(newest, model, optimizer)
     for name, size in progress.sizes.items():
         cut(path / name, size)
+    for step in recorded_steps(path):
+        if step > progress.step:
+            step_file(path, step).unlink()
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
     before = json.loads((path / "versions.json").read_text(encoding="utf-8"))
     now = versions()

@@ -137,11 +137,13 @@ def accumulate(
     tally.add_minibatch(totals)
     if objective.scope == "batch":
         with torch.no_grad():
-            everything = Batch(rollouts, credit, _wanted(forward.policy(rollouts, prompts), objective.needs))
+            everything = Batch(rollouts, credit, wanted(forward.policy(rollouts, prompts), objective.needs))
         credit = objective.observe(everything, keyed_generator(learner.seed, "observe", update)).credit
     for part in forward.splits(rollouts, prompts, live_rows(rollouts, credit, skip=learner.skips)):
         piece = rollouts.rows(part)
-        batch = Batch(piece, credit.rows(part), _wanted(forward.policy(piece, prompts), objective.needs))
+        batch = Batch(piece, credit.rows(part), wanted(forward.policy(piece, prompts), objective.needs))
+        if tracer is not None and rows is not None:
+            tracer.watch(rows[part], batch)
         loss = objective.loss(batch, totals)
         loss.value.backward()
         tally.add(batch, loss)
@@ -170,7 +172,7 @@ def _descend(learner: Learner, update: int) -> tuple[Tensor, float]:
     return norm.detach(), rate
 
 
-def _wanted(policy: Policy, needs: frozenset[str]) -> Policy:
+def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
     """Exactly what the objective asked for, so that it cannot come to depend on more."""
     return dataclasses.replace(
         policy,
