@@ -139,7 +139,11 @@ def test_metrics_are_reduced_by_name() -> None:
     from verl.utils.metric import Metric, reduce_metrics
 
     assert reduce_metrics({"a": [1.0, 3.0], "b_min": [1.0, 3.0]}) == {"a": 2.0, "b_min": 1.0}
-    assert Metric.aggregate_dp([Metric("sum", [1.0, 2.0]), Metric("sum", [3.0, 4.0])]) == 5.0
+    # Two ranks of two micro-batches each: the mean over ranks of the sum over micro-batches, (3 + 7) / 2.
+    ranks = [Metric("sum", first) for first in (1.0, 3.0)]
+    for rank, second in zip(ranks, (2.0, 4.0), strict=True):
+        rank.append(second)
+    assert Metric.aggregate_dp(ranks) == 5.0
 
 
 def test_the_agent_loop_takes_sampling_params_and_the_fields_of_its_prompt() -> None:
