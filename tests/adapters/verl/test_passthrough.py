@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from tokenpo.adapters.verl.command import command, prepare
 from tokenpo.adapters.verl.passthrough import brings_data, literal, with_passthrough
 from tokenpo.errors import TokenPOError
+from tokenpo.train.config import load_config, parse_config
+from tokenpo.train.shipped import PAPERS, shipped_recipes
 
 SECTION = tomllib.loads("""
 [trainer]
@@ -99,3 +103,42 @@ def test_a_key_that_is_no_path_is_refused(key: str) -> None:
 )  # fmt: skip
 def test_values_are_written_in_hydras_grammar(value: object, written: str) -> None:
     assert literal(value) == written
+
+
+def test_the_command_takes_the_section_over() -> None:
+    section = {
+        "data": {"train_files": "a.parquet", "val_files": "b.parquet", "max_prompt_length": 4096},
+        "trainer": {"n_gpus_per_node": 8, "nnodes": 2},
+    }
+    config = parse_config({"model": {"path": "m"}, "train": {"steps": 7, "micro_tokens": 10}, "verl": section}, "test")
+    words = command(config)
+    assert words[-5:] == [
+        "data.train_files=a.parquet", "data.val_files=b.parquet", "data.max_prompt_length=4096",
+        "trainer.n_gpus_per_node=8", "trainer.nnodes=2",
+    ]  # fmt: skip
+    keys = [word.partition("=")[0] for word in words[3:]]
+    assert len(keys) == len(set(keys))
+    # The files are verl's to shuffle, to repeat and to score; a response of 64 and its prompt fit into one pass.
+    assert not {"data.shuffle", "reward.custom_reward_function.path"} & set(keys)
+    assert "trainer.total_epochs=7" in words
+    assert "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4160" in words
+
+
+def test_data_of_its_own_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = {"data": {"train_files": "a.parquet", "val_files": "b.parquet"}}
+    prepare(parse_config({"model": {"path": "m"}, "verl": section}, "test"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_refuses_what_the_recipe_says_twice() -> None:
+    section = {"data": {"train_batch_size": 8}}
+    with pytest.raises(TokenPOError, match=r"data\.train_batch_size comes .*train_batch_size=32\): take it out"):
+        command(parse_config({"model": {"path": "m"}, "verl": section}, "test"))
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_recipes() if name.startswith(PAPERS)])
+def test_recipes_of_papers_become_commands_without_their_data(name: str) -> None:
+    words = command(load_config(shipped_recipes()[name]))
+    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
+    assert {"data.train_files=data/dapo-math-17k.parquet", "trainer.v1.trainer_mode=tokenpo"} < set(words)
