@@ -220,7 +220,8 @@ def generated() -> dict[Path, str]:
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(""), provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     recipes = PAGES.parent / "papers_recipes.md"
-    files[recipes] = papers.page(recipes.read_text(encoding="utf-8"), PAPERS)
+    if recipes.exists():
+        files[recipes] = papers.page(recipes.read_text(encoding="utf-8"), PAPERS)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -20,7 +20,15 @@ from .. import wording
 from ..errors import TokenPOError, UnknownName, nearest
 from .shipped import find_recipe as find_recipe
 
+
+def _names(value: Any) -> Any:
+    """Several names, each once; a command line may give them between commas."""
+    names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+
+
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
 
 
 class Section(BaseModel):
@@ -143,7 +151,17 @@ class Output(Section):
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
-    tensorboard: bool = False
+    track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
+    project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tensorboard(cls, raw: Any) -> Any:
+        """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
+        if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
+            return raw
+        track = ["tensorboard"] if raw["tensorboard"] else []
+        return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
 
 
 class Config(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from .rollout import Experience, collect
 from .run import Run, describe, new_directory, open_checkpoint, resumed_config
 from .step import Learner, improve
 from .tally import Tally, Tracer
+from .trackers import Trackers, require_trackers
 from .view import View
 
 
@@ -50,12 +52,19 @@ def train(config: Config, view: View) -> Outcome:
     Raises:
         TokenPOError: what the recipe asks for cannot be had; nothing was trained.
     """
+    require_trackers(config.output.track)
     engine = build_engine(config)
     with closing(engine.task):
         learner = Learner.of(config, engine.lm, engine.objective)
         directory = new_directory(config)
         describe(directory, config, str(engine.objective))
-        return _run(engine, learner, directory, Progress(), view, warnings(engine.objective, config))
+        try:
+            trackers = Trackers.open(directory, config, 0, view.say)
+        except TokenPOError:
+            # It was empty and nothing was trained: the next attempt can have it.
+            shutil.rmtree(directory)
+            raise
+        return _run(engine, learner, Run(directory, config, trackers), Progress(), view, [])
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
@@ -68,6 +77,7 @@ def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome
         TokenPOError: no run there, another config, no good checkpoint, or the run is at its end.
     """
     config = resumed_config(directory, wanted)
+    require_trackers(config.output.track)
     engine = build_engine(config)
     with closing(engine.task):
         learner = Learner.of(config, engine.lm, engine.objective)
@@ -78,14 +88,13 @@ def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome
                 f"--set train.steps={2 * config.train.steps}"
             )
         describe(directory, config, str(engine.objective))
-        return _run(engine, learner, directory, progress, view, [*notes, *warnings(engine.objective, config)])
+        trackers = Trackers.open(directory, config, progress.step, view.say)
+        return _run(engine, learner, Run(directory, config, trackers), progress, view, notes)
 
 
-def _run(
-    engine: Engine, learner: Learner, directory: Path, progress: Progress, view: View, notes: list[str]
-) -> Outcome:
-    config, run = engine.config, Run(directory, engine.config, progress)
-    view.start(engine, directory, progress.step, notes)
+def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: View, notes: list[str]) -> Outcome:
+    config, directory = engine.config, run.path
+    view.start(engine, directory, progress.step, [*notes, *warnings(engine.objective, config)])
     first = progress.step + 1
     try:
         with Interrupt() as interrupt:

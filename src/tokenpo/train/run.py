@@ -3,6 +3,7 @@
 recipe.toml config.json objective.txt versions.json     the run
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
 checkpoints/ model/ report.html                          where to resume, the final model, the report
+trackers.json                                            how far each live tracker is, where the recipe names one
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ..versions import versions
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config, differences, parse_config
-from .metrics import TensorBoard
 from .recipe import to_toml
+from .trackers import Trackers
 
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
@@ -28,18 +29,17 @@ FREE = ("train.steps", "output.")
 class Run:
     """An open run directory."""
 
-    def __init__(self, path: Path, config: Config, progress: Progress) -> None:
+    def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path
         self.keep = config.output.keep
         self.metrics = Lines(path / "metrics.jsonl")
         self.samples = Lines(path / "samples.jsonl")
         self.trace = Lines(path / "trace.jsonl")
-        self._board = TensorBoard(path, progress.step + 1) if config.output.tensorboard else None
+        self._trackers = trackers
 
     def log(self, metrics: Mapping[str, float]) -> None:
         self.metrics.write(metrics)
-        if self._board is not None:
-            self._board.write(metrics)
+        self._trackers.send(metrics)
 
     def sizes(self) -> dict[str, int]:
         return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
@@ -52,8 +52,7 @@ class Run:
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
-        if self._board is not None:
-            self._board.close()
+        self._trackers.close()
 
 
 def new_directory(config: Config) -> Path:

@@ -198,5 +198,5 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.max_actor_ckpt_to_keep": output.keep,
         "trainer.val_before_train": evaluated,
         "trainer.test_freq": (config.evaluate.every or steps) if evaluated else -1,
-        "trainer.logger": ["console", "tensorboard"] if output.tensorboard else ["console"],
+        "trainer.logger": ["console", *output.track],
     }
