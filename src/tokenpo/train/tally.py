@@ -102,7 +102,7 @@ class Tracer:
     def __init__(self, most: int) -> None:
         self.most = most
         self.found: dict[int, Mapping[str, list[float]]] = {}
-        self._wanted: frozenset[int] = frozenset()
+        self.wanted: frozenset[int] = frozenset()
 
     def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
         """Wants the best and the worst response of one group after the other, groups with an advantage first."""
@@ -114,7 +114,11 @@ class Tracer:
         for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
             members.setdefault(group[row], []).append(row)
         ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self._wanted = frozenset(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+
+    def want(self, rows: Sequence[int]) -> None:
+        """Wants these rows of the rollout batch and no others."""
+        self.wanted = frozenset(rows)
 
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
         """Takes what it wants from a micro-batch; `rows` are its places in the rollout batch."""
@@ -126,7 +130,7 @@ class Tracer:
         if facts.temperature is not None:
             shown["temperature"] = facts.temperature
         for place, row in enumerate(rows.tolist()):
-            if row in self._wanted:
+            if row in self.wanted:
                 kept = batch.mask[place]
                 self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
 

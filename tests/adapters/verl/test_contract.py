@@ -69,7 +69,9 @@ def test_the_registry_is_a_dict_of_classes() -> None:
 
 
 def test_old_log_probs_come_with_entropies() -> None:
-    _says(PPOTrainerSync._compute_old_log_prob, '"calculate_entropy": True', '"old_log_probs", "entropy"', "bypass_mode")
+    _says(
+        PPOTrainerSync._compute_old_log_prob, '"calculate_entropy": True', '"old_log_probs", "entropy"', "bypass_mode"
+    )
 
 
 def test_an_update_reads_these_settings_and_names_its_metrics() -> None:
@@ -99,7 +101,9 @@ def test_minibatches_are_dealt_as_the_driver_counts_them() -> None:
     from verl.utils.tensordict_utils import make_iterator
     from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
-    _says(TrainingWorker.train_mini_batch, "mini_batch_size // self.engine.get_data_parallel_size()", "tu.make_iterator")
+    _says(
+        TrainingWorker.train_mini_batch, "mini_batch_size // self.engine.get_data_parallel_size()", "tu.make_iterator"
+    )
     _says(make_iterator, "torch.arange(tensordict.shape[0])", "batch_size=mini_batch_size")
     _says(ActorRolloutRefWorker.set_loss_fn, "self.actor.set_loss_fn(loss_fn=loss_fn)")
 

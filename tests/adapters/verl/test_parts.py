@@ -62,7 +62,9 @@ def test_the_legacy_trainer_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 def test_refills_end() -> None:
     """Batches of 8, at most 3 of them: 8 at the start, then 16 more and no further."""
-    config = OmegaConf.create({"algorithm": {"filter_groups": {"max_num_gen_batches": 3}}, "data": {"train_batch_size": 8}})
+    config = OmegaConf.create(
+        {"algorithm": {"filter_groups": {"max_num_gen_batches": 3}}, "data": {"train_batch_size": 8}}
+    )
     refills = Refills.of(config)
     refills.begin()
     refills.add(10)
@@ -153,4 +155,6 @@ def test_a_session_has_one_output() -> None:
 
 def test_metrics_of_memories_are_numbers() -> None:
     _, state = _remembering()
-    assert set(memory.metrics(state)) == {f"tokenpo/AdaptiveTemperature/{x}" for x in ("pivot", "spread", "top", "bottom")}
+    assert set(memory.metrics(state)) == {
+        f"tokenpo/AdaptiveTemperature/{x}" for x in ("pivot", "spread", "top", "bottom")
+    }

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 import tokenpo
-from tokenpo.methods import METHODS
 from foreign_support import need
+from tokenpo.methods import METHODS
 
 need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
 
 from hydra import compose, initialize_config_module  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
-from tokenpo.adapters.verl.settings import Asked, _SILENT, asked  # noqa: E402
+from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
+from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
 
@@ -72,6 +73,17 @@ def test_what_is_set(compose_verl: Any, words: list[str], key: str, value: Any) 
     assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
 
 
+def test_vllm_is_told_the_processor(compose_verl: Any) -> None:
+    place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+    words = ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=vllm"]
+    _, config = _asked(compose_verl, *words)
+    assert list(OmegaConf.select(config, place)) == [PROCESSOR]
+    _, config = _asked(compose_verl, *words, f"+{place}=[mine]")
+    assert list(OmegaConf.select(config, place)) == ["mine", PROCESSOR]
+    _, config = _asked(compose_verl, *words, "+algorithm.tokenpo.options.tau=0")
+    assert OmegaConf.select(config, place) is None
+
+
 def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
     config = compose_verl("+algorithm.tokenpo.method=grpo")
     before = OmegaConf.to_container(config, resolve=False)
@@ -83,10 +95,12 @@ def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
 
 def test_every_silent_setting_is_refused(compose_verl: Any) -> None:
     """A value other than verl's default, of the setting's own kind; the message names the way back."""
-    other = {"grpo": "gae", False: True, True: False, None: "0.5", 0: "0.01", "vanilla": "gspo", "token-mean": "seq-mean-token-mean"}
+    other = {
+        "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
+        "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0",
+    }  # fmt: skip
     for name, value, _ in _SILENT:
-        changed = other[value] if value in other and not isinstance(value, float) else f"{value + 0.5}"
-        config = compose_verl("+algorithm.tokenpo.method=grpo", f"{name}={changed}")
+        config = compose_verl("+algorithm.tokenpo.method=grpo", f"{name}={other[repr(value)]}")
         back = "null" if value is None else value
         with pytest.raises(Unsupported, match=rf"^{name}=.* would be ignored by grpo .*: set {name}={back}$"):
             asked(config)

@@ -22,7 +22,7 @@ _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 _DEFAULTS = frozenset({
     "data.max_prompt_length", "actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name",
     "actor_rollout_ref.rollout.tensor_model_parallel_size", "actor_rollout_ref.rollout.val_kwargs.temperature",
-    "trainer.n_gpus_per_node", "trainer.project_name",
+    "trainer.n_gpus_per_node",
 })  # fmt: skip
 
 
@@ -68,14 +68,21 @@ def _files(config: Config) -> tuple[Path, Path]:
 def _refuse(config: Config) -> None:
     rollout, train = config.rollout, config.train
     updates = train.epochs * train.minibatches
+    model, chat = config.model, "verl's agent loop wants a chat model: give the path of one"
+    gpus = "choose GPUs with trainer.n_gpus_per_node and CUDA_VISIBLE_DEVICES, and set model.device = 'auto'"
+    divisor = f"choose a divisor of rollout.prompts = {rollout.prompts}"
+    schedule = (
+        "verl's schedule moves once a rollout batch: set it to 0, or train.epochs and train.minibatches to 1; "
+        "[verl.actor_rollout_ref.actor.optim] lr_warmup_steps counts rollout batches"
+    )
     refusals = (
-        (config.model.path == "tiny", "model.path = 'tiny'", "verl's agent loop wants a chat model: give the path of one"),
-        (config.model.device != "auto", f"model.device = {config.model.device!r}", "choose GPUs with trainer.n_gpus_per_node and CUDA_VISIBLE_DEVICES, and set model.device = 'auto'"),
-        (config.model.dtype == "float64", "model.dtype = 'float64'", "set it to 'float32' or 'bfloat16'"),
-        (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS in the environment"),
-        (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", f"choose a divisor of rollout.prompts = {rollout.prompts}"),
-        (train.warmup > 0 and updates > 1, f"train.warmup = {train.warmup}", "verl's schedule moves once a rollout batch: set it to 0 and verl.actor_rollout_ref.actor.optim.lr_warmup_steps, in rollout batches, or train.epochs and train.minibatches to 1"),
-    )  # fmt: skip
+        (model.path == "tiny", "model.path = 'tiny'", chat),
+        (model.device != "auto", f"model.device = {model.device!r}", gpus),
+        (model.dtype == "float64", "model.dtype = 'float64'", "set it to 'float32' or 'bfloat16'"),
+        (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS outside"),
+        (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
+        (train.warmup > 0 and updates > 1, f"train.warmup = {train.warmup}", schedule),
+    )
     for bad, what, remedy in refusals:
         if bad:
             raise Unsupported(f"{what} means nothing to verl: {remedy}")
@@ -188,7 +195,7 @@ def _trainer(config: Config) -> dict[str, Any]:
     output, steps, evaluated = config.output, config.train.steps, config.evaluate.problems > 0
     return {
         "trainer.n_gpus_per_node": 1,
-        "trainer.project_name": "tokenpo",
+        "trainer.project_name": output.project or "tokenpo",
         "trainer.experiment_name": config.name,
         # The files that we write hold one pass; for others the number of steps is the only end.
         "trainer.total_epochs": steps if brings_data(config.verl) else 1,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...objective import Objective, State
 from ...types import Batch, Credit, Policy, Rollouts, Totals
-from .layout import GROUP, REWARD, SEQUENCES, TOKEN_FIELDS, padded, signal_fields, spread, token_facts
+from .layout import GROUP, REWARD, SEQUENCES, TOKEN_FIELDS, padded, signal_fields, spread, texts, token_facts
 
 
 def fields(objective: Objective) -> list[str]:
@@ -46,7 +46,7 @@ class Step:
         facts = token_facts(data, objective.needs, temperature)
         live = facts["mask"].any(1)
         reward = padded(data["rm_scores"]).sum(1)
-        uid = [name for name, alive in zip(_texts(data["uid"]), live.tolist(), strict=True) if alive]
+        uid = [name for name, alive in zip(texts(data["uid"]), live.tolist(), strict=True) if alive]
         rollouts = Rollouts(
             reward=reward[live], group=_numbered(uid), **{name: value[live] for name, value in facts.items()}
         )
@@ -113,10 +113,6 @@ def minibatches(rows: int, ranks: int, size: int) -> list[list[int]]:
         [rank * share + start + offset for rank in range(ranks) for offset in range(part)]
         for start in range(0, share, part)
     ]
-
-
-def _texts(uid: object) -> list[str]:
-    return [str(name) for name in (uid.tolist() if hasattr(uid, "tolist") else uid)]  # type: ignore[attr-defined]
 
 
 def _numbered(names: Sequence[str]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -31,6 +32,11 @@ def padded(field: Tensor) -> Tensor:
     lengths = offsets.diff()
     inside = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
     return values.new_zeros(inside.shape).masked_scatter(inside, values)
+
+
+def texts(field: Any) -> list[str]:
+    """A field of strings, one a row, however it comes back from verl's queue."""
+    return [str(text) for text in (field.tolist() if hasattr(field, "tolist") else field)]
 
 
 def token_facts(data: TensorDict, needs: Iterable[str], temperature: float) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from ...errors import MissingInput
 from ...objective import Objective
 from ...signals import Part
 from ...types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from . import trace
 from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, token_facts
 
 # Found in verl's metrics after an update, it shows that this loss was the one called. reduce_metrics takes the
@@ -36,6 +37,7 @@ def objective_loss(
     length: int,
     temperature: float = 1.0,
     fields: Mapping[Part, str] | None = None,
+    report: str | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
     """verl's (loss, metrics) of one micro-batch, for `set_loss_fn(partial(objective_loss, objective=..., ...))`.
 
@@ -44,6 +46,7 @@ def objective_loss(
         data: what phase one put into verl's batch; `batch_num_tokens` and `dp_size` are of the optimiser step.
         length: the constant that Dr. GRPO divides by.
         fields: of the signals, where the objective is one pass of another, which numbered them.
+        report: directory for the terms of the rows that the driver marked.
     """
     mask = padded(data["response_mask"]).bool()
     logprob = no_padding_2_padding(model_output["log_probs"], data)
@@ -55,6 +58,8 @@ def objective_loss(
     batch = _batch(model_output, data, objective, temperature, logprob, fields or signal_fields(objective)).rows(live)
     totals = Totals(float(data["batch_num_tokens"]), float(data[SEQUENCES][live][0]), float(length))
     loss = objective.loss(batch, totals)
+    if report is not None:
+        trace.write(report, data, live.nonzero()[:, 0].tolist(), batch, loss)
     return loss.value * ranks, _metrics(batch, loss, totals, ranks)
 
 

@@ -44,6 +44,7 @@ class Refills:
         if self.drawn > self.batch * self.most:
             raise TokenPOError(
                 f"dynamic sampling drew {self.drawn - prompts} prompts for one step of {self.batch} and still misses "
-                f"some whose rewards differ (at most {self.most} batches, algorithm.filter_groups.max_num_gen_batches): "
-                "the problems are too easy or too hard for the model, or the metric never varies"
+                f"some whose rewards differ (at most {self.most} batches, "
+                "algorithm.filter_groups.max_num_gen_batches): the problems are too easy or too hard for the model, "
+                "or the metric never varies"
             )

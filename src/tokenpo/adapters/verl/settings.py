@@ -14,7 +14,7 @@ from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
 from ...train.objective import build_objective
 from .layout import TOKEN_FIELDS
-from .temperature import LOOP
+from .temperature import LOOP, PROCESSOR
 
 PLACE = "algorithm.tokenpo"
 PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
@@ -25,7 +25,8 @@ _SECTIONS = {
     "correction": "rollout",
     "reference_kl": "train",
 }
-_OWN = {"ratio_tolerance": (int, float), "report": (str,)}
+_OWN = {"ratio_tolerance": (int, float), "report": (str,), "trace_every": (int,), "trace_rollouts": (int,)}
+_KINDS = {float: "a number", str: "a path", int: "a whole number"}
 
 # Settings of verl's loss and estimators that say nothing to our objective: (setting, value to leave it at, remedy).
 _SILENT: tuple[tuple[str, Any, str], ...] = (
@@ -62,12 +63,16 @@ class Asked:
         objective: the method with what goes with it.
         tolerance: nats, the largest mean |log-ratio| before the first update.
         report: directory for what `tokenpo report` reads; None writes nothing.
+        trace_every: steps between traces of single tokens.
+        trace_rollouts: responses of one trace.
         notes: what was set in verl's config, and what is unlikely to be meant.
     """
 
     objective: Objective
     tolerance: float
     report: str | None = None
+    trace_every: int = 10
+    trace_rollouts: int = 4
     notes: tuple[str, ...] = field(default=())
 
 
@@ -82,8 +87,8 @@ def asked(config: DictConfig) -> Asked:
     objective = build_objective(parse_config(_recipe(raw, config), PLACE))
     _refuse(config, objective)
     notes = [*_negotiate(config, objective), *_warnings(config, objective)]
-    tolerance = raw.get("ratio_tolerance", 0.05)
-    return Asked(objective, float(tolerance), raw.get("report"), tuple(notes))
+    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts") if key in raw}
+    return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
 
 
 def _raw(config: DictConfig) -> dict[str, Any]:
@@ -99,7 +104,7 @@ def _raw(config: DictConfig) -> dict[str, Any]:
         raise TokenPOError(f"{PLACE}.method names no method: add +{PLACE}.method=grpo")
     for key, kinds in _OWN.items():
         if key in raw and not isinstance(raw[key], kinds):
-            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected a {'number' if float in kinds else 'path'}")
+            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {_KINDS[kinds[-1]]}")
     return raw
 
 
@@ -182,6 +187,9 @@ def _negotiate(config: DictConfig, objective: Objective) -> list[str]:
             wanted["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] = size
     if objective.temperature is not None:
         wanted["actor_rollout_ref.rollout.agent.default_agent_loop"] = _loop(config, objective)
+        if config.actor_rollout_ref.rollout.name == "vllm":
+            place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+            wanted[place] = list(dict.fromkeys([*(OmegaConf.select(config, place) or []), PROCESSOR]))
     notes = []
     for name, value in wanted.items():
         before = OmegaConf.select(config, name)
@@ -218,12 +226,14 @@ def _warnings(config: DictConfig, objective: Objective) -> list[str]:
     if idle and updates == 1:
         notes.append(
             f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} can not act, because with one update "
-            "per rollout batch the policy is still the one that sampled: lower actor_rollout_ref.actor.ppo_mini_batch_size"
+            "per rollout batch the policy is still the one that sampled: lower "
+            "actor_rollout_ref.actor.ppo_mini_batch_size"
         )
     if blind and updates > 1:
         notes.append(
             f"{objective.name}: {', '.join(type(part).__name__ for part in blind)} takes the policy for the one that "
-            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as published"
+            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as "
+            "published"
         )
     if config.actor_rollout_ref.rollout.n == 1:
         notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")

@@ -1,8 +1,8 @@
 """The adaptive temperature on its way to the sampler: from the driver's memory to each request.
 
-    driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
-    worker  -> the agent loop below moves it into sampling_params["extra_args"], flat keys
-    server  -> a logits processor applies it (vLLM: tokenpo.adapters.vllm)
+driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
+worker  -> the agent loop below moves it into sampling_params["extra_args"], flat keys
+server  -> a logits processor applies it (vLLM: tokenpo.adapters.vllm)
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...stages import AdaptiveTemperature
 FIELD = "tokenpo_temperature"
 LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
 PREFIX = "tokenpo_"
+PROCESSOR = "tokenpo.adapters.vllm.processor:AdaptiveTemperatureProcessor"
 _SETTINGS = ("tau", "quantile", "released_sign")
 
 

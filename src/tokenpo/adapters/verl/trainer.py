@@ -2,22 +2,23 @@
 
 Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
 numbers), `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills), `_compute_advantage` (phase one),
-`_update_actor` (optimiser steps that need a look at the whole), `_save_checkpoint` and `_load_checkpoint` (memories).
-Everything else is verl's.
+`_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics` (the report), `_save_checkpoint` and
+`_load_checkpoint` (memories). Everything else is verl's.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
 from ...errors import Unsupported
 from ...objective import Objective
-from . import credit, memory, queue, steps, temperature
+from . import credit, memory, queue, steps, temperature, trace
 from .layout import signal_fields
 from .loss import DRIFT, objective_loss
 from .refill import Refills
@@ -36,6 +37,7 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_state = self.objective.start()
         self.tokenpo_refills = Refills.of(config)
         self.tokenpo_checked = False
+        self.tokenpo_record = _record(self.tokenpo, config)
         self.tokenpo_updates = 0  # keys what an objective draws
         super().__init__(config)
 
@@ -56,6 +58,7 @@ class TokenPOTrainer(PPOTrainerSync):
             length=data.max_response_length,
             temperature=float(rollout.temperature),
             fields=signal_fields(self.objective),
+            report=self.tokenpo.report,
         )
         self.actor_rollout_wg.set_loss_fn(loss)
 
@@ -83,8 +86,14 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_state = self.objective.after(self.tokenpo_state, step.rollouts)
         self.tokenpo_step = step
         metrics.update(memory.metrics(self.tokenpo_state))
+        plan = self._plan(len(batch))
         fields = step.outputs()
-        fields.update(step.sequences(self._plan(len(batch))))
+        fields.update(step.sequences(plan))
+        if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
+            shown = queue.get(batch, ["prompts", "responses", "reward_model"])
+            most = self.tokenpo.trace_rollouts
+            told = trace.told(step, self.global_steps, plan[-1], most, shown, self.tokenizer)
+            fields.update(trace.marks(range(len(batch)), told))
         return queue.put(batch, fields)
 
     def _plan(self, rows: int) -> list[list[int]]:
@@ -98,7 +107,14 @@ class TokenPOTrainer(PPOTrainerSync):
         else:
             steps.one_by_one(self, batch, metrics, self._plan(len(batch)))
         self._check(metrics)
+        if self.tokenpo_record is not None:
+            self.tokenpo_record.gather()
         return batch
+
+    def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        if self.tokenpo_record is not None:
+            self.tokenpo_record.log(global_steps, metrics)
 
     def update_rows(self, batch: Any, metrics: dict) -> Any:
         """verl's own update, of one optimiser step's rows."""
@@ -128,7 +144,21 @@ class TokenPOTrainer(PPOTrainerSync):
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps:
-            self.tokenpo_state = memory.load(memory.folder(self.config, self.global_steps, resumed=True), self.objective)
+            self.tokenpo_state = memory.load(
+                memory.folder(self.config, self.global_steps, resumed=True), self.objective
+            )
+
+
+def _record(asked: Asked, config: DictConfig) -> trace.Record | None:
+    if asked.report is None:
+        return None
+    record = trace.Record(Path(asked.report), asked.trace_every, asked.trace_rollouts)
+    told: Any = OmegaConf.to_container(config, resolve=True)
+    summary = {"method": {"name": asked.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
+    record.describe(
+        {**summary, "model": {"path": config.actor_rollout_ref.model.path}, "verl": told}, str(asked.objective)
+    )
+    return record
 
 
 def _announce(asked: Asked) -> None:

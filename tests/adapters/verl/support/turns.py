@@ -16,11 +16,9 @@ from typing import Any
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 
 import tokenpo
+from adapters.verl.support.methods import CHOSEN, LOG, METHODS
 from tokenpo.adapters.verl.trainer import TokenPOTrainer
 from tokenpo.sampling.seeds import keyed_generator
-
-METHODS = ("grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "clip_cov", "kl_cov", "lopti")
-CHOSEN, LOG = "TOKENPO_TEST_METHODS", "turns.jsonl"
 
 
 def methods() -> list[str]:
