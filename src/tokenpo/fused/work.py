@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import MissingInput, TokenPOError
+from ..errors import MissingInput, NotFinite, TokenPOError
 from ..objective import Objective
 from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
 from ..ops.softmax import RowStats, ascent, residual
@@ -24,10 +24,17 @@ from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A loss with what it was made of: `policy` is detached, exactly what the objective needs."""
+    """A loss with what it was made of.
+
+    Args:
+        loss: as `Objective.loss` gives it.
+        policy: exactly what the objective needs, detached.
+        pull: [N, T], the gradient of the loss at each log-probability.
+    """
 
     loss: Loss
     policy: Policy
+    pull: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +159,15 @@ class Work:
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
-            loss = objective.loss(Batch(piece, self.credit.rows(rows), policy), self.totals)
+            try:
+                batch = Batch(piece, self.credit.rows(rows), policy)
+            except NotFinite as error:
+                # The row of all responses, not of the chunk.
+                raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
+            loss = objective.loss(batch, self.totals)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
         seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
-        fused = Fused(Loss(loss.value.detach(), loss.terms), seen)
+        fused = Fused(Loss(loss.value.detach(), loss.terms), seen, grads[0])
         return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:
@@ -185,7 +197,7 @@ def _joined(parts: list[Fused]) -> Fused:
     for field in dataclasses.fields(Policy):
         column = [getattr(one.policy, field.name) for one in parts]
         fields[field.name] = None if column[0] is None else torch.cat(column)
-    return Fused(Loss(value, terms), Policy(**fields))
+    return Fused(Loss(value, terms), Policy(**fields), torch.cat([one.pull for one in parts]))
 
 
 def detached(x: Tensor | None) -> Tensor | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..errors import NotFinite
 from ..fused import fused_gradient
 from ..lm import LanguageModel, divergence, influence, prompt_logprob, score
 from ..lm.precision import precision
@@ -75,7 +76,8 @@ class Forward:
         """
         head = self.lm.model.get_output_embeddings()
         if not has_plain_head(self.lm):
-            batch = Batch(rollouts, credit, exactly(self.policy(rollouts, prompts), objective.needs))
+            batch = Batch(rollouts, credit, wanted(self.policy(rollouts, prompts), objective.needs))
+            batch.policy.logprob.retain_grad()
             loss = objective.loss(batch, totals)
             loss.value.backward()
             yield torch.arange(len(rollouts), device=self.lm.device), batch, loss
@@ -83,11 +85,18 @@ class Forward:
         for seen in self._passes(rollouts, prompts):
             rows = seen.row.unique_consecutive()  # in the order of their tokens
             part, share = rollouts.rows(rows), credit.rows(rows)
-            with precision(self.lm.device, self.autocast):
-                fused, pulled = fused_gradient(objective, seen.out, head.weight, part, share, totals, bias=head.bias)
+            try:
+                with precision(self.lm.device, self.autocast):
+                    fused, pulled = fused_gradient(
+                        objective, seen.out, head.weight, part, share, totals, bias=head.bias
+                    )
+            except NotFinite as error:
+                raise error if error.row is None else NotFinite(str(error), int(rows[error.row])) from error
             if seen.out.requires_grad:
                 seen.out.backward(pulled)
-            yield rows, Batch(part, share, fused.policy), fused.loss
+            batch = Batch(part, share, fused.policy)
+            batch.policy.logprob.grad = fused.pull  # traces show it
+            yield rows, batch, fused.loss
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows, each under its precision and what follows it not."""
@@ -116,7 +125,7 @@ class Forward:
         return of_prompt[rollouts.group]
 
 
-def exactly(policy: Policy, needs: frozenset[str]) -> Policy:
+def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
     """What the objective asked for and nothing else, so that it cannot come to depend on more."""
     return dataclasses.replace(
         policy,
