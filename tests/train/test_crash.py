@@ -28,7 +28,7 @@ from tokenpo.train.view import SilentView
 
 SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
 KINDS = (
-    r"replace \.recipe", r"line metrics", r"line trace", r"rename \.writing-step-000002", r"rename step-000001",
+    r"replace \.writing-recipe", r"line metrics", r"line trace", r"rename \.writing-step-000002", r"rename step-000001",
     r"rename new",
 )  # fmt: skip
 
@@ -103,6 +103,7 @@ def dying(at: int) -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "rename", before(Path, "rename"))
         patch.setattr(Path, "replace", before(Path, "replace"))
+        patch.setattr(Path, "unlink", before(Path, "unlink"))
         patch.setattr(shutil, "rmtree", before(shutil, "rmtree"))
         patch.setattr(checkpoint, "_checksum", before(checkpoint, "_checksum"))
         patch.setattr(tokenpo.jsonl.Lines, "write", half_a_line)
@@ -115,7 +116,7 @@ def test_a_run_that_dies_at_any_touch_of_the_disk_resumes_to_the_same_bytes(tiny
         once = train(tiny("once"), SilentView())
     expected = left(once.directory)
     assert len(moments) > 30
-    assert {"line metrics.jsonl", "rename .writing-step-000001", "replace .config.json.part"} <= set(moments)
+    assert {"line metrics.jsonl", "rename .writing-step-000001", "replace .writing-config.json"} <= set(moments)
     places = range(len(moments))
     if each == "kind":  # the last of each kind: most moments come again in every step
         places = [max(i for i, name in enumerate(moments) if re.match(kind, name)) for kind in KINDS]
