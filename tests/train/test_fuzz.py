@@ -18,7 +18,7 @@ from tokenpo.errors import TokenPOError
 from tokenpo.train.config import Config, fields_of, load_config
 from tokenpo.train.recipe import to_toml
 
-few = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def leaves(path: tuple[str, ...] = ()) -> list[str]:
