@@ -11,29 +11,37 @@ from typing import IO
 from .errors import TokenPOError
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Writes a file whole or not at all, and brings it to the disk; what was there before stays until then.
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write; at the end it is brought to the disk and takes the name, after an error it is gone.
 
     Raises:
-        OSError: the place cannot be written, or the disk is full.
+        OSError: the place cannot be written, or the disk is full; what was there before is untouched.
     """
     part = part_of(path)
     try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield part
+        sync(part)
         part.replace(path)
-    except OSError:
+    finally:
         with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+            part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """A text as a file that is whole or not there.
+
+    Raises:
+        OSError: as `whole`.
+    """
+    with whole(path) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
     return path
 
 
 def part_of(path: Path) -> Path:
     """Where a file is written before it gets its name: what a process that was killed may leave behind."""
-    return path.with_name(f".{path.name}.part")
+    return path.with_name(f".writing-{path.name}")
 
 
 def sync(path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenpo.errors import TokenPOError
 from tokenpo.tasks import make_task
 
-few = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 plain = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=6),
     st.sampled_from(["\ud800", "", " ", "{question}", "\x00", "a" * 3000]),

@@ -1,4 +1,4 @@
-"""A few hundred of the answers of benchmarks/verifiers.py: nothing crashes, hangs, or is worth 1.0 wrongly."""
+"""A hundred of the answers of benchmarks/verifiers.py: nothing crashes, hangs, or is worth 1.0 wrongly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hostile() -> Any:
 
 def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed(hostile: Any) -> None:
     """The kinds that take no time, and of those that may take forever a few, whose worker is killed and replaced."""
-    quick = [a for a in hostile.answers(150, 1) if a.kind not in ("deep", "powers", "long")]
+    quick = [a for a in hostile.answers(110, 1) if a.kind not in ("deep", "powers", "long")]
     bombs = [
         hostile.Answer("powers", r"\boxed{9^{9^{9^{9}}}}", "42", False),
         hostile.Answer("deep", r"\boxed{" + r"\sqrt{" * 3000 + "43" + "}" * 3000 + "}", "42", False),
@@ -36,7 +36,7 @@ def test_no_answer_is_worth_one_wrongly_and_what_hangs_is_killed(hostile: Any) -
     ]
     some = [*quick[:60], *bombs, *quick[60:]]
     scores, took = hostile.judge(some, 2.0, 1)
-    assert len(scores) == len(some) > 130
+    assert len(scores) == len(some) > 95
     wrong = [(a.text[:80], a.reference) for a, s in zip(some, scores, strict=True) if s.reward == 1.0 and not a.right]
     assert not wrong
     assert {s.reward for s in scores} == {0.0, 1.0}

@@ -18,7 +18,7 @@ from tokenpo.errors import TokenPOError
 from tokenpo.train.config import Config, fields_of, load_config
 from tokenpo.train.recipe import to_toml
 
-few = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def leaves(path: tuple[str, ...] = ()) -> list[str]:
@@ -122,7 +122,7 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ("train.lr=fast", "--set train.lr=fast: train.lr = 'fast': must be a number"),
         ("train.lr=true", "--set train.lr=true: train.lr = True: must be a number"),
         ("train.betas=[0.9, true]", "must be a number"),
-        ("output.tensorboard=1", "output.tensorboard = 1: must be true or false"),
+        ("rollout.rescore=1", "rollout.rescore = 1: must be true or false"),
         ("trian.lr=1", "--set trian.lr=1: the top level has no key 'trian': did you mean 'train'?"),
         ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
         (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from .. import disk
 from ..errors import TokenPOError
 
 
@@ -17,15 +17,9 @@ def whole(path: Path) -> Iterator[Path]:
     Raises:
         TokenPOError: the place cannot be written.
     """
-    part = path.with_name(f".writing-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
+        with disk.whole(path) as part:
+            yield part
     except OSError as error:
         raise TokenPOError(f"{path} cannot be written: {error.strerror}; give another place") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)

@@ -181,12 +181,14 @@ def _naming(rows: Tensor | None) -> Iterator[None]:
 
 def _require_finite_weights(learner: Learner) -> None:
     """Raises where the updates themselves overflowed: that can't be undone, but the last checkpoint is whole."""
-    for name, x in learner.lm.model.named_parameters():
-        if x.requires_grad and not torch.isfinite(x).all():
-            raise NotFinite(
-                f"the update broke the weights {name}: lower train.lr (it is {learner.options.lr:g}) and go on from "
-                "the last checkpoint"
-            )
+    trained = [(name, x) for name, x in learner.lm.model.named_parameters() if x.requires_grad]
+    sound = torch.stack([torch.isfinite(x).all() for _, x in trained])
+    if not sound.all():
+        name = trained[int((~sound).nonzero()[0])][0]
+        raise NotFinite(
+            f"the update broke the weights {name}: lower train.lr (it is {learner.options.lr:g}) and go on from the "
+            "last checkpoint"
+        )
 
 
 def live_rows(rollouts: Rollouts, credit: Credit, *, skip: bool) -> Tensor:

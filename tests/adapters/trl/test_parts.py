@@ -203,6 +203,7 @@ def test_a_recipes_rollout_batch_is_trls() -> None:
     ("sections", "remedy"),
     [
         ({"train": {"minibatch_by": "groups"}}, "--set train.minibatch_by=rows"),
+        ({"train": {"nonfinite": "skip"}}, "--set train.nonfinite=stop"),
         ({"rollout": {"correction": {}}}, "--set rollout.correction=none"),
         ({"train": {"ratio_tolerance": 0.1}}, "--set train.ratio_tolerance=none"),
         ({"evaluate": {"every": 5}}, "--set evaluate.every=0"),
