@@ -66,5 +66,5 @@ $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
-	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl]' pytest
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest
 	touch $@

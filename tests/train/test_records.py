@@ -82,7 +82,8 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
     for line in traces:
         assert {len(values) for values in line["terms"].values()} == {len(line["tokens"])}
         needed = {"advantage", "weight", "ratio", "clipped", "low", "high", "loss", "logprob", "entropy", "temperature"}
-        assert needed <= line["terms"].keys()
+        needed |= {"old_logprob", "kl", "effective"}
+        assert needed <= line["terms"].keys() and "kl_ref" not in line["terms"]
         assert line["prompt"] == f"{line['answer']}="
 
 

@@ -1,1 +1,1 @@
-"""Foreign engines: names and layouts translated, one package each, every one an extra that is imported on demand."""
+"""Adapters to foreign engines: names and layouts are translated, nothing else. Nobody imports them."""

@@ -13,8 +13,9 @@ import torch
 
 from ..lm import LanguageModel
 from ..ops import masked
+from ..recorded import Response, responses
 from ..responses import Draw
-from ..types import Credit, Rollouts
+from ..types import Credit, Policy, Rollouts
 from .rollout import Experience, mixed_groups
 from .tally import Tracer
 
@@ -115,3 +116,15 @@ def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> l
         }
         for row, terms in sorted(tracer.found.items())
     ]
+
+
+def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
+    """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
+    prompts = [_in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
+    tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
+    correct = [score.correct for score in kept.scores]
+    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
+
+
+def _in_words(prompt: str | list[dict[str, Any]]) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)

@@ -13,7 +13,11 @@ from foreign_support import need
 need("transfer_queue", "verl's V1 trainer is not installed: its private surfaces were not looked at")
 need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: its private surfaces were not looked at")
 
+from omegaconf import OmegaConf  # noqa: E402
 from verl.trainer.ppo.v1 import PPOTrainerSync, trainer_base  # noqa: E402
+
+import tokenpo.adapters.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
+from tokenpo.errors import Unsupported  # noqa: E402
 
 OVERRIDDEN = {
     "__init__": ["config"],
@@ -66,6 +70,14 @@ def test_the_registry_is_a_dict_of_classes() -> None:
     assert {"sync", "colocate_async", "separate_async", NAME} <= set(trainer_base.TRAINER_REGISTRY)
     assert trainer_base.get_trainer_cls(NAME) is TokenPOTrainer
     _says(trainer_base.register_trainer, "TRAINER_REGISTRY[name] = cls")
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_verls_own_trainers_refuse_our_settings(mode: str) -> None:
+    trainer = {"v1": {"trainer_mode": mode}}
+    config = OmegaConf.create({"algorithm": {"tokenpo": {"method": "grpo"}}, "trainer": trainer})
+    with pytest.raises(Unsupported, match=rf"trainer_mode={mode} starts .*: set trainer\.v1\.trainer_mode=tokenpo"):
+        trainer_base.get_trainer_cls(mode)(config=config)
 
 
 def test_old_log_probs_come_with_entropies() -> None:
@@ -127,7 +139,11 @@ def test_metrics_are_reduced_by_name() -> None:
     from verl.utils.metric import Metric, reduce_metrics
 
     assert reduce_metrics({"a": [1.0, 3.0], "b_min": [1.0, 3.0]}) == {"a": 2.0, "b_min": 1.0}
-    assert Metric.aggregate_dp([Metric("sum", [1.0, 2.0]), Metric("sum", [3.0, 4.0])]) == 5.0
+    # Two ranks of two micro-batches each: the mean over ranks of the sum over micro-batches, (3 + 7) / 2.
+    ranks = [Metric("sum", first) for first in (1.0, 3.0)]
+    for rank, second in zip(ranks, (2.0, 4.0), strict=True):
+        rank.append(second)
+    assert Metric.aggregate_dp(ranks) == 5.0
 
 
 def test_the_agent_loop_takes_sampling_params_and_the_fields_of_its_prompt() -> None:

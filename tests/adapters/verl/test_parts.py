@@ -91,8 +91,8 @@ def _remembering() -> tuple[tokenpo.Objective, Any]:
 
 def test_memory_survives(tmp_path: Path) -> None:
     objective, state = _remembering()
-    memory.save(tmp_path / "global_step_3", objective, state)
-    assert memory.load(tmp_path / "global_step_3", objective) == state
+    memory.save(tmp_path / "global_step_3", objective, state, 12)
+    assert memory.load(tmp_path / "global_step_3", objective) == (state, 12)
     other = tokenpo.method("hapo", tau=0.2)
     with pytest.raises(TokenPOError, match="saved with another objective"):
         memory.load(tmp_path / "global_step_3", other)
@@ -102,9 +102,9 @@ def test_memory_survives(tmp_path: Path) -> None:
 
 def test_a_method_without_memory_resumes_from_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grpo = tokenpo.method("grpo")
-    assert memory.load(tmp_path, grpo) == {}
-    memory.save(tmp_path, *_remembering())
-    assert memory.load(tmp_path, grpo) == {}
+    assert memory.load(tmp_path, grpo) == ({}, 0)
+    memory.save(tmp_path, *_remembering(), 5)
+    assert memory.load(tmp_path, grpo) == ({}, 5)
     assert "made with another objective" in capsys.readouterr().out
 
 

@@ -22,25 +22,26 @@ def folder(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
     return Path(trainer.default_local_dir) / f"global_step_{step}"
 
 
-def save(path: Path, objective: Objective, state: State) -> None:
+def save(path: Path, objective: Objective, state: State, updates: int) -> None:
     """Writes the file before verl's own, so that a checkpoint that verl calls complete has it."""
     path.mkdir(parents=True, exist_ok=True)
-    held = {"objective": str(objective), "memory": [dict(state[memory]) for memory in objective.memories]}
+    memory = [dict(state[memory]) for memory in objective.memories]
+    held = {"objective": str(objective), "memory": memory, "updates": updates}
     (path / FILE).write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
 
 
-def load(path: Path, objective: Objective) -> State:
-    """What the memories held, and a line where the objective is another than the one that was saved.
+def load(path: Path, objective: Objective) -> tuple[State, int]:
+    """What the memories held, and the optimiser steps that key an objective's draws.
 
     Raises:
         TokenPOError: the objective remembers, and the checkpoint holds nothing that fits.
     """
     try:
         held = json.loads((path / FILE).read_text(encoding="utf-8"))
-        saved, numbers = held["objective"], held["memory"]
+        saved, numbers, updates = held["objective"], held["memory"], int(held["updates"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         if not objective.memories:
-            return objective.start()
+            return objective.start(), 0
         raise TokenPOError(
             f"{path / FILE} cannot be read ({error}), and {objective.name} needs what it remembered: resume from a "
             "checkpoint that tokenpo wrote, or start anew with trainer.resume_mode=disable"
@@ -52,8 +53,8 @@ def load(path: Path, objective: Objective) -> State:
                 f"{objective}\nresume with the same method and options, or start anew with trainer.resume_mode=disable"
             )
         print(f"tokenpo: the checkpoint {path} was made with another objective:\n{saved}", flush=True)
-        return objective.start()
-    return dict(zip(objective.memories, numbers, strict=True))
+        return objective.start(), updates
+    return dict(zip(objective.memories, numbers, strict=True)), updates
 
 
 def metrics(state: State) -> Mapping[str, float]:

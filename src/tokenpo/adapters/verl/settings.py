@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -88,6 +89,8 @@ def asked(config: DictConfig) -> Asked:
     _refuse(config, objective)
     notes = [*_negotiate(config, objective), *_warnings(config, objective)]
     own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts") if key in raw}
+    if own.get("report") is not None:
+        own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
     return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
 
 

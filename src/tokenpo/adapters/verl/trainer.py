@@ -138,15 +138,15 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_checked = True
 
     def _save_checkpoint(self) -> None:
-        memory.save(memory.folder(self.config, self.global_steps), self.objective, self.tokenpo_state)
+        path = memory.folder(self.config, self.global_steps)
+        memory.save(path, self.objective, self.tokenpo_state, self.tokenpo_updates)
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps:
-            self.tokenpo_state = memory.load(
-                memory.folder(self.config, self.global_steps, resumed=True), self.objective
-            )
+            path = memory.folder(self.config, self.global_steps, resumed=True)
+            self.tokenpo_state, self.tokenpo_updates = memory.load(path, self.objective)
 
 
 def _record(asked: Asked, config: DictConfig) -> trace.Record | None:

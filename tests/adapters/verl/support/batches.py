@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from verl.utils import tensordict_utils as tu
 
 import tokenpo
 from tokenpo import trial
+from tokenpo.adapters.verl import trace
 from tokenpo.adapters.verl.credit import Step, minibatches
 from tokenpo.adapters.verl.loss import objective_loss
 
@@ -82,7 +84,13 @@ def _padding_row() -> dict[str, Tensor]:
 
 
 def through_verl(
-    sample: Both, objective: tokenpo.Objective, *, ranks: int, micro: int, step_rows: int | None = None
+    sample: Both,
+    objective: tokenpo.Objective,
+    *,
+    ranks: int,
+    micro: int,
+    step_rows: int | None = None,
+    record: trace.Record | None = None,
 ) -> list[tuple[float, dict[str, float]]]:
     """Loss and metrics of each optimiser step as verl's engine would add them up; leaves gradients in the sample.
 
@@ -90,12 +98,17 @@ def through_verl(
         ranks: data-parallel ranks, which average.
         micro: rows of one micro-batch.
         step_rows: rows of an optimiser step over all ranks; None takes all.
+        record: where the last optimiser step is traced.
     """
     data, n = sample.data.copy(), len(sample.data)
     step = Step.of(objective, data, 1.0)
     plan = minibatches(n, ranks, step_rows or n)
     data.update(step.outputs())
     data.update(step.sequences(plan))
+    if record is not None:
+        tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
+        told = trace.told(step, 7, plan[-1], record.most, data, tokenizer)
+        data.update(trace.marks(range(n), told))
     done = []
     for rows in plan:
         views = [(sample.logprob, "log_probs"), (sample.entropy, "entropy")]
@@ -103,7 +116,7 @@ def through_verl(
         part = data.copy()
         if objective.scope == "batch":
             _put(part, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
-        done.append(engine(sample, part, rows, objective, ranks, micro))
+        done.append(engine(sample, part, rows, objective, ranks, micro, record))
     return done
 
 
@@ -123,11 +136,18 @@ def _responses(found: list[Tensor], data: TensorDict, rows: Sequence[int]) -> Te
 
 
 def engine(
-    sample: Both, data: TensorDict, rows: list[int], objective: tokenpo.Objective, ranks: int, micro: int
+    sample: Both,
+    data: TensorDict,
+    rows: list[int],
+    objective: tokenpo.Objective,
+    ranks: int,
+    micro: int,
+    record: trace.Record | None = None,
 ) -> tuple[float, dict[str, float]]:
     """One optimiser step on these rows: the loss over micro-batches and ranks, and its metrics added up."""
     part = tu.index_select_tensor_dict(data, torch.tensor(rows))
-    loss_fn = partial(objective_loss, objective=objective, length=LENGTH)
+    report = None if record is None else str(record.path)
+    loss_fn = partial(objective_loss, objective=objective, length=LENGTH, report=report)
     tokens = float(part["loss_mask"].values().sum())
     value, added = 0.0, {}
     share = len(rows) // ranks
