@@ -26,6 +26,7 @@ class Tally:
         self._extremes: dict[str, Tensor] = {}
         self._tokens = 0.0
         self._updates: list[tuple[Tensor, float]] = []
+        self.skipped: list[str] = []
 
     def add_minibatch(self, totals: Totals) -> None:
         self._tokens += totals.tokens
@@ -51,12 +52,29 @@ class Tally:
         self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
         self._reach("distance", moved.abs().max())
 
+    def include(self, other: Tally) -> None:
+        """Adds what another tally has gathered of a minibatch; its updates are left out."""
+        self._tokens += other._tokens
+        self._add(**other._sums)
+        for name, value in other._extremes.items():
+            self._reach(name, value)
+
+    def skip(self, why: str) -> None:
+        """An update that was not made, as a number was not finite."""
+        self.skipped.append(why)
+
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
         self._updates.append((grad_norm, lr))
 
     @property
+    def loss(self) -> float:
+        """Summed over what was added."""
+        return float(self._sums.get("loss", 0.0))
+
+    @property
     def updates(self) -> int:
-        return len(self._updates)
+        """Made or skipped: they key the order of rows and set the learning rate."""
+        return len(self._updates) + len(self.skipped)
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
@@ -103,6 +121,7 @@ class Tally:
             "loss": sums.get("loss", 0.0) / updates,
             "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
             "lr": self._updates[-1][1] if self._updates else torch.nan,
+            "skipped_updates": len(self.skipped),
         }
 
     def _add(self, **values: Tensor) -> None:
@@ -126,7 +145,7 @@ class Tracer:
     def __init__(self, most: int) -> None:
         self.most = most
         self.found: dict[int, Mapping[str, list[float]]] = {}
-        self._wanted: frozenset[int] = frozenset()
+        self.wanted: frozenset[int] = frozenset()
 
     def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
         """Wants the best and the worst response of one group after the other, groups with an advantage first."""
@@ -138,11 +157,15 @@ class Tracer:
         for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
             members.setdefault(group[row], []).append(row)
         ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self._wanted = frozenset(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+
+    def want(self, rows: Sequence[int]) -> None:
+        """Wants these rows of the rollout batch and no others."""
+        self.wanted = frozenset(rows)
 
     def watch(self, rows: Tensor, batch: Batch) -> None:
         """Before the loss: asks for the gradient in the log-probabilities if a wanted row is in this micro-batch."""
-        if batch.policy.logprob.requires_grad and not self._wanted.isdisjoint(rows.tolist()):
+        if batch.policy.logprob.requires_grad and not self.wanted.isdisjoint(rows.tolist()):
             batch.policy.logprob.retain_grad()
 
     @torch.no_grad()
@@ -152,7 +175,7 @@ class Tracer:
         Args:
             rows: [M] its places in the rollout batch.
         """
-        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self._wanted]
+        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
         shown = self._shown(batch, loss) if wanted else {}
         for place, row in wanted:
             kept = batch.mask[place]
