@@ -97,6 +97,7 @@ def _add_train(commands: Any) -> None:
         "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
     )
     train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
+    train.add_argument("--accept-changes", action="store_true", help="resume although settings differ; it is noted")
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
@@ -116,6 +117,8 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
+    if options.accept_changes and (options.resume is None or options.engine != "embedded"):
+        raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
     need_engine()
     from .train.config import find_recipe, load_config
 
@@ -132,7 +135,10 @@ def _train(options: argparse.Namespace) -> int:
     from .train.view import make_view
 
     view = make_view(sys.stdout)
-    outcome = resume(Path(options.resume), view, config) if options.resume else train(config, view)
+    if options.resume:
+        outcome = resume(Path(options.resume), view, config, accept=options.accept_changes)
+    else:
+        outcome = train(config, view)
     if not outcome.finished:
         print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
         return 130
@@ -228,16 +234,24 @@ def _signature(build: Any) -> str:
 
 def _recipes(options: argparse.Namespace) -> int:
     need_engine()
-    from .train.config import RECIPES, find_recipe, load_config
+    from .train.config import load_config
     from .train.recipe import to_toml
+    from .train.shipped import PAPERS, find_recipe, shipped_recipes
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
         return 0
-    for file in sorted(RECIPES.glob("*.toml")):
-        first = file.read_text(encoding="utf-8").partition("\n")[0]
-        print(f"{file.stem:<20}{first.lstrip('# ')}")
+    shipped = shipped_recipes()
+    width = max(map(len, shipped)) + 2
+    lines = {name: name.ljust(width) + _first_line(file) for name, file in shipped.items()}
+    print(*(line for name, line in lines.items() if not name.startswith(PAPERS)), sep="\n")
+    print("\nset-ups of papers, for verl on a cluster; none of them was run here:")
+    print(*(line for name, line in lines.items() if name.startswith(PAPERS)), sep="\n")
     return 0
+
+
+def _first_line(recipe: Path) -> str:
+    return recipe.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
 
 
 if __name__ == "__main__":

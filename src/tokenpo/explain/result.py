@@ -12,8 +12,9 @@ from ..errors import TokenPOError
 from ..jsonl import finite
 from ..objective import Objective
 from ..recorded import Recording
-from ..train.config import Method, toml_value
+from ..train.config import Method
 from ..train.objective import build_method
+from ..train.overrides import toml_value
 from .explanation import Explained, explain, missing
 from .shares import Kinds, Shares, cosine, of_tokens, shares
 

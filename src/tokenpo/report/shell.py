@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jinja2
 
+from ..disk import write_whole
 from ..errors import TokenPOError
 from .text import number, percent
 
@@ -56,10 +57,7 @@ def write(text: str, target: Path) -> Path:
     Raises:
         TokenPOError: the place cannot be written.
     """
-    part = target.with_name(target.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8", newline="\n")
-        part.replace(target)
+        return write_whole(target, text)
     except OSError as error:
         raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; give another place") from error
-    return target

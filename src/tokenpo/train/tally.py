@@ -26,6 +26,7 @@ class Tally:
         self._extremes: dict[str, Tensor] = {}
         self._tokens = 0.0
         self._updates: list[tuple[Tensor, float]] = []
+        self.skipped: list[str] = []
 
     def add_minibatch(self, totals: Totals) -> None:
         self._tokens += totals.tokens
@@ -51,12 +52,29 @@ class Tally:
         self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
         self._reach("distance", moved.abs().max())
 
+    def include(self, other: Tally) -> None:
+        """Adds what another tally has gathered of a minibatch; its updates are left out."""
+        self._tokens += other._tokens
+        self._add(**other._sums)
+        for name, value in other._extremes.items():
+            self._reach(name, value)
+
+    def skip(self, why: str) -> None:
+        """An update that was not made, as a number was not finite."""
+        self.skipped.append(why)
+
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
         self._updates.append((grad_norm, lr))
 
     @property
+    def loss(self) -> float:
+        """Summed over what was added."""
+        return float(self._sums.get("loss", 0.0))
+
+    @property
     def updates(self) -> int:
-        return len(self._updates)
+        """Made or skipped: they key the order of rows and set the learning rate."""
+        return len(self._updates) + len(self.skipped)
 
     def across(
         self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
@@ -103,6 +121,7 @@ class Tally:
             "loss": sums.get("loss", 0.0) / updates,
             "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
             "lr": self._updates[-1][1] if self._updates else torch.nan,
+            "skipped_updates": len(self.skipped),
         }
 
     def _add(self, **values: Tensor) -> None:

@@ -117,6 +117,7 @@ def accepted(config: Config) -> Objective:
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
         (train.ratio_tolerance is not None, "train.ratio_tolerance: --set train.ratio_tolerance=none"),
+        (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
             config.model.device not in ("auto", "cpu", "cuda"),

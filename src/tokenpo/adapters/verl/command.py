@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,18 @@ from ...tasks import make_task
 from ...train.config import Config
 from ...train.objective import build_objective
 from .data import write_parquet
+from .passthrough import brings_data, literal, with_passthrough
 
 REWARD = "pkg://tokenpo.adapters.verl.data"
 LONGEST_PROMPT = 1024
 # Plain prompts reach the model as they are, as they do in the embedded engine.
 _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-_WORD = re.compile(r"[A-Za-z_][\w.+-]*|-?\d[\w.+-]*")
+# Settings that a recipe says nothing about outside its section [verl]; what that section says takes their place.
+_DEFAULTS = frozenset({
+    "data.max_prompt_length", "actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size", "actor_rollout_ref.rollout.val_kwargs.temperature",
+    "trainer.n_gpus_per_node",
+})  # fmt: skip
 
 
 def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
@@ -35,12 +39,18 @@ def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
     build_objective(config)  # options are checked here, not on a cluster
     sections = (_algorithm(config), _data(config), _model(config), _rollout(config), _actor(config), _trainer(config))
     settings = {key: value for section in sections for key, value in section.items()}
-    words = [f"{key}={_text(value)}" for key, value in settings.items()]
+    settings = with_passthrough(settings, config.verl, _DEFAULTS)
+    words = [f"{key}={literal(value)}" for key, value in settings.items()]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *words, *extra]
 
 
 def prepare(config: Config) -> None:
-    """Writes the problems that `command` names: those of the run's steps, and the held-out ones."""
+    """Writes the problems that `command` names: those of the run's steps, and the held-out ones.
+
+    Nothing where the recipe's [verl.data] names files of its own.
+    """
+    if brings_data(config.verl):
+        return
     train, test = _files(config)
     task, rollout = config.task, config.rollout
     seed = config.seed if task.seed is None else task.seed
@@ -61,7 +71,10 @@ def _refuse(config: Config) -> None:
     model, chat = config.model, "verl's agent loop wants a chat model: give the path of one"
     gpus = "choose GPUs with trainer.n_gpus_per_node and CUDA_VISIBLE_DEVICES, and set model.device = 'auto'"
     divisor = f"choose a divisor of rollout.prompts = {rollout.prompts}"
-    schedule = "verl's schedule moves once a rollout batch: set it to 0, or train.epochs and train.minibatches to 1"
+    schedule = (
+        "verl's schedule moves once a rollout batch: set it to 0, or train.epochs and train.minibatches to 1; "
+        "[verl.actor_rollout_ref.actor.optim] lr_warmup_steps counts rollout batches"
+    )
     refusals = (
         (model.path == "tiny", "model.path = 'tiny'", chat),
         (model.device != "auto", f"model.device = {model.device!r}", gpus),
@@ -108,17 +121,17 @@ def _algorithm(config: Config) -> dict[str, Any]:
 
 
 def _data(config: Config) -> dict[str, Any]:
-    train, test = _files(config)
-    return {
-        "data.train_files": str(train),
-        "data.val_files": str(test),
-        "data.shuffle": False,
+    out: dict[str, Any] = {
         "data.seed": config.seed,
         "data.train_batch_size": config.rollout.prompts,
         "data.max_prompt_length": LONGEST_PROMPT,
         "data.max_response_length": config.rollout.max_new_tokens,
-        "reward.custom_reward_function.path": REWARD,
     }
+    if brings_data(config.verl):
+        return out  # verl shuffles the rows, and scores them by their data_source
+    train, test = _files(config)
+    ours = {"data.train_files": str(train), "data.val_files": str(test), "data.shuffle": False}
+    return ours | out | {"reward.custom_reward_function.path": REWARD}
 
 
 def _model(config: Config) -> dict[str, Any]:
@@ -131,6 +144,8 @@ def _model(config: Config) -> dict[str, Any]:
             "actor_rollout_ref.model.target_modules": lora.targets,
             "actor_rollout_ref.rollout.load_format": "safetensors",
         }
+    if brings_data(config.verl):
+        return out  # its prompts are messages
     task = make_task(config.task.name, config.task.options, config.seed)
     try:
         plain = isinstance(task.problems("train", 0, 1)[0].prompt, str)
@@ -158,7 +173,7 @@ def _rollout(config: Config) -> dict[str, Any]:
 
 def _actor(config: Config) -> dict[str, Any]:
     train, half, place = config.train, config.model.dtype == "bfloat16", "actor_rollout_ref.actor"
-    longest = LONGEST_PROMPT + config.rollout.max_new_tokens
+    longest = config.verl.get("data", {}).get("max_prompt_length", LONGEST_PROMPT) + config.rollout.max_new_tokens
     out: dict[str, Any] = {
         f"{place}.strategy": "fsdp2",
         f"{place}.ppo_epochs": train.epochs,
@@ -167,7 +182,6 @@ def _actor(config: Config) -> dict[str, Any]:
         f"{place}.ppo_max_token_len_per_gpu": max(train.micro_tokens, longest),
         f"{place}.data_loader_seed": config.seed,
         f"{place}.optim.lr": train.lr,
-        f"{place}.optim.lr_warmup_steps": train.warmup,
         f"{place}.optim.weight_decay": train.weight_decay,
         f"{place}.optim.betas": list(train.betas),
         # verl always clips; so large a norm is never met.
@@ -175,6 +189,8 @@ def _actor(config: Config) -> dict[str, Any]:
         f"+{place}.optim.override_optimizer_config.eps": train.eps,
         f"{place}.fsdp_config.model_dtype": "bf16" if half else "fp32",
     }
+    if train.warmup:
+        out[f"{place}.optim.lr_warmup_steps"] = train.warmup
     if not (train.autocast or half):
         names = ("param_dtype", "reduce_dtype", "buffer_dtype")
         out |= {f"+{place}.fsdp_config.mixed_precision.{name}": "fp32" for name in names}
@@ -187,7 +203,8 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.n_gpus_per_node": 1,
         "trainer.project_name": output.project or "tokenpo",
         "trainer.experiment_name": config.name,
-        "trainer.total_epochs": 1,
+        # The files that we write hold one pass; for others the number of steps is the only end.
+        "trainer.total_epochs": steps if brings_data(config.verl) else 1,
         "trainer.total_training_steps": steps,
         "trainer.default_local_dir": str(config.directory().absolute() / "checkpoints"),
         "trainer.save_freq": output.checkpoint_every or steps,
@@ -196,20 +213,3 @@ def _trainer(config: Config) -> dict[str, Any]:
         "trainer.test_freq": (config.evaluate.every or steps) if evaluated else -1,
         "trainer.logger": ["console", *output.track],
     }
-
-
-def _text(value: Any) -> str:
-    """A value as Hydra reads it: text in quotes, unless it is a plain word."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_text(item) for item in value) + "]"
-    if isinstance(value, str):
-        if _WORD.fullmatch(value) and value not in ("null", "true", "false", "none"):
-            return value
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return json.dumps(value)
