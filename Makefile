@@ -8,7 +8,7 @@ ENGINES ?= .venv-engines
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines check slow bench mutants docs format clean
+.PHONY: quickstart test test-engines test-engines-slow check slow bench mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -16,8 +16,11 @@ quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a repo
 test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
-test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions; a missing engine fails
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign
+test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; a missing engine fails
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/adapters
+
+test-engines-slow: $(ENGINES)/.ready  ## the slow marks of the engines: every method in turn, a reward that rises, resuming
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -m slow tests/adapters
 
 check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/ruff format --check .
@@ -63,5 +66,5 @@ $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
-	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl]' pytest
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest
 	touch $@

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 VOID = {"meta", "input", "br", "img", "link", "base", "embed", "hr", "source"}
 # The page leaves out the end tags of tables: the tag on the left ends these.
@@ -77,3 +79,76 @@ class Reader(HTMLParser):
 
 def read_html(html: str) -> Node:
     return Reader(html).open[0]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A response of the report, as its page shows it or as its data hold it; `tokens` are (text, columns, classes).
+
+    `run` is empty on the page of one run.
+    """
+
+    run: str
+    step: int
+    prompt: str
+    verdict: str
+    meta: str
+    tokens: list[tuple[str, dict[str, str], list[str]]]
+
+
+def embedded(tree: Node) -> list[Shown]:
+    """Every response in the data of the page's script, in page order; written from the script, not from the writer."""
+    (script,) = [node for node in tree.all("script") if node.attributes.get("id") == "data"]
+    data = json.loads(script.text)
+    return [
+        Shown(
+            run=run["label"] if len(data["runs"]) > 1 else "",
+            step=step["number"],
+            prompt=prompt["text"],
+            verdict=card["verdict"],
+            meta=f"{card['verdict']} {card['before']}"
+            + (f" · expected {card['answer']}" if card["answer"] else "")
+            + card["after"],
+            tokens=list(_tokens(card, data["scales"])),
+        )
+        for run in data["runs"]
+        for step in run["steps"]
+        for prompt in step["prompts"]
+        for card in prompt["cards"]
+    ]
+
+
+def _tokens(card: Any, scales: Any) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+    position, count = 0, len(card["tokens"])
+    for i, text in enumerate(card["tokens"]):
+        position = card["gaps"][str(i)][0] if str(i) in card["gaps"] else position + 1
+        columns = {"no.": str(position)}
+        classes = []
+        for scale, levels, values in zip(scales, card["levels"], card["values"], strict=True):
+            numbers = values.split(" ")
+            assert len(levels) in (1, count) and len(numbers) in (1, count)
+            columns[scale["label"]] = numbers[i if len(numbers) > 1 else 0]
+            classes.append(scale["key"] + levels[i if len(levels) > 1 else 0])
+        yield text, columns, classes + (["br"] if i in card["breaks"] else [])
+
+
+def drawn(tree: Node) -> list[Shown]:
+    """The responses that stand on the page as elements, in page order."""
+    found = []
+    for pane in tree.all("section", "pane"):
+        if "hidden" in pane.attributes:
+            continue
+        before, _, step = pane.one("h3").text.rpartition("tep ")  # "Step 3", or "hapo, step 3"
+        for card in pane.all("article", "card"):
+            table = card.one("table", "tokens")
+            names = [th.text for th in table.one("thead").all("th")][1:]
+            tokens = [
+                (tr.one("th").text, dict(zip(names, [td.text for td in tr.all("td")], strict=True)), tr.classes)
+                for tr in table.one("tbody").all("tr")
+                if "gap" not in tr.classes
+            ]
+            verdict, meta = card.one("span", "verdict").text, card.one("p", "meta").text
+            found.append(
+                Shown(before.rstrip("Ss").rstrip(", "), int(step), pane.one("pre").text, verdict, meta, tokens)
+            )
+    return found

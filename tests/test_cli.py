@@ -25,7 +25,7 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    for word in ("train", "methods", "show", "recipes", "report", "compare", "--resume"):
+    for word in ("train", "methods", "show", "recipes", "report", "compare", "explain", "--resume"):
         assert word in done.stdout
 
 

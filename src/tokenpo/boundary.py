@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import TokenPOError
+from .errors import NotFinite, TokenPOError
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -52,7 +52,7 @@ class Boundary:
         bad = ~torch.isfinite(x)
         if bad.any():
             row = int(bad.nonzero()[0, 0])
-            raise TokenPOError(f"{self.owner}.{name}[{row}] is {float(x[row])}: it must be finite, mend what made it")
+            raise NotFinite(f"{self.owner}.{name}[{row}] is {float(x[row])}: it must be finite, mend what made it", row)
         return x.float() if x.dtype in HALF or not x.is_floating_point() else x
 
     def ids(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
@@ -76,9 +76,10 @@ class Boundary:
             bad = ~torch.isfinite(x.detach())
             if bad.any():
                 row, column = (int(i) for i in bad.nonzero()[0])
-                raise TokenPOError(
+                raise NotFinite(
                     f"{self.owner}.{name}[{row}, {column}] is {x[row, column].item()} on a response token: "
-                    "find what produced it (an overflow in the forward pass, or a wrong mask)"
+                    "find what produced it (an overflow in the forward pass, or a wrong mask)",
+                    row,
                 )
         return x
 

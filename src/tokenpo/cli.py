@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate
+from .commands import compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
 
 EXAMPLES = """examples:
@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
+  tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
@@ -55,23 +56,10 @@ def parser() -> argparse.ArgumentParser:
     top.set_defaults(run=_version_or_help)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
-    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
-    train.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
-    )
-    train.add_argument(
-        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
-    )
-    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
-    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
-    train.set_defaults(run=_train)
-
+    _add_train(commands)
     evaluate.add(commands)
 
-    methods = commands.add_parser("methods", help="table of the methods: paper, provenance, needs")
-    methods.set_defaults(run=_methods)
+    commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
     show.add_argument("method", metavar="METHOD")
@@ -87,13 +75,31 @@ def parser() -> argparse.ArgumentParser:
     recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
     recipes.set_defaults(run=_recipes)
 
-    report = commands.add_parser("report", help="write report.html of a run")
-    report.add_argument("directory", metavar="RUN", type=Path)
-    report.add_argument("--out", metavar="FILE", type=Path, help="default: RUN/report.html")
-    report.set_defaults(run=_report)
-
+    report.add(commands)
     compare.add(commands, RECIPE)
+    explain.add(commands)
+    launch.add(commands, RECIPE)
     return top
+
+
+def _add_train(commands: Any) -> None:
+    train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
+    train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
+    )
+    train.add_argument(
+        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
+    )
+    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument(
+        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
+    )
+    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
+    train.add_argument("--accept-changes", action="store_true", help="resume although settings differ; it is noted")
+    train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+    train.set_defaults(run=_train)
 
 
 def _version_or_help(options: argparse.Namespace) -> int:
@@ -111,6 +117,8 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
+    if options.accept_changes and (options.resume is None or options.engine != "embedded"):
+        raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
     need_engine()
     from .train.config import find_recipe, load_config
 
@@ -121,11 +129,16 @@ def _train(options: argparse.Namespace) -> int:
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
     config = load_config(file, method=options.method, overrides=overrides)
     # Mistakes in the recipe are found above, before torch and transformers are loaded.
+    if options.engine != "embedded":
+        return _train_elsewhere(options, config)
     from .train.loop import resume, train
     from .train.view import make_view
 
     view = make_view(sys.stdout)
-    outcome = resume(Path(options.resume), view, config) if options.resume else train(config, view)
+    if options.resume:
+        outcome = resume(Path(options.resume), view, config, accept=options.accept_changes)
+    else:
+        outcome = train(config, view)
     if not outcome.finished:
         print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
         return 130
@@ -136,6 +149,22 @@ def _train(options: argparse.Namespace) -> int:
         from .report import write_report
 
         print(f"report: {write_report(outcome.directory)}")
+    return 0
+
+
+def _train_elsewhere(options: argparse.Namespace, config: Any) -> int:
+    """With a foreign engine, in processes of its own."""
+    directory = launch.train(config, options.engine, options.resume, options.processes)
+    records = directory / "trl" / "tokenpo" if options.engine == "trl" else directory
+    if options.engine == "trl":
+        lines = map(json.loads, (records / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        for line in _verdict([line for line in lines if "eval/accuracy" in line]):
+            print(line)
+        print(f"model: {directory / 'model'}")
+    if not options.no_report:
+        from .report import write_report
+
+        print(f"report: {write_report(records)}")
     return 0
 
 
@@ -205,23 +234,24 @@ def _signature(build: Any) -> str:
 
 def _recipes(options: argparse.Namespace) -> int:
     need_engine()
-    from .train.config import RECIPES, find_recipe, load_config
+    from .train.config import load_config
     from .train.recipe import to_toml
+    from .train.shipped import PAPERS, find_recipe, shipped_recipes
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
         return 0
-    for file in sorted(RECIPES.glob("*.toml")):
-        first = file.read_text(encoding="utf-8").partition("\n")[0]
-        print(f"{file.stem:<20}{first.lstrip('# ')}")
+    shipped = shipped_recipes()
+    width = max(map(len, shipped)) + 2
+    lines = {name: name.ljust(width) + _first_line(file) for name, file in shipped.items()}
+    print(*(line for name, line in lines.items() if not name.startswith(PAPERS)), sep="\n")
+    print("\nset-ups of papers, for verl on a cluster; none of them was run here:")
+    print(*(line for name, line in lines.items() if name.startswith(PAPERS)), sep="\n")
     return 0
 
 
-def _report(options: argparse.Namespace) -> int:
-    from .report import write_report
-
-    print(write_report(options.directory, options.out))
-    return 0
+def _first_line(recipe: Path) -> str:
+    return recipe.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
 
 
 if __name__ == "__main__":

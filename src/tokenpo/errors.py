@@ -25,6 +25,18 @@ class Unsupported(TokenPOError):
     """An engine was asked for something that it cannot honour."""
 
 
+class NotFinite(TokenPOError):
+    """NaN or an infinity where a number belongs; the message names the value and its place.
+
+    Args:
+        row: of the batch it was found in, where there is one.
+    """
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A phrase that names the nearest of `known`, or lists them all when none is near.
 

@@ -1,4 +1,4 @@
-"""JSON lines: appended one flushed line at a time, cut back, and read leniently.
+"""JSON lines: appended one whole line at a time, cut back, and read leniently.
 
 The byte sizes of a run's files belong to a checkpoint: a resumed run cuts them back to it, so no line is lost or
 doubled.
@@ -6,6 +6,7 @@ doubled.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,21 +18,37 @@ from .errors import TokenPOError
 
 
 class Lines:
-    """One JSON Lines file; NaN and infinities are written as null."""
+    """One JSON Lines file; NaN and infinities are written as null.
+
+    A line goes to the kernel in one piece: a process that is killed leaves whole lines, but for the last at worst.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
-        self._file.flush()
+        """Appends a line.
+
+        Raises:
+            OSError: the disk is full, or worse; the file is as it was before.
+        """
+        # Half a surrogate pair is no character; inside a JSON string its escape is.
+        line = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        before = os.fstat(self._file.fileno()).st_size
+        left = memoryview(line)
+        try:
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.fileno(), before)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def sync(self) -> int:
         """Brings the file to the disk; its size in bytes."""
-        self._file.flush()
         os.fsync(self._file.fileno())
-        return self.path.stat().st_size
+        return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
         self._file.close()

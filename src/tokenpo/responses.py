@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .errors import NotFinite, TokenPOError
 from .lm import LanguageModel, Sampling, sample
 from .lm.precision import precision
 from .sampling import TemperatureRule
@@ -75,6 +76,7 @@ def draw(
     completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
     repeated = [problem for problem in problems for _ in range(group_size)]
     scores = task.score(repeated, completions, token_ids)
+    _check(task, scores, len(repeated), start, group_size)
     return Draw(
         start=start,
         problems=problems,
@@ -88,6 +90,21 @@ def draw(
         completions=completions,
         scores=scores,
     )
+
+
+def _check(task: Task, scores: Sequence[Score], expected: int, start: int, group_size: int) -> None:
+    """Raises where a task did not give one finite reward per response."""
+    if len(scores) != expected:
+        raise TokenPOError(f"task {task.name!r} gave {len(scores)} scores for {expected} responses: it owes one each")
+    largest = torch.finfo(torch.float32).max  # above it a reward would become an infinity
+    bad = next((row for row, score in enumerate(scores) if not abs(score.reward) <= largest), None)
+    if bad is not None:
+        problem, response = start + bad // group_size, bad % group_size
+        raise NotFinite(
+            f"task {task.name!r} gave the reward {scores[bad].reward} for response {response} to problem {problem}: "
+            "mend its verifier",
+            bad,
+        )
 
 
 def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:

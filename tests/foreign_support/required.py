@@ -20,3 +20,10 @@ def need(module: str, reason: str) -> Any:
     if os.environ.get(REQUIRED) == "1":
         return importlib.import_module(module)
     return pytest.importorskip(module, reason=reason)
+
+
+def say_skips(reporter: Any, place: str, what: str) -> None:
+    """Says at the end of a run what of `place` was skipped: a skip is easily overlooked."""
+    skipped = [report for report in reporter.stats.get("skipped", []) if place in report.nodeid]
+    for reason in sorted({str(report.longrepr[-1]).removeprefix("Skipped: ") for report in skipped}):
+        reporter.write_line(f"{what}: {reason}", yellow=True)

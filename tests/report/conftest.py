@@ -79,8 +79,9 @@ def metrics_row(step: int, steps: int, rng: random.Random) -> dict[str, float | 
 
 def rollout(step: int, row: int, skill: float, rng: random.Random) -> dict[str, Any]:
     """One traced response: with `skill` the policy writes every small step, else it leaps and errs."""
-    numbers = [rng.randrange(1, 10) for _ in range(8)]
-    signs = [rng.choice("+-*") for _ in range(7)]
+    asked = random.Random(1000 * step + row // 2)  # two responses to each prompt
+    numbers = [asked.randrange(1, 10) for _ in range(8)]
+    signs = [asked.choice("+-*") for _ in range(7)]
     prompt = str(numbers[0]) + "".join(s + str(n) for s, n in zip(signs, numbers[1:], strict=True)) + "="
     tokens, entropy, total, leapt = [], [], numbers[0], 0
     for sign, n in zip(signs, numbers[1:], strict=True):

@@ -4,56 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
-import shutil
-import subprocess
 import unicodedata
+from pathlib import Path
 
 import pytest
 
+import tokenpo.report
+from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
+from page_tree import drawn, embedded
 from tokenpo.report import write_report
 
-HOSTILE = (
-    "</script><img src=x onerror=\"document.title='pwned'\">",
-    "</style></title></textarea><script>document.title='pwned'</script>",
-    "<svg onload=\"document.title='pwned'\"><iframe src='javascript:alert(1)'></iframe>",
-    '" onmouseover="document.title=1" x="',
-    "' autofocus onfocus=alert(1) '",
-    "--></pre><base href=//evil.example><meta http-equiv=refresh content=0>",
-    "{{ 7*7 }}{% raw %}${7*7}{{ policy }}",
-    "&lt;script&gt;&#60;b&#62;<!--",
-    "\u202eltr\u2066x\u2069\u200f\ufeff\u00ad",
-    "\x00\x07\x1b[31mred\x7f\x85\r\n\u2028\u2029",
-    "\ud800\ufffe\U0001f600",
-)
-ELEMENTS = """
-html head meta title style body header p h1 h2 h3 div section span small svg path circle rect text dl dt dd pre main
-figure figcaption ul ol li details summary table thead tbody tr th td fieldset legend label input b i article code
-"""
-ATTRIBUTES = """
-lang charset http-equiv content name class aria-label aria-labelledby aria-hidden role viewbox d x y cx cy r width
-height tabindex id type checked scope
-"""
-
-
-def spoilt(make_run, write, name="run"):
-    """A run in which `write(i)` gives every text that a file of the run can hold."""
-    terms = {"entropy": [0.1 * i for i in range(len(HOSTILE))], "advantage": [1.0, None] * 5 + [0.5]}
-    lines = []
-    for step in range(2):
-        line = {"step": step, "row": 0, "group": 0, "reward": None, "correct": None, "prompt": write(step)}
-        line |= {"tokens": [write(i) for i in range(len(HOSTILE))], "answer": write(step + 2), "terms": terms}
-        lines.append(line | {"terms": terms | {write(i) + "term": terms["entropy"] for i in range(9)}})
-    run = make_run(steps=3, trace=lines, name=name)
-    rows = [{"step": s} | {write(i) + "metric": s + i for i in range(len(HOSTILE))} for s in range(3)]
-    rows = [row | {write(0) + "steady": 1.0, "entropy": None} for row in rows]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = {"method": {"name": write(0)}, "task": {"name": write(1)}, "seed": write(2), "model": write(8)}
-    (run / "config.json").write_text(json.dumps(config | {write(i): write(i) for i in range(len(HOSTILE))}))
-    (run / "versions.json").write_text(json.dumps({write(i): write(i) for i in range(len(HOSTILE))}))
-    (run / "objective.txt").write_text("\n".join(write(i) for i in range(10)), encoding="utf-8")
-    return run
+SCRIPT = Path(tokenpo.report.__file__).with_name("report.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -85,7 +47,8 @@ def test_only_known_elements_and_attributes_appear(story, page, hostile):
 
 def test_hostile_text_is_shown_as_it_is(page, hostile):
     tree = page(hostile)
-    texts = [tr.one("th").text for tr in tree.all("article", "card")[0].one("tbody").all("tr")]
+    texts = [text for text, _, _ in drawn(tree)[0].tokens]
+    assert texts == [text for text, _, _ in embedded(tree)[0].tokens]
     assert texts[0] == HOSTILE[0].replace(" ", "␣")
     assert texts[1].startswith("</style></title></textarea><script>document.title='pwned'</s")
     assert texts[6] == HOSTILE[6].replace(" ", "␣")
@@ -103,20 +66,28 @@ def test_nothing_on_the_page_hides_or_reorders(hostile):
 
 
 def test_numbers_that_are_none(page, hostile):
-    card = page(hostile).all("article", "card")[0]
-    assert "reward – " in card.one("p", "meta").text and card.one("span", "verdict").text == "not judged"
-    second = card.one("tbody").all("tr")[1]
-    assert second.all("td")[1].text == "–" and "an" in second.classes
+    card = drawn(page(hostile))[0]
+    assert "reward – " in card.meta and card.verdict == "not judged"
+    _, columns, classes = card.tokens[1]
+    assert columns["advantage"] == "–" and "an" in classes
 
 
-def test_the_policy_admits_the_style_and_nothing_else(story, page, hostile):
+def digest(text):
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_the_policy_admits_the_style_and_the_script_and_nothing_else(story, page, hostile):
     for tree in (story[1], page(hostile)):
         (policy,) = [
             m["content"] for m in tree.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy"
         ]
         (style,) = tree.one("style").inside
-        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-        assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        (script,) = [node.text for node in tree.all("script") if not node.attributes]
+        assert script == SCRIPT.strip()
+        assert policy == (
+            f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'; "
+            f"script-src '{digest(SCRIPT)}'; require-trusted-types-for 'script'; trusted-types 'none'"
+        )
         first = [node for node in tree if node.tag in ("meta", "title", "style")][:2]
         assert [node.attributes.get("http-equiv", "charset") for node in first] == [
             "charset",
@@ -124,24 +95,47 @@ def test_the_policy_admits_the_style_and_nothing_else(story, page, hostile):
         ]
 
 
+def test_a_page_without_tokens_has_no_script(make_run, page):
+    run = make_run(steps=2)
+    (run / "trace.jsonl").unlink()
+    tree = page(run)
+    assert not tree.all("script") and "script" not in tree.all("meta")[1]["content"]
+
+
+def test_the_script_makes_no_markup_and_reaches_for_nothing(story, page, hostile):
+    told = (
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|import|fetch|XMLHttp|https?:|setTimeout"
+    )
+    assert not re.search(told, SCRIPT)
+    # The data element holds no character that could end it, whatever the texts are; nor does the script.
+    for tree in (story[1], page(hostile)):
+        assert [sorted(node.attributes.items()) for node in tree.all("script")] == [
+            [("id", "data"), ("type", "application/json")],
+            [],
+        ]
+        data, script = tree.all("script")
+        assert not set(data.text) & set("<>&") and "</script" not in script.text.lower()
+        assert "<!--" not in script.text
+
+
 def test_nothing_outside_the_page_is_named(story):
     run, tree = story
     html = (run / "report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?:|url\(|@import|@font-face|src=|href=|<script|<link|javascript:|data:", html)
+    assert not re.search(r"https?:|url\(|@import|@font-face|src=|href=|<link|javascript:|data:", html)
     assert not [node for node in tree if any(name.startswith("on") for name in node.attributes)]
 
 
 def test_the_first_view_needs_no_script(story):
-    """Without scripts, and even without :has(), the numbers are there as text: only choosing needs CSS."""
+    """Without scripts, and even without :has(), the numbers are there as text: only choosing needs CSS or a script."""
     _, tree = story
     header = tree.one("header").text
     assert "hapo on dial_sum" in header and "Held-out accuracy" in header and "%" in header
-    hidden = [n for n in tree if "hidden" in n.attributes or "style" in n.attributes]
-    assert not hidden and not tree.all("noscript")
+    assert not [n for n in tree if "style" in n.attributes]
+    hidden = [n for n in tree if "hidden" in n.attributes]
+    assert [n.classes for n in hidden] == [["sides"], ["choose"], ["choose"]]  # menus that only the script can fill
+    assert "needs JavaScript" in tree.one("noscript").text
+    assert len(drawn(tree)) == 4
     assert [c.attributes["name"] for c in tree.all("input") if "checked" in c.attributes and c["type"] == "radio"]
-    # Steps that are not chosen are the only content that the style sheet takes away.
-    style = tree.one("style").text
-    assert {rule for rule in re.findall(r"([^{}]+)\{display: ?none", style) if ".step-" not in rule} == set()
 
 
 def test_a_token_of_200_kilobytes(make_run, page, traced):
@@ -150,26 +144,6 @@ def test_a_token_of_200_kilobytes(make_run, page, traced):
     run = make_run(trace=[big])
     tree = page(run)
     assert (run / "report.html").stat().st_size < 400_000
-    assert tree.one("table", "tokens").one("tbody").all("th")[0].text == "<" * 60 + "… (200,000 characters)"
-    assert tree.one("pre", "prompt").text == "&" * 2000 + "… (200,000 characters)"
-
-
-@pytest.mark.slow
-def test_a_browser_executes_nothing(hostile, tmp_path, parse):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
-    path = write_report(hostile)
-    quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
-    command = [chromium, "--headless", "--no-sandbox", *quiet.split(), "--disable-sync"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
-    except subprocess.TimeoutExpired:
-        pytest.skip("NOT CHECKED in a browser: chromium gave no page within 60 s")
-    before = parse(path.read_text(encoding="utf-8"))
-    after = parse(done.stdout.decode("utf-8"))
-    assert after.one("head").one("title").text == before.one("head").one("title").text
-    assert {node.tag for node in after} <= set(ELEMENTS.split())
-    assert {name for node in after for name in node.attributes} <= set(ATTRIBUTES.split())
-    assert len(after.all("tr")) == len(before.all("tr"))
+    for card in (drawn(tree)[0], embedded(tree)[0]):
+        assert card.tokens[0][0] == "<" * 60 + "… (200,000 characters)"
+        assert card.prompt == "&" * 2000 + "… (200,000 characters)"

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from itertools import pairwise
 
 import pytest
 
+from page_tree import drawn, embedded
 from tokenpo.errors import TokenPOError
 from tokenpo.report import write_report
 
 LIMIT = 2_000_000  # bytes
+EVERY = [
+    "advantage", "weight", "effective", "ratio", "clipped", "entropy", "old_logprob", "temperature", "kl", "kl_ref",
+    "logprob", "loss", "coefficient", "penalty", "low", "high",
+]  # fmt: skip
 
 
 def notes(tree):
@@ -39,7 +46,7 @@ def test_cut_off_last_lines(make_run, page):
         "trace.jsonl: 1 line was left out (line 28: not valid JSON, cut off while it was being written).",
     ]
     assert len(tree.one("table", "numbers").one("tbody").all("tr")) == 59
-    assert len(tree.all("article", "card")) == 27
+    assert len(embedded(tree)) == 27
     assert "59 of 60" in tree.one("header").text
 
 
@@ -48,7 +55,7 @@ def test_a_line_cut_inside_a_character(make_run, page, traced):
     line = json.dumps(traced(["€"], entropy=[1.0]), ensure_ascii=False).encode()
     (run / "trace.jsonl").write_bytes(line + b"\n" + line[: line.index("€".encode()) + 1])
     tree = page(run)
-    assert len(tree.all("article", "card")) == 1
+    assert len(embedded(tree)) == 1
     assert "line 2: not valid JSON, cut off" in notes(tree)[0]
 
 
@@ -57,7 +64,7 @@ def test_a_last_line_without_its_line_break_is_whole(make_run, page):
     cut(run / "metrics.jsonl", 1)
     cut(run / "trace.jsonl", 1)
     tree = page(run)
-    assert notes(tree) == [] and len(tree.all("article", "card")) == 8
+    assert notes(tree) == [] and len(embedded(tree)) == 8
 
 
 def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
@@ -75,7 +82,7 @@ def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
         "trace.jsonl: 5 lines were left out (line 2: not an object with a step; line 3: not an object with a step; "
         "line 4: 'entropy' has 1 numbers for 2 tokens; and 2 more)."
     ]
-    assert len(tree.all("article", "card")) == 2
+    assert len(embedded(tree)) == 2
 
 
 def test_a_resumed_run_counts_the_later_line(make_run, page):
@@ -114,7 +121,9 @@ def test_a_missing_file_is_named_and_the_rest_drawn(make_run, page, name):
     (note,) = notes(tree)
     assert note.startswith(f"{name} is missing")
     assert len(tree.all("figure")) == 14
-    assert len(tree.all("article", "card")) == (0 if name == "trace.jsonl" else 8)
+    assert (len(embedded(tree)) if name != "trace.jsonl" else len(tree.all("script"))) == (
+        0 if name == "trace.jsonl" else 8
+    )
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "", "\x00", "[" * 100_000])
@@ -144,13 +153,12 @@ def test_no_metric_but_the_step(make_run, page):
     run = make_run(steps=2)
     write(run, [{"step": 1}, {"step": 2}])
     tree = page(run)
-    assert tree.all("figure") == [] and len(tree.all("article", "card")) == 4
+    assert tree.all("figure") == [] and len(embedded(tree)) == 4
 
 
 def test_a_trace_without_terms(make_run, page, traced):
     run = make_run(trace=[traced("ab"), {"step": 2, "tokens": []}])
-    cards = page(run).all("article", "card")
-    assert [len(card.one("tbody").all("tr")) for card in cards] == [2, 0]
+    assert [len(card.tokens) for card in embedded(page(run))] == [2, 0]
 
 
 def test_errors_name_the_place_and_the_remedy(make_run, tmp_path):
@@ -197,25 +205,51 @@ def test_the_same_run_gives_the_same_bytes(make_run):
     assert pages[0] == pages[1]
 
 
-def test_a_huge_trace_stays_under_two_megabytes(make_run, traced):
+def test_a_huge_trace_stays_under_two_megabytes(make_run, page, traced):
     names = ("advantage", "weight", "ratio", "entropy", "logprob", "temperature", "loss", "novel", "strange")
     terms = {name: [round(0.001234 * (i * 7 % 101) + 0.5, 6) for i in range(650)] for name in names}
     lines = [traced(["word"] * 650, step=step, row=row, **terms) for step in range(9) for row in range(9)]
     run = make_run(steps=2, trace=lines)
     assert (run / "trace.jsonl").stat().st_size > 2 * LIMIT
-    html = write_report(run).read_text(encoding="utf-8")  # too large for a quick test to read as a tree
-    assert LIMIT / 3 < len(html.encode()) < LIMIT
-    told = re.search(
-        r"<li>Drawn are (\d+) of 81 recorded responses, from 8 of 9 steps; trace.jsonl holds them all\.</li>\s+"
-        r"<li>(\d+) responses are longer than 600 tokens: their first 400 and last 200 tokens are drawn\.</li>",
-        html,
+    tree = page(run)
+    assert LIMIT / 3 < (run / "report.html").stat().st_size < LIMIT
+    first, second = notes(tree)
+    told = re.fullmatch(
+        r"Drawn are (\d+) of 81 recorded responses, from 9 of 9 steps; trace.jsonl holds them all\.", first
     )
-    assert told is not None and int(told[1]) == int(told[2]) == html.count('<article class="card">') >= 8
-    steps = re.findall(r'aria-label="Step (\d+)"', html)
-    assert len(steps) == 8 and (steps[0], steps[-1]) == ("0", "8")
-    card = html.partition('<article class="card">')[2].partition("</article>")[0]
-    positions = [int(no) for no in re.findall(r"<th>word<td>(\d+)", card)]
-    assert positions == [*range(1, 401), *range(451, 651)] and "… 50 tokens left out …" in card
+    assert told is not None and len(embedded(tree)) == int(told[1]) >= 9
+    assert second == f"{told[1]} responses are longer than 600 tokens: their first 400 and last 200 tokens are drawn."
+    positions = [*range(1, 401), *range(451, 651)]
+    assert [int(columns["no."]) for _, columns, _ in embedded(tree)[0].tokens] == positions
+    assert [int(columns["no."]) for _, columns, _ in drawn(tree)[0].tokens] == positions
+    assert tree.all("tr", "gap")[0].text == "… 50 tokens left out …"
+
+
+def test_a_normal_run_is_small(make_run, traced):
+    """As the quickstart's: 60 steps, a trace every 10, four responses of about 43 tokens with every quantity."""
+    rng = random.Random(0)
+    lines = [
+        traced(
+            ["="] * 43,
+            step=step,
+            row=row,
+            group=row // 2,
+            **{name: [rng.gauss(0, 1) for _ in range(43)] for name in EVERY},
+        )
+        for step in (1, 10, 20, 30, 40, 50, 60)
+        for row in range(4)
+    ]
+    assert write_report(make_run(trace=lines)).stat().st_size < LIMIT / 4
+
+
+def test_steps_without_end_are_spread(make_run, page, traced):
+    """Of 200 traced steps 64 are drawn, first and last among them, evenly: 199 / 63 lies between 3 and 4."""
+    lines = [traced("ab", step=step, entropy=[0.1, 0.01 * step]) for step in range(200)]
+    tree = page(make_run(steps=2, trace=lines))
+    steps = [card.step for card in embedded(tree)]
+    assert (len(steps), steps[0], steps[-1]) == (64, 0, 199)
+    assert {b - a for a, b in pairwise(steps)} == {3, 4}
+    assert notes(tree) == ["Drawn are 64 of 200 recorded responses, from 64 of 200 steps; trace.jsonl holds them all."]
 
 
 def test_bulky_marks_cannot_burst_the_page(make_run, page, traced):

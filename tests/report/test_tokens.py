@@ -7,19 +7,16 @@ import re
 
 import pytest
 
+from page_tree import drawn, embedded
+
 WORDS = {"advantage", "weight", "ratio", "loss", "entropy", "temperature"}
 LABELS = {"log-prob": "logprob", "lower bound": "low", "upper bound": "high", "clip state": "clipped"}
 
 
 def rows(tree):
-    """Each token of the one response below as (text, {column: text}, classes)."""
-    table = tree.one("table", "tokens")
-    names = [th.text for th in table.one("thead").all("th")][1:]
-    found = []
-    for tr in table.one("tbody").all("tr"):
-        cells = [td.text for td in tr.all("td")]
-        found.append((tr.one("th").text, dict(zip(names, cells, strict=True)), tr.classes))
-    return found
+    """Each token of the one response of the page as (text, {column: text}, classes)."""
+    (card,) = embedded(tree)
+    return card.tokens
 
 
 def shown(token):
@@ -29,17 +26,16 @@ def shown(token):
 def test_every_token_carries_its_recorded_numbers(story):
     run, tree = story
     lines = [json.loads(line) for line in (run / "trace.jsonl").read_text().splitlines()]
-    cards = tree.all("article", "card")
+    cards = embedded(tree)
     assert len(cards) == len(lines) == 28
     for card, line in zip(cards, lines, strict=True):
-        assert f"row {line['row']}, group {line['group']}" in card.one("p", "meta").text
-        assert f"reward {line['reward']:g}" in card.one("p", "meta").text
-        assert (card.one("span", "verdict").text == "✓ right") == line["correct"]
-        assert card.one("pre", "prompt").text == line["prompt"]
-        found = rows(card)
-        assert [text for text, _, _ in found] == [shown(t) for t in line["tokens"]]
-        assert [columns.pop("no.") for _, columns, _ in found] == [str(i + 1) for i in range(len(found))]
-        for t, (_, columns, _) in enumerate(found):
+        assert card.meta.endswith(f"{len(line['tokens'])} tokens · row {line['row']}, group {line['group']}")
+        assert f"reward {line['reward']:g} · expected {line['answer']} · " in card.meta
+        assert card.verdict == ("✓ right" if line["correct"] else "✗ wrong")
+        assert (card.step, card.prompt) == (line["step"], line["prompt"])
+        assert [text for text, _, _ in card.tokens] == [shown(t) for t in line["tokens"]]
+        assert [columns.pop("no.") for _, columns, _ in card.tokens] == [str(i + 1) for i in range(len(card.tokens))]
+        for t, (_, columns, _) in enumerate(card.tokens):
             state = columns.pop("clip state")
             ratio = line["terms"]["ratio"][t]
             assert state == ("no" if not line["terms"]["clipped"][t] else "below" if ratio < 1 else "above")
@@ -49,11 +45,20 @@ def test_every_token_carries_its_recorded_numbers(story):
                 assert float(text) == pytest.approx(recorded, rel=0.0051, abs=5e-7), label
 
 
-def test_steps_and_quantities_without_variation(story):
+def test_quantities_without_variation_or_absent_are_said(story):
     _, tree = story
-    assert [s["aria-label"] for s in tree.all("section", "step")] == [f"Step {s}" for s in (1, 10, 20, 30, 40, 50, 60)]
-    fixed = tree.one("p", "fixed").text
+    fixed, lacks = [p.text for p in tree.all("p", "fixed")]
     assert fixed == "The same for every drawn token: coefficient 0.000125 · lower bound 0.8 · upper bound 1.2."
+    assert lacks == "Not in the trace: effective coefficient, probability, KL moved, KL to reference."
+
+
+def test_the_first_view_shows_what_the_data_hold(story):
+    """Both prompts have two responses, so each side shows its first prompt whole."""
+    _, tree = story
+    first = [card for card in embedded(tree) if card.step in (1, 60)]
+    assert [(c.step, c.prompt) for c in drawn(tree)] == [(1, first[0].prompt)] * 2 + [(60, first[4].prompt)] * 2
+    for card, there in zip(drawn(tree), (first[0], first[1], first[4], first[5]), strict=True):
+        assert (card.meta, card.tokens) == (there.meta, there.tokens)
 
 
 def legend(tree, label):
@@ -71,8 +76,8 @@ def test_a_colour_means_what_the_legend_says(story):
         edges = [float(text) for text in texts]
         assert edges == sorted(edges) and len(edges) == len(classes) + 1
         width = edges[-1] - edges[0]
-        for card in tree.all("article", "card"):
-            for _, columns, names in rows(card):
+        for card in embedded(tree):
+            for _, columns, names in card.tokens:
                 (level,) = [i for i, name in enumerate(classes) if name in names]
                 x = min(max(float(columns[label]), edges[0]), edges[-1])
                 assert edges[level] - 0.006 * width <= x <= edges[level + 1] + 0.006 * width, (label, x)
@@ -109,7 +114,7 @@ def test_scales_and_colours_by_hand(make_run, page, traced):
     tree = page(make_run(steps=2, trace=[traced("abcd", **TERMS)]))
     style = tree.one("style").text
     radios = {label.one("span").text: label.one("input")["id"] for label in tree.all("fieldset")[0].all("label")}
-    assert list(radios) == ["advantage", "weight", "entropy", "ratio", "log-prob", "temperature"]
+    assert list(radios) == ["advantage", "weight", "ratio", "entropy", "temperature", "log-prob"]
     for label, ends in ENDS.items():
         texts = legend(tree, label)[1]
         assert (texts[0], texts[-1]) == ends
@@ -130,17 +135,67 @@ def chosen(tree):
     return [node["id"] for node in tree.all("input") if "checked" in node.attributes]
 
 
-def test_first_shown_are_the_first_and_last_step(story):
+def test_first_coloured_by_advantage(story):
     _, tree = story
-    assert chosen(tree) == ["q0", "s0", "s6"]
+    assert chosen(tree) == ["q0", "both"]
     assert legend(tree, "advantage")[0][0] == "a0" and "legend-0" in tree.all("div", "legend")[0].classes
 
 
 def test_an_advantage_that_tells_no_tokens_apart_gives_way_to_entropy(make_run, page, traced):
     lines = [traced("ab", row=i, advantage=[a, a], entropy=[0.1, 0.2]) for i, a in enumerate((1.0, -1.0))]
-    assert chosen(page(make_run(steps=2, trace=lines))) == ["q1", "s0"]
+    assert chosen(page(make_run(steps=2, trace=lines))) == ["q1", "both"]
     lines[0]["terms"]["advantage"] = [1.0, 0.5]
-    assert chosen(page(make_run(steps=2, trace=lines, name="apart"))) == ["q0", "s0"]
+    assert chosen(page(make_run(steps=2, trace=lines, name="apart"))) == ["q0", "both"]
+
+
+@pytest.mark.parametrize(
+    ("places", "sides"),
+    [
+        ([(1, 0, 0)], [(1, "p0", 1)]),  # one response: one side
+        ([(1, 0, 0), (1, 0, 1)], [(1, "p0", 1), (1, "p0", 1)]),  # two to one prompt
+        ([(1, 0, 0), (1, 1, 2)], [(1, "p0", 1), (1, "p1", 1)]),  # two prompts
+        ([(1, 0, 0), (3, 0, 0), (9, 4, 0), (9, 4, 1)], [(1, "p0", 1), (9, "p4", 2)]),  # the first and the last step
+    ],
+)
+def test_what_the_first_view_shows(make_run, page, traced, places, sides):
+    lines = [traced("ab", step=s, group=g, row=r, entropy=[0.1 * s, 0.2]) for s, g, r in places]
+    for line in lines:
+        line["prompt"] = f"p{line['group']}"
+    found = {}
+    for pane in page(make_run(steps=2, trace=lines)).all("section", "pane"):
+        if "hidden" not in pane.attributes:
+            found[pane["id"]] = (pane.one("h3").text, pane.one("pre").text, len(pane.all("article")))
+    assert list(found.values()) == [(f"Step {s}", text, n) for s, text, n in sides]
+
+
+def test_the_first_view_prefers_a_prompt_with_an_advantage(make_run, page, traced):
+    lines = [traced("ab", group=g, row=g, advantage=[0.0, 1.0 * (g == 2)]) for g in range(4)]
+    for line in lines:
+        line["prompt"] = f"p{line['group']}"
+        line["step"] = 1 + line["group"] // 3
+    left, right = page(make_run(steps=2, trace=lines)).all("section", "pane")
+    assert (left.one("pre").text, right.one("pre").text) == ("p2", "p3")
+
+
+def test_probability_is_that_of_the_sampler(make_run, page, traced):
+    """exp(-0.5) = 0.6065, exp(-3) = 0.0498; the scale always runs from 0 to 1, the improbable takes the strong end."""
+    tree = page(make_run(steps=2, trace=[traced("ab", old_logprob=[-0.5, -3.0], logprob=[-0.1, -0.2])]))
+    assert [columns["probability"] for _, columns, _ in rows(tree)] == ["0.607", "0.0498"]
+    classes, edges = legend(tree, "probability")
+    assert edges == ["0", "0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "0.875", "1"]
+    assert [classes.index(names[0]) for _, _, names in rows(tree)] == [4, 0]
+    assert ".a0{background:var(--s7);color:var(--st7)}" in tree.one("style").text
+    assert "old_logprob" not in tree.text
+
+
+def test_the_sign_can_be_told_without_colour(make_run, page, traced):
+    terms = {"advantage": [-1.0, 1.0], "entropy": [0.0, 1.0], "clipped": [1, 0], "ratio": [0.5, 1.0]}
+    tree = page(make_run(steps=2, trace=[traced("ab", **terms)]))
+    bars = re.findall(r"([^\n{}]+)\{box-shadow:inset 0 -\.14em var\(--d0\)\}", tree.one("style").text)
+    marked = [re.findall(r"\.(\w\d)", rule) for rule in bars]
+    # advantage a, ratio b: the four colours below the middle; clip state c: clipped below; entropy d: none
+    assert marked == [["a0", "a1", "a2", "a3"], ["b0", "b1", "b2", "b3"], ["c1"]]
+    assert "A bar under the token: below the middle." in tree.all("div", "legend")[0].text
 
 
 SAME = "all advantages are 0 here: every answer of these groups got the same reward"
@@ -155,15 +210,11 @@ def test_a_step_without_advantages_says_so(make_run, page, traced):
         traced("ab", step=5, entropy=[0.0, 0.1]),
     ]
     tree = page(make_run(steps=2, trace=lines))
-    remarks = {s["aria-label"]: [p.text for p in s.all("p", "remark")] for s in tree.all("section", "step")}
+    (script,) = [node for node in tree.all("script") if "id" in node.attributes]
+    remarks = {step["number"]: step["remark"] for step in json.loads(script.text)["runs"][0]["steps"]}
     # In step 3 one group holds different rewards: something else made its advantages zero.
-    assert remarks == {
-        "Step 1": [],
-        "Step 2": [SAME],
-        "Step 3": ["all advantages are 0 here"],
-        "Step 4": [],
-        "Step 5": [],
-    }
+    assert remarks == {1: "", 2: SAME, 3: "all advantages are 0 here", 4: "", 5: ""}
+    assert [p.text for p in tree.all("p", "remark")] == ["", ""]
     assert chosen(tree)[0] == "q0" and legend(tree, "advantage")
 
 
@@ -177,6 +228,6 @@ def test_chat_messages_and_line_breaks(make_run, page, traced):
     line = traced(["a\nb", "\n", " x", ""], entropy=[0.0, 0.1, 0.2, 0.3])
     line["prompt"] = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+1"}]
     tree = page(make_run(steps=2, trace=[line]))
-    assert tree.one("pre", "prompt").text == "system: Add.\nuser: 1+1"
+    assert drawn(tree)[0].prompt == "system: Add.\nuser: 1+1"
     assert [text for text, _, _ in rows(tree)] == ["a↵b", "↵", "␣x", "∅"]
     assert ["br" in names for _, _, names in rows(tree)] == [True, True, False, False]

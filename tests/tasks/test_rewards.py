@@ -49,6 +49,21 @@ def verl_dict(data_source, solution_str, ground_truth, extra_info, **kwargs):
 
 def verl_bad(solution_str, ground_truth): return {"reward": 1}
 def verl_raising(solution_str, ground_truth): return 1 / (len(solution_str) - 3)
+def hanging(completions):
+    while True: pass
+def dying(completions):
+    import os
+    os._exit(3)
+def verl_slow(solution_str, ground_truth):
+    import time
+    print("a reward function may print", solution_str)
+    time.sleep(60 * (len(solution_str) == 3))
+    return 1.0
+def big(completions): return [10 ** 400, 1.0]
+def handle(completions): return object()
+def where(completions):
+    import os
+    return [os.getpid(), float("nan")]
 """
 
 
@@ -60,9 +75,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def scored(path: str, columns: dict[str, Any] | None = None, prompt: Any = "p") -> list[Score]:
+def scored(
+    path: str,
+    columns: dict[str, Any] | None = None,
+    prompt: Any = "p",
+    seconds: float = 0.0,
+    on_error: str = "stop",
+) -> list[Score]:
     problems = [Problem(prompt, "ab", columns or {"prompt": "p", "answer": "ab", "level": i}) for i in (1, 2)]
-    return UserReward(path, correct_at=1.0)(problems, ["ab", "abc"], [[1], [2]])
+    reward = UserReward(path, 1.0, seconds, on_error)
+    try:
+        return reward(problems, ["ab", "abc"], [[1], [2]])
+    finally:
+        reward.close()
 
 
 @pytest.mark.parametrize("place", ["my_rewards", "my_rewards.py"])
@@ -105,3 +130,64 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
     assert type(caught.value) is kind
     if "raised" in words:
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("name", "notes", "words"),
+    [
+        ("raising", ["error: ZeroDivisionError"] * 2, "raised ZeroDivisionError at my_rewards.py"),
+        ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
+        ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
+        ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
+        ("handle", ["wrong length"] * 2, "gave a str for 2 completions"),
+        ("nan", ["", "not finite"], "gave nan on row 1"),
+        ("big", ["not a number", ""], "on row 0: give a number"),
+        ("text", ["", "not a number"], "gave 'high' on row 1"),
+        ("mixed", ["not applicable", ""], None),
+        ("verl_bad", ["not a number"] * 2, "a dict without 'score'"),
+        ("verl_raising", ["", "error: ZeroDivisionError"], "on row 1"),
+        ("verl_slow", ["", "timeout"], r"reward_seconds = 0\.5 on row 1"),
+    ],
+)
+def test_what_goes_wrong_stops_or_is_counted(name: str, notes: list[str], words: str | None, here: Path) -> None:
+    """In a process with half a second for a call; the worker that was killed is replaced for the next call."""
+    fast = FUNCTIONS.replace("import numpy, torch", "class numpy:\n    float32 = float")  # torch takes a second to load
+    (here / "quick.py").write_text(fast)
+    path = f"quick.py:{name}"
+    scores = scored(path, seconds=0.5, on_error="zero")
+    assert [score.note for score in scores] == notes
+    assert all(score.reward == 0 and not score.correct for score in scores if score.note)
+    if words is not None:
+        with pytest.raises(TokenPOError, match=words.replace("my_rewards", "quick")) as caught:
+            scored(path, seconds=0.5)
+        assert "\n" not in str(caught.value)
+
+
+def test_it_keeps_its_process_until_that_hangs(here: Path) -> None:
+    import os
+
+    (here / "quick.py").write_text(
+        "import os, time\n"
+        "def f(completions):\n"
+        "    time.sleep(60 * (completions[0] == 'sleep'))\n"
+        "    return [os.getpid()] * len(completions)\n"
+    )
+    reward = UserReward("quick.py:f", seconds=0.5, on_error="zero")
+    said = [reward([Problem("p", "a")], [text], [[1]])[0] for text in ("a", "b", "sleep", "c")]
+    first, again, hung, after = said
+    assert first.reward == again.reward != os.getpid()
+    assert hung.note == "timeout"
+    assert after.reward not in (0.0, first.reward)
+    reward.close()
+
+
+def test_arguments_that_no_process_can_be_handed_and_options_that_mean_nothing(here: Path) -> None:
+    (here / "quick.py").write_text("def f(completions, when): return [1.0] * len(completions)")
+    rows = {"prompt": "p", "when": {1, 2}}
+    with pytest.raises(TokenPOError, match="set reward_seconds = 0, which calls it in this one"):
+        scored("quick.py:f", rows, seconds=5)
+    assert scored("quick.py:f", rows) == [Score(1.0, True)] * 2
+    with pytest.raises(TokenPOError, match=r"reward_seconds = -1"):
+        scored("quick.py:f", rows, seconds=-1)
+    with pytest.raises(UnknownName, match="reward_errors='zeros' is no choice; did you mean 'zero'"):
+        scored("quick.py:f", rows, on_error="zeros")

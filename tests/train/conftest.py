@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from random_models import random_gpt2, random_qwen
 from tokenpo.tasks import Problem, Score
 from tokenpo.train.config import Config, parse_config
 
@@ -44,47 +44,13 @@ class Coin:
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family that the package ships."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    directory = tmp_path_factory.mktemp("model")
-    config = Qwen3Config(
-        vocab_size=259, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=64, tie_word_embeddings=True,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    model = Qwen3ForCausalLM(config)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                # Large enough that the entropy differs from token to token and a response ends now and then.
-                parameter.normal_(0.0, 0.5, generator=generator)
-    _write(model, directory)
-    return directory
+    return random_qwen(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def double_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An architecture without a single float32 cast inside, for gradients that are exact in float64."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    directory = tmp_path_factory.mktemp("double")
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=259, n_embd=16, n_layer=2, n_head=2, n_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        initializer_range=0.5, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-    )  # fmt: skip
-    _write(GPT2LMHeadModel(config), directory)
-    return directory
-
-
-def _write(model: Any, directory: Path) -> None:
-    """A sixth of all tokens ends a response, so that lengths differ even in random text."""
-    from tokenpo.lm.tiny import tokenizer
-
-    model.generation_config.eos_token_id = list(range(2, 259, 6))
-    model.save_pretrained(directory)
-    tokenizer().save_pretrained(directory)
+    return random_gpt2(tmp_path_factory.mktemp("double"))
 
 
 @pytest.fixture

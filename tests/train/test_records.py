@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from tokenpo.tasks import Problem, Score
 from tokenpo.train.loop import train
+from tokenpo.train.records import rollout_metrics
+from tokenpo.train.rollout import Experience
 from tokenpo.train.view import SilentView
 
 STEP = {
-    "step", "reward", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length", "length_max",
-    "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction", "clip_high_fraction", "kl",
-    "zero_advantage_groups", "effective_tokens", "truncated", "discarded_groups", "grad_norm", "loss", "lr",
-    "temperature_mean", "seconds_rollout", "seconds_update", "seconds_other",
+    "step", "reward", "reward_std", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length",
+    "length_min", "length_max", "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction",
+    "clip_high_fraction", "kl", "zero_advantage_groups", "equal_reward_groups", "effective_tokens", "truncated",
+    "discarded_groups", "grad_norm", "loss", "lr", "temperature_mean", "seconds_rollout", "seconds_update",
+    "seconds_other",
 }  # fmt: skip
 
 
@@ -45,6 +51,30 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     ).decode([70])
 
 
+def test_statistics_are_over_everything_drawn_by_hand():
+    """Rewards (1 0)(1 1) and, from a second draw, (0 0): mean 1/2, squared deviations 6/4 over n - 1 = 5; two of the
+    three groups are equal. Lengths 1 2 3 3 and 2 2."""
+
+    def piece(rewards: list[float], lengths: list[int]) -> SimpleNamespace:
+        mask = torch.arange(3) < torch.tensor(lengths)[:, None]
+        scores = [Score(reward, reward > 0) for reward in rewards]
+        return SimpleNamespace(
+            problems=[Problem("", 0)] * (len(rewards) // 2), group_size=2, scores=scores, mask=mask,
+            reward=lambda: torch.tensor(rewards), entropy=mask.float(), temperature=mask.float(),
+            finished=torch.tensor([x < 3 for x in lengths]),
+        )  # fmt: skip
+
+    drawn: Any = [piece([1, 0, 1, 1], [1, 2, 3, 3]), piece([0, 0], [2, 2])]
+    got = rollout_metrics(Experience(None, None, drawn, 0.0, 3))
+    assert got["reward"] == 0.5
+    assert got["reward_std"] == pytest.approx(0.3**0.5, rel=1e-12)
+    assert got["equal_reward_groups"] == pytest.approx(2 / 3, rel=1e-12)
+    assert (got["length"], got["length_min"], got["length_max"]) == (pytest.approx(13 / 6), 1, 3)
+    assert got["truncated"] == pytest.approx(1 / 3, rel=1e-6)
+    alone = rollout_metrics(Experience(None, None, [piece([1, 1], [1, 1])], 0.0, 1))  # pyright: ignore
+    assert alone["reward_std"] == 0 and alone["equal_reward_groups"] == 1
+
+
 def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
     train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), SilentView())
     traces = read(tmp_path / "run" / "trace.jsonl")
@@ -52,14 +82,15 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
     for line in traces:
         assert {len(values) for values in line["terms"].values()} == {len(line["tokens"])}
         needed = {"advantage", "weight", "ratio", "clipped", "low", "high", "loss", "logprob", "entropy", "temperature"}
-        assert needed <= line["terms"].keys()
+        needed |= {"old_logprob", "kl", "effective"}
+        assert needed <= line["terms"].keys() and "kl_ref" not in line["terms"]
         assert line["prompt"] == f"{line['answer']}="
 
 
 def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(small(tmp_path / "run", output={"tensorboard": True}, evaluate={"problems": 0}), SilentView())
+    train(small(tmp_path / "run", output={"track": ["tensorboard"]}, evaluate={"problems": 0}), SilentView())
     board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    seen = [(event.step, event.value) for event in board.Scalars("entropy")]
+    seen = [(event.step, event.value) for event in board.Scalars("train/entropy")]
     metrics = read(tmp_path / "run" / "metrics.jsonl")
     assert seen == [(line["step"], pytest.approx(line["entropy"])) for line in metrics]

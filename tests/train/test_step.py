@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -164,6 +165,45 @@ def test_traces_are_the_terms_of_the_last_minibatch(make):
         assert terms["advantage"][0] == pytest.approx(float(credit.advantage[row, 0]))
         assert terms["advantage"][0] != 0
     assert any(abs(x - 1) > 1e-4 for terms in tracer.found.values() for x in terms["ratio"])
+
+
+def test_a_trace_holds_the_effective_coefficient_and_both_divergences(make):
+    """With J = w · min(r A, clip(r) A) − beta (eˣ − 1 − x), x = lp_ref − lp, a token is pushed with
+    c = −∂loss/∂lp = w r A − beta (1 − eˣ), without the first part where it is clipped."""
+    learner, rollouts, prompts, credit = make("adv_reweight", "float64", beta=0.5, a=0.4, move=0.2)
+    rollouts = dataclasses.replace(rollouts, ref_logprob=rollouts.old_logprob - 0.3)
+    tracer = Tracer(8)
+    improve(learner, rollouts, prompts, credit, 0, tracer)
+    assert len(tracer.found) == 6  # best and worst of the three groups of a minibatch
+    seen = {
+        name: np.concatenate([terms[name] for terms in tracer.found.values()])
+        for name in tracer.found[min(tracer.found)]
+    }
+    assert 0 < seen["clipped"].sum() < len(seen["clipped"]) and seen["weight"].std() > 0.01
+    x = seen["old_logprob"] - 0.3 - seen["logprob"]
+    free = np.where(seen["clipped"] == 1, 0.0, seen["weight"] * seen["ratio"] * seen["advantage"])
+    np.testing.assert_allclose(seen["effective"], free - 0.5 * (1 - np.exp(x)), rtol=1e-5, atol=1e-6)
+    moved = seen["logprob"] - seen["old_logprob"]
+    np.testing.assert_allclose(seen["kl"], np.exp(moved) - 1 - moved, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(seen["kl_ref"], np.exp(x) - 1 - x, rtol=1e-4, atol=1e-6)
+
+
+def test_a_token_outside_the_last_pass_has_no_effective_coefficient(make):
+    learner, rollouts, prompts, credit = make("lopti", "float64", eta=0.02)
+    tracer = Tracer(8)
+    improve(learner, rollouts, prompts, credit, 0, tracer)
+    pairs = [(c, e) for t in tracer.found.values() for c, e in zip(t["coefficient"], t["effective"], strict=True)]
+    assert {c > 0 for c, _ in pairs} == {True, False}
+    assert all(e == 0 for c, e in pairs if c == 0) and any(e != 0 for c, e in pairs if c > 0)
+
+
+def test_tracing_changes_nothing(make):
+    after = []
+    for most in (0, 8):
+        learner, *data = make("tr_grpo", "float32")
+        improve(learner, *data, 0, Tracer(most))
+        after.append(torch.cat([x.detach().flatten() for x in learner.parameters]))
+    assert torch.equal(*after)
 
 
 def test_every_rollout_batch_is_shuffled_anew(make, monkeypatch):

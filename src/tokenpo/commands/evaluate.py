@@ -171,7 +171,7 @@ def _drawing(options: argparse.Namespace) -> Drawing:
 def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """A task that recipes train on."""
     from ..tasks import make_task
-    from ..train.config import toml_value
+    from ..train.overrides import toml_value
 
     pairs = [text.partition("=") for text in options.task_option]
     wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]

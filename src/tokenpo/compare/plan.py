@@ -8,22 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..entries import SYNTAX, Entry, parse_entries
 from ..errors import TokenPOError
 from ..train.config import Config, find_recipe, load_config
 from ..train.objective import build_objective, negotiate
 
-LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
 EVALUATIONS = 10
-SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One method of the comparison, with `options` (key, value as TOML) of its own."""
-
-    label: str
-    method: str
-    options: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -103,35 +93,15 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
 
 
 def parse_methods(text: str) -> list[Entry]:
-    """The entries of `--methods`.
-
-    >>> [entry.label for entry in parse_methods("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
-    ['tepo', 'hapo:tau=0,beta=0', 'plain']
+    """The entries of `--methods`, two or more.
 
     Raises:
         TokenPOError: not of that form, fewer than two, a label twice.
     """
-    found: list[tuple[str, str, list[tuple[str, str]]]] = []
-    for piece in _pieces(text):
-        if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
-            if not found:
-                raise TokenPOError(f"--methods {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
-            found[-1][2].append((option[1], option[2]))
-            continue
-        head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?(\w+)\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
-        if head is None:
-            raise TokenPOError(f"--methods {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
-        found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
-    entries = []
-    for label, method, options in found:
-        written = ",".join(f"{key}={value}" for key, value in options)
-        entries.append(Entry(label or (f"{method}:{written}" if written else method), method, tuple(options)))
-    labels = [entry.label for entry in entries]
-    if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise TokenPOError(f"--methods names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
+    entries = parse_entries(text)
     if len(entries) < 2:
         raise TokenPOError(f"--methods {text!r} holds nothing to compare with: name at least two; {SYNTAX}")
-    if "all" in labels:
+    if "all" in [entry.label for entry in entries]:
         raise TokenPOError("--methods: the label all is taken by --baseline all: choose another")
     return entries
 
@@ -147,23 +117,6 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
     if baseline not in labels:
         raise TokenPOError(f"--baseline {baseline} is not among the methods: give one of {', '.join(labels)}, or all")
     return [(label, baseline) for label in labels if label != baseline]
-
-
-def _pieces(text: str) -> list[str]:
-    """Split at the commas outside of brackets and quotes."""
-    pieces, depth, quote = [""], 0, ""
-    for c in text:
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        else:
-            depth += (c in "[{") - (c in "]}")
-        if c == "," and not depth and not quote:
-            pieces.append("")
-        else:
-            pieces[-1] += c
-    return pieces
 
 
 def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:

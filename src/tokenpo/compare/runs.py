@@ -6,7 +6,6 @@ What is done is skipped, what was begun goes on, and a directory that holds some
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -21,10 +20,12 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Protocol
 
+from ..disk import locked
 from ..errors import TokenPOError
 from ..report.text import visible
 from ..train.config import differences, parse_config
 from ..train.interrupt import Interrupt
+from ..train.run import is_fresh
 from .plan import PlannedRun
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -82,7 +83,7 @@ def state(run: PlannedRun) -> State:
     Raises:
         TokenPOError: a run with another config, or something that is no run.
     """
-    if not run.directory.exists() or (run.directory.is_dir() and not any(run.directory.iterdir())):
+    if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
         return State.NEW
     file = run.directory / "config.json"
     if not file.is_file():
@@ -208,19 +209,14 @@ class _Process:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[IO[str]]:
-    """One comparison at a time; the lock is the kernel's, so nothing is left behind."""
+    """One comparison at a time."""
+    busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        file = (out / ".lock").open("w")
+        (out / ".lock").touch()
     except OSError as error:
         raise TokenPOError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise TokenPOError(
-                f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
-            ) from error
+    with locked(out / ".lock", busy) as file:
         yield file
 
 

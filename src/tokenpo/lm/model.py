@@ -21,6 +21,7 @@ from transformers.utils import logging as hf_logging
 from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
 from tokenpo.lm.directory import check_directory, is_local
+from tokenpo.recorded import pieces
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -94,13 +95,7 @@ class LanguageModel:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One string per token, special tokens included; for reports."""
-        texts = []
-        for i in ids:
-            text = self.tokenizer.decode([i], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            raw = self.tokenizer.convert_ids_to_tokens(i)
-            # SentencePiece drops a leading space when a token is decoded alone.
-            texts.append(f" {text}" if raw and raw.startswith("▁") and not text.startswith(" ") else text)
-        return texts
+        return pieces(self.tokenizer, ids)
 
 
 def load(
@@ -129,6 +124,7 @@ def load(
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)
+    _check_vocabulary(model, tokenizer, where)
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = tokenizer.pad_token_id
     lm = LanguageModel(model.eval(), tokenizer, eos_ids, eos_ids[0] if pad_id is None else pad_id)
@@ -212,6 +208,17 @@ def _load_tokenizer(where: str) -> Any:
         ) from error
 
 
+def _check_vocabulary(model: Any, tokenizer: Any, where: str) -> None:
+    """A token that has no embedding would end a run in the middle, on a GPU with the whole process."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    token, number = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
+    if number >= rows:
+        raise TokenPOError(
+            f"the tokenizer in {where} has the token {token!r:.40} with the number {number}, but the model embeds "
+            f"{rows} tokens: use the tokenizer that belongs to the weights"
+        )
+
+
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     """Every id that the generation config, the config or the tokenizer calls end of sequence."""
     generation = getattr(model, "generation_config", None)
@@ -222,7 +229,9 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
         tokenizer.eos_token_id,
     ):
         found = value if isinstance(value, list | tuple) else [value]
-        ids += [int(i) for i in found if i is not None and int(i) not in ids]
+        if not all(i is None or (isinstance(i, int) and not isinstance(i, bool) and i >= 0) for i in found):
+            raise TokenPOError(f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number")
+        ids += [i for i in dict.fromkeys(found) if i is not None and i not in ids]
     if not ids:
         raise TokenPOError(
             f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tokenpo.errors import TokenPOError
+from tokenpo.errors import NotFinite, TokenPOError
 from tokenpo.lm.decoder import Decoder, open_decoder
 from tokenpo.lm.model import LanguageModel, evaluating
 from tokenpo.sampling import Draw, draw, greedy, stream_keys, uniforms
@@ -92,6 +92,7 @@ def sample(
     Raises:
         TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
             the model has, or a rule with temperature 0.
+        NotFinite: logits from which nothing can be drawn.
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
@@ -130,8 +131,10 @@ def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, key
         token, ended = drawn.token, is_eos[drawn.token]
         record.append(_Step(rows, alive, drawn, ended))
         alive = alive & ~ended
-        # The only wait for the device in a step: how many rows go on.
-        left = int(alive.sum())
+        # The only wait for the device in a step: how many rows go on, and whether there were numbers to draw from.
+        left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
+        if not sound:
+            raise _broken(record[-1], step, n)
         if left == 0 or step + 1 == sampling.max_new_tokens:
             break
         if left <= _WORTHWHILE * len(rows):
@@ -139,6 +142,15 @@ def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, key
             rows, alive, token = rows[order], alive[order], token[order]
         logits = decoder.step(token)
     return record
+
+
+def _broken(step: _Step, token: int, n: int) -> NotFinite:
+    row = int(step.rows[~torch.isfinite(step.drawn.logprob)][0])
+    return NotFinite(
+        f"the model's logits hold NaN or an infinity at token {token} of response {row} of {n}: its weights are "
+        "broken, or its numbers too large for model.dtype",
+        row,
+    )
 
 
 def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Samples:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import numbers
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, ParamSpec
 
-from ..errors import UnknownName, nearest
+from ..errors import TokenPOError, UnknownName, nearest
 from ..objective import Objective
 
 P = ParamSpec("P")
@@ -55,13 +56,38 @@ def published(paper: Paper) -> Callable[[Callable[P, Objective]], Callable[P, Ob
     return mark
 
 
-def check_options(name: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses a keyword that a builder does not have.
+def check_options(name: str, options: Mapping[str, object], known: Mapping[str, inspect.Parameter]) -> None:
+    """Refuses a keyword that a builder does not have, and a value of another kind than its annotation says.
 
     Raises:
         UnknownName: naming the method and the nearest keyword.
+        TokenPOError: naming the method, the option, its value and the kind it must have.
     """
-    known = list(known)
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             raise UnknownName(f"method {name} has no option {option!r}; {nearest(option, known)}")
+        annotation = known[option].annotation
+        kinds = (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")).split(" | ")
+        if all(kind in _KINDS for kind in kinds) and not any(_KINDS[kind][0](value) for kind in kinds):
+            wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
+            raise TokenPOError(f"method {name}: option {option} = {value!r:.80} must be {wanted}")
+
+
+def _is_number(value: object) -> bool:
+    """True and False are none, although Python counts with them; nor is NaN."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
+
+
+# What the annotations of builders mean; a kind that is not here is left to the builder.
+_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "float": (_is_number, "a number"),
+    "int": (lambda value: _is_number(value) and isinstance(value, numbers.Integral), "a whole number"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "str": (lambda value: isinstance(value, str), "text"),
+    "tuple[float, float]": (_is_pair, "two numbers"),
+    "None": (lambda value: value is None, "none"),
+}

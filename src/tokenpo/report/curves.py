@@ -14,7 +14,8 @@ _NAMES = """
     reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
     eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
     zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
-    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation
+    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std length_min
+    equal_reward_groups
 """
 KNOWN = frozenset(_NAMES.split())
 

@@ -1,74 +1,130 @@
-"""The report: one HTML file that loads nothing, runs nothing and can be mailed."""
+"""The report: one HTML file that loads nothing and can be mailed; its first view needs no script."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 
+from ..wording import differences
+from .browser import Browser, browse, in_common
 from .chart import draw
 from .curves import charts
-from .head import head
+from .embed import embed
+from .head import Head, head
 from .record import Run, Trace, read_run, read_trace
 from .shell import HERE, policy, stylesheet, template, write
 from .text import number, visible
-from .tokens import Browser, browse
 
 MOST_ROWS, MOST_COLUMNS = 120, 80
+WIDE, NARROW = 8, 3  # numbers in one row of the readout
 
 
-def write_report(run_dir: Path | str, out: Path | str | None = None) -> Path:
-    """Draws a run directory as one self-contained HTML file, `run_dir`/report.html unless `out` names another.
+def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Path | str | None = None) -> Path:
+    """Draws a run directory as one self-contained HTML file.
 
-    The page holds no script and forbids any by its Content-Security-Policy. What could not be read (a line that was
-    cut off, a missing trace) is named on the page. The same run gives the same bytes.
+    Its one script is admitted by its hash in a Content-Security-Policy that forbids everything else. What could not be
+    read (a line that was cut off, a missing trace) is named on the page. The same run gives the same bytes.
+
+    Args:
+        run_dir: the run.
+        out: the file or its directory; None is report.html in the run directory, or beside-NAME.html with another run.
+        beside: another run directory, whose tokens are shown beside those of the first on the same scales.
 
     Raises:
         TokenPOError: no run directory, no metrics, or a place that cannot be written.
     """
     run = read_run(run_dir)
-    target = Path(out) if out is not None else run.path / "report.html"
+    other = None if beside is None else read_run(beside)
+    name = "report.html" if other is None else f"beside-{other.path.resolve().name}.html"
+    target = Path(out) if out is not None else run.path / name
     if target.is_dir():
-        target = target / "report.html"
-    return write(render(run, read_trace(run.path)), target)
+        target = target / name
+    return write(render([(r, read_trace(r.path)) for r in (run, other) if r is not None]), target)
 
 
-def render(run: Run, trace: Trace) -> str:
-    """The page as text."""
-    browser = browse(trace)
+def render(runs: Sequence[tuple[Run, Trace]]) -> str:
+    """The page as text: head and curves are the first run's, the tokens those of all."""
+    run = runs[0][0]
+    heads = [head(one) for one, _ in runs]
+    labels = _labels([one for one, _ in runs], heads)
+    browser = browse(list(zip(labels, (trace for _, trace in runs), strict=True)))
     drawn, undrawn = charts(run)
-    notes = [*run.notes, *trace.notes, *(browser.notes if browser else ())]
+    notes = [*_named(labels, [[*one.notes, *trace.notes] for one, trace in runs]), *(browser.notes if browser else ())]
     if undrawn:
         more = f" and {len(undrawn) - 40:,} more" if len(undrawn) > 40 else ""
-        shown = ", ".join(visible(name, limit=60) for name in undrawn[:40])
-        notes.append(f"Metrics that no chart shows: {shown}{more}.")
+        listed = ", ".join(visible(name, limit=60) for name in undrawn[:40])
+        notes.append(f"Metrics that no chart shows: {listed}{more}.")
     style = _style(browser)
+    script = (HERE / "report.js").read_text(encoding="utf-8") if browser else ""
+    facts = heads[0].facts
+    if len(runs) > 1:
+        facts = (*facts, ("beside, tokens only", labels[1]), *_unlike(runs[0][0], runs[1][0]))
     return template(HERE, "page.html").render(
-        policy=policy(style),
+        policy=policy(style, script),
         style=Markup(style),
-        head=head(run),
+        script=Markup(script),
+        title=heads[0].title if len(runs) == 1 else f"{heads[0].title}, beside {labels[1]}",
+        head=heads[0],
+        facts=facts,
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant],
         browser=browser,
+        data=embed(browser) if browser else "",
+        common=in_common(browser) if browser and len(browser.sources) > 1 else None,
         table=_table(run),
         notes=notes,
     )
 
 
+def _labels(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
+    """What the page calls the runs: their methods, with the directory where these are the same."""
+    methods = [dict(one.facts).get("method", "a run") for one in heads]
+    if len(set(methods)) == len(methods):
+        return methods
+    return [f"{m} ({visible(run.path.resolve().name, limit=60)})" for m, run in zip(methods, runs, strict=True)]
+
+
+def _named(labels: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
+    """The notes of every run; with several, each says whose it is."""
+    if len(labels) == 1:
+        return list(notes[0])
+    return [f"{label}: {note}" for label, mine in zip(labels, notes, strict=True) for note in mine]
+
+
+def _unlike(one: Run, other: Run) -> list[tuple[str, str]]:
+    """The settings but the method in which two runs differ: with another task or seed no prompt is the same."""
+    plain = [
+        {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (one, other)
+    ]
+    found = differences(*plain)
+    shown = "; ".join(visible(line, limit=80) for line in found[:6]) + (" ..." if len(found) > 6 else "")
+    return [("settings that differ", shown)] if found else []
+
+
 def _style(browser: Browser | None) -> str:
-    """The style sheet and the rules that depend on this run: colours per quantity, steps, columns of the readout."""
+    """The style sheet and the rules that depend on this run: colours per quantity, places of the readout."""
     rules = [stylesheet()]
     if browser is not None:
         for i, scale in enumerate(browser.scales):
             rules += scale.rules(f"q{i}")
             rules.append(f":root:has(#q{i}:checked) .legend-{i}{{display:block}}")
-        rules += [f":root:not(:has(#s{i}:checked)) .step-{i}{{display:none}}" for i in range(len(browser.steps))]
         columns = len(browser.scales) + 1
-        rules += [
-            f".tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1}){{left:{100 * i / columns:.2f}%}}"
-            for i in range(columns)
-        ]
+        rules += _readout(columns, WIDE)
+        rules += ["@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
     return "\n".join(rules)
+
+
+def _readout(columns: int, per_row: int) -> list[str]:
+    """Where each number of the token under the pointer, and its name above it, stand at the foot of the window."""
+    rows = -(-columns // per_row)
+    rules = [f".readout{{height:{2.7 * rows + 0.3:.1f}rem}}.tokens td,.readout b{{width:{100 / per_row:.2f}%}}"]
+    for i in range(columns):
+        left, bottom = 100 * (i % per_row) / per_row, 2.7 * (rows - 1 - i // per_row) + 0.4
+        both = f".tokens td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
+        rules.append(f"{both}{{left:{left:.2f}%;bottom:{bottom:.1f}rem}}")
+    return rules
 
 
 def _table(run: Run) -> tuple[list[str], list[list[str]], str]:

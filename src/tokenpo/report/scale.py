@@ -11,7 +11,7 @@ from typing import Literal
 from .record import Number
 from .text import number, visible
 
-Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "state"]
+Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "share", "state"]
 DIVERGING, SEQUENTIAL = 9, 8  # number of colours; the style sheet names them d0..d8 and s0..s7
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 STATES = ("not clipped", "clipped, ratio below 1", "clipped, ratio above 1")
@@ -27,16 +27,29 @@ class Quantity:
     help: str
 
 
+# The order of the menu. docs/report.md says what each one is, in which unit.
 QUANTITIES = (
     Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
     Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
     Quantity(
+        "effective",
+        "effective coefficient",
+        "signed",
+        "how hard the loss pushes the token's log-probability, weight, ratio, clip and penalties included: "
+        "blue up, orange down",
+    ),
+    Quantity("ratio", "ratio", "ratio", "probability now / when it was sampled, in equal steps of its logarithm"),
+    Quantity("clipped", "clip state", "state", "the trust region cuts the gradient of clipped tokens"),
+    Quantity(
         "entropy", "entropy", "unsigned", "nats over the whole vocabulary: strongly coloured tokens were real decisions"
     ),
-    Quantity("clipped", "clip state", "state", "clipped tokens get no gradient"),
-    Quantity("ratio", "ratio", "ratio", "new / old probability, in equal steps of its logarithm"),
-    Quantity("logprob", "log-prob", "negative", "nats: strongly coloured tokens were improbable"),
+    Quantity(
+        "probability", "probability", "share", "with which the token was sampled: strongly coloured was improbable"
+    ),
     Quantity("temperature", "temperature", "range", "at which the token was sampled"),
+    Quantity("kl", "KL moved", "unsigned", "nats, k3 estimate: how far the policy moved on this token since sampling"),
+    Quantity("kl_ref", "KL to reference", "unsigned", "nats, k3 estimate: how far the policy is from the reference"),
+    Quantity("logprob", "log-prob", "negative", "nats, at this update: strongly coloured tokens are improbable"),
     Quantity("loss", "loss", "signed", "the token's own contribution"),
     Quantity("coefficient", "coefficient", "unsigned", "what the aggregation multiplies the token with"),
     Quantity("penalty", "penalty", "signed", "added to the token's loss"),
@@ -44,6 +57,8 @@ QUANTITIES = (
     Quantity("low", "lower bound", "range", "of the ratio"),
     Quantity("high", "upper bound", "range", "of the ratio"),
 )
+# What a reader may look for, and is told of where the trace lacks it.
+EXPECTED = tuple(q.name for q in QUANTITIES[:10])
 
 
 @dataclass(frozen=True)
@@ -79,12 +94,24 @@ class Scale:
 
     def rules(self, radio: str) -> list[str]:
         """The style rules that colour the tokens while the radio button with id `radio` is chosen."""
-        # Log-probabilities count down from 0: the farthest, at the lower end, takes the strongest colour.
-        shades = range(self.colours)[:: -1 if self.quantity.kind == "negative" else 1]
-        return [
-            f":root:has(#{radio}:checked) .{self.key}{i}{{background:var(--{p}{j});color:var(--{p}t{j})}}"
+        # Of log-probabilities and probabilities the smallest matters: the lower end takes the strongest colour.
+        shades = range(self.colours)[:: -1 if self.quantity.kind in ("negative", "share") else 1]
+        chosen = f":root:has(#{radio}:checked)"
+        rules = [
+            f"{chosen} .{self.key}{i}{{background:var(--{p}{j});color:var(--{p}t{j})}}"
             for p, i, j in ((self.palette, i, j) for i, j in enumerate(shades))
         ]
+        # A bar under the tokens below the middle: the sign can be told without the colour.
+        below = {"d": range(DIVERGING // 2), "k": (1,), "s": ()}[self.palette]
+        if below:
+            tokens = ",".join(f"{chosen} .{self.key}{i}" for i in below)
+            rules.append(f"{tokens}{{box-shadow:inset 0 -.14em var(--d0)}}")
+        return rules
+
+    @property
+    def barred(self) -> str:
+        """Which tokens the bar under them marks, for the legend."""
+        return {"d": "below the middle", "k": "clipped below", "s": ""}[self.palette]
 
 
 def quantity(name: str, values: Sequence[float]) -> Quantity:
@@ -126,6 +153,8 @@ def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
         low, high = min(xs, default=0.0), max(xs, default=1.0)
         width = (high - low) / SEQUENTIAL or 1.0 / SEQUENTIAL
         return (*(low + i * width for i in range(SEQUENTIAL)), max(high, low + 1e-9))
+    if kind == "share":
+        return tuple(i / SEQUENTIAL for i in range(SEQUENTIAL + 1))
     width = _nice(_reach(xs) / SEQUENTIAL)
     first = -SEQUENTIAL if kind == "negative" else 0
     return tuple((first + i) * width for i in range(SEQUENTIAL + 1))

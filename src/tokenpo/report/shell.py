@@ -1,4 +1,4 @@
-"""What every page of this package is: one file that loads nothing and runs nothing, escaped by default."""
+"""What every page of this package is: one file that loads nothing and runs nothing but its own script, escaped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jinja2
 
+from ..disk import write_whole
 from ..errors import TokenPOError
 from .text import number, percent
 
@@ -35,10 +36,19 @@ def stylesheet(*files: Path) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in (HERE / "style.css", *files))
 
 
-def policy(style: str) -> str:
-    """Nothing may be loaded or run; the one style sheet is admitted by its hash."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+def policy(style: str, script: str = "") -> str:
+    """Nothing may be loaded or run; the one style sheet, and a script if there is one, are admitted by their hashes.
+
+    The script may not make markup from text either.
+    """
+    admitted = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    if script:
+        admitted += f"; script-src '{_digest(script)}'; require-trusted-types-for 'script'; trusted-types 'none'"
+    return admitted
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def write(text: str, target: Path) -> Path:
@@ -47,10 +57,7 @@ def write(text: str, target: Path) -> Path:
     Raises:
         TokenPOError: the place cannot be written.
     """
-    part = target.with_name(target.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8", newline="\n")
-        part.replace(target)
+        return write_whole(target, text)
     except OSError as error:
         raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; give another place") from error
-    return target

@@ -65,17 +65,19 @@ def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
     """The first index at which the running sum of `weight` [M, V] exceeds uniform · total; never one of weight 0."""
     m, v = weight.shape
     if v <= 4 * _BLOCK:
-        return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0]
+        # NaN is above nothing: its index would lie outside, which on a GPU ends the process.
+        return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0].clamp(max=v - 1)
     blocks = -(-v // _BLOCK)
     tail = v % _BLOCK
     if tail:
         weight = torch.nn.functional.pad(weight, (0, _BLOCK - tail))
     weight = weight.view(m, blocks, _BLOCK)
     block, rest = _first_above(weight.sum(-1, dtype=torch.float64).cumsum(-1), uniform)
+    block = block.clamp(max=blocks - 1)
     inside = weight[torch.arange(m, device=weight.device), block].cumsum(-1, dtype=torch.float64)
     # Block sums and running sums may differ in the last bit: stay inside the block, on a token of positive weight.
     rest = torch.minimum(rest, inside[:, -1] * (1 - 2.0**-40))
-    return block * _BLOCK + torch.searchsorted(inside, rest.unsqueeze(-1), right=True).squeeze(-1)
+    return (block * _BLOCK + torch.searchsorted(inside, rest.unsqueeze(-1), right=True).squeeze(-1)).clamp(max=v - 1)
 
 
 def _first_above(running: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:

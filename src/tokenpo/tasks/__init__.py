@@ -44,7 +44,12 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise TokenPOError(f"task {name!r} needs the option {option!r}")
-    return build(seed=seed, **options)
+    try:
+        return build(seed=seed, **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"task {name!r} cannot be made with {dict(options)!r:.200}: {error}") from error
 
 
 def options(name: str) -> dict[str, Any]:

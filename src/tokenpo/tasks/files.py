@@ -31,6 +31,8 @@ def files(
     correct_at: float = 1.0,
     verifier_seconds: float = 5.0,
     verifier_workers: int = 0,
+    reward_seconds: float = 300.0,
+    reward_errors: str = "stop",
 ) -> Files:
     """A data set on disk.
 
@@ -49,13 +51,17 @@ def files(
         correct_at: least reward that counts as correct, for a reward function of yours.
         verifier_seconds: wall-clock limit per answer for the verifier "math".
         verifier_workers: its processes; 0 is one per core, four at most.
+        reward_seconds: wall-clock limit per call of a reward function of yours, which then runs in a process of its
+            own; 0 calls it in this one, without a limit.
+        reward_errors: what becomes of a call that raises, hangs, dies or gives no finite number: "stop" ends the run,
+            "zero" is reward 0 and a note that is counted.
 
     Raises:
         TokenPOError: a file or a row that can't be used; the message says which, and the remedy.
     """
     if test_path and holdout is not None:
         raise TokenPOError("task 'files': give test_path or holdout, not both")
-    told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers)
+    told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
     judge = make_verifier(verifier, told, "files")
     layout = Layout(prompt_key, answer_key, judge.needs_answer, chat)
     train = layout.problems(read_rows(Path(path)))

@@ -53,6 +53,7 @@ class Layout:
         prompt = _get(where, row, self.prompt_key, self.options[0]) if self.prompt_key else ""
         if isinstance(prompt, str) and (prompt or not self.prompt_key):
             text = self._filled(where, row, prompt)
+            self._require_characters(where, text)
             return [{"role": "user", "content": text}] if self.chat else text
         if not isinstance(prompt, list) or not prompt:
             raise TokenPOError(
@@ -63,7 +64,17 @@ class Layout:
             if not all(isinstance(text, str) for text in texts):
                 remedy = 'give {"role": ..., "content": ...} with text in both'
                 raise TokenPOError(f"{where}: {self.prompt_key!r} holds the message {message!r:.80}: {remedy}")
+            self._require_characters(where, *texts)
         return prompt
+
+    def _require_characters(self, where: str, *texts: Any) -> None:
+        """JSON can write half of a surrogate pair, which no tokenizer takes."""
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError as error:
+            raise TokenPOError(
+                f"{where}: {self.prompt_key!r} holds half a character (\\ud800 to \\udfff): mend it"
+            ) from error
 
     def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
         """The template in one pass, so that braces in the data stay what they are."""

@@ -22,7 +22,7 @@ _LONGEST = 500  # characters of an answer that are kept to tell it from others
 def equal(references: list[str], text: str) -> list[Any]:
     """[whether `text` gives one of `references`, note, the answer in it].
 
-    The last box counts, else the last expression. The answer is written as SymPy writes it, so that 0.5 and
+    A box counts, else the last expression. The answer is written as SymPy writes it, so that 0.5 and
     \\frac{1}{2} are one text; None where there is none.
     """
     answer = parse(_BOXED_POWER.sub(r"\\boxed{\1 \\times 10^{\2}}", text), parsing_timeout=0)

@@ -14,22 +14,29 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import TokenPOError
 
 _START_LIMIT = 60.0  # seconds for a worker's imports
+_USERS_START_LIMIT = 600.0
+_SAME_ORDER = {"PYTHONHASHSEED": "0"}
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GIGABYTE = 2**30
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to: the verifier's `value`, or None and a note: "timeout", "crash" or "error: <exception>"."""
+    """What a job came to: the verifier's `value`, or None and a note: "timeout", "crash" or "error: <exception>".
+
+    `seconds` is the wall-clock time that it took.
+    """
 
     value: Any
     note: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Pool:
@@ -44,16 +51,25 @@ class Pool:
         workers: how many processes at most.
         limit: seconds per job.
         memory: bytes of address space per worker; 0 is no limit.
+        users: for code of the user: `function` is called once with these texts and returns what is called for each
+            job. What it prints is shown, it may take minutes to start, and its libraries choose their threads.
     """
 
     def __init__(
-        self, source: Path, function: str, workers: int = 2, limit: float = 5.0, memory: int = 4 * _GIGABYTE
+        self,
+        source: Path,
+        function: str,
+        workers: int = 2,
+        limit: float = 5.0,
+        memory: int = 4 * _GIGABYTE,
+        users: Sequence[str] = (),
     ) -> None:
         if workers < 1 or limit <= 0:
             raise TokenPOError(f"a verifier pool needs workers >= 1 and limit > 0 seconds, got {workers} and {limit}")
         self.function, self.limit, self.size = function, limit, workers
         self._command = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
-        self._command += [str(source), function, str(limit), str(memory)]
+        self._command += [str(source), function, str(limit), str(memory), *users]
+        self._users = bool(users)
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, _kill, self._workers)
@@ -96,27 +112,28 @@ class Pool:
         self._workers[:] = [worker for worker in self._workers if not worker.dead]
         starting = sum(not worker.ready for worker in self._workers)
         for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
-            self._workers.append(_Worker(self._command))
+            self._workers.append(_Worker(self._command, self._users))
 
 
 class _Worker:
     """One process, from start to death; `job` is the number of what it works on."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], users: bool) -> None:
         # A session of its own: Ctrl-C in the terminal reaches the trainer alone, and a kill reaches its children too.
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=None if users else subprocess.DEVNULL,
             start_new_session=True,
-            env=os.environ | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=os.environ | _SAME_ORDER | ({} if users else _ONE_THREAD),
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.job: int | None = None
         self.ready = self.dead = False
-        self.deadline = time.monotonic() + _START_LIMIT
+        self.began = time.monotonic()
+        self.deadline = time.monotonic() + (_USERS_START_LIMIT if users else _START_LIMIT)
         self._heard = b""
 
     @property
@@ -131,7 +148,7 @@ class _Worker:
         except BrokenPipeError:
             self.kill()
             return False
-        self.job, self.deadline = number, time.monotonic() + limit
+        self.job, self.began, self.deadline = number, time.monotonic(), time.monotonic() + limit
         return True
 
     def outcome(self) -> Outcome | None:
@@ -144,14 +161,15 @@ class _Worker:
             self.kill()
             if not self.ready:
                 raise TokenPOError(f"a verifier process did not start ({note}): {' '.join(self.process.args)}")  # type: ignore[arg-type]
-            return Outcome(None, note)
+            return Outcome(None, note, time.monotonic() - self.began)
         if "failed" in message:
             raise TokenPOError(f"a verifier process could not start: {message['failed']}")
         if "ready" in message:
             self.ready = True
             return None
-        self.job = None
-        return Outcome(None, f"error: {message['error']}") if "error" in message else Outcome(message["value"])
+        self.job, took = None, time.monotonic() - self.began
+        note = f"error: {message['error']}" if "error" in message else ""
+        return Outcome(message.get("value"), note, took)
 
     def kill(self) -> None:
         """Ends the process and its children."""
@@ -174,7 +192,11 @@ class _Worker:
         if not end:
             return None
         self._heard = rest
-        return json.loads(line)
+        try:
+            return dict(json.loads(line))
+        except (ValueError, TypeError, RecursionError):  # it wrote on its own line to us
+            self.kill()
+            return None
 
 
 def _until_one_speaks(workers: list[_Worker]) -> list[_Worker]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import inspect
 import math
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ..errors import TokenPOError, UnknownName, Unsupported, nearest
+from ..errors import TokenPOError, UnknownName, Unsupported, choose, nearest
+from .calling import Loaded
+from .pool import Outcome, Pool
 from .types import Problem, Score
 
 _VERL = {"solution_str", "ground_truth"}
+ON_ERROR = {"stop": False, "zero": True}
 
 
 class UserReward:
@@ -30,137 +27,180 @@ class UserReward:
     solution_str, ground_truth, extra_info)` per answer; out comes a number, or a dict with "score" (and maybe "acc",
     which then counts as correct).
 
+    It runs in a process of its own, which is killed and started anew where a call exceeds its time.
+
     Args:
         path: "package.module:function" or "path/to/file.py:function"; its module is executed.
         correct_at: least reward that counts as correct.
+        seconds: wall-clock limit of a call; 0 calls it in this process, without a limit.
+        on_error: what becomes of a call that raises, hangs, dies or gives no finite number for each answer: "stop"
+            raises; "zero" is reward 0 for the answers of that call, and a note to count by: "timeout", "crash",
+            "error: <exception>", "wrong length", "not finite", "not a number".
 
     Raises:
-        UnknownName: there is no such module or function.
+        UnknownName: there is no such module, function or `on_error`.
         Unsupported: it is async.
-        TokenPOError: while scoring: it raises, or gives a wrong number of rewards or one that isn't a finite number.
+        TokenPOError: seconds below 0; while scoring, with on_error "stop": what the function did.
     """
 
     needs_answer = False
 
-    def __init__(self, path: str, correct_at: float = 1.0) -> None:
+    def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
         self.path, self._correct_at = path, correct_at
-        self._function = load_function(path)
-        if inspect.iscoroutinefunction(self._function):
-            raise Unsupported(f"reward function {path} is async: give a plain function")
-        self._parameters = inspect.signature(self._function).parameters
+        self._lenient = choose("reward_errors", on_error, ON_ERROR)
+        if not 0 <= seconds < math.inf:
+            raise TokenPOError(f"reward function {path}: reward_seconds = {seconds} must be 0 or more")
+        self._caller: _Caller = _Elsewhere(path, seconds) if seconds else _Here(path)
+        try:
+            self._parameters = self._signature(self._caller.about())
+        except BaseException:
+            self._caller.close()
+            raise
         self._is_verl = set(self._parameters) >= _VERL
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        rewards = self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)
-        return [self._score(reward, row) for row, reward in enumerate(rewards)]
+        return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Ends its process."""
+        self._caller.close()
 
-    def _trl(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Any]:
+    def _signature(self, about: dict[str, Any]) -> dict[str, tuple[bool, bool]]:
+        """Name to (may be left out, takes all others)."""
+        for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
+            if word in about:
+                hint = f": {nearest(about['name'], about['known'])}" if "known" in about else ""
+                raise kind(f"reward function {self.path}: {about[word]}{hint}")
+        if about["async"]:
+            raise Unsupported(f"reward function {self.path} is async: give a plain function")
+        return {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
+
+    def _trl(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         chats = [isinstance(problem.prompt, list) for problem in problems]
         said = [[{"role": "assistant", "content": t}] if c else t for t, c in zip(completions, chats, strict=True)]
         names = dict.fromkeys(name for problem in problems for name in problem.columns if name != "prompt")
         given = {name: [problem.columns.get(name) for problem in problems] for name in names}
         given |= {"prompts": [problem.prompt for problem in problems], "completions": said, "completion_ids": ids}
-        rewards = self._call(0, self._chosen(given | {"trainer_state": None}))
-        rewards = rewards.tolist() if hasattr(rewards, "tolist") else rewards
+        (outcome,) = self._calls([self._chosen(given | {"trainer_state": None})])
+        rewards = self._value(outcome, "")
+        if isinstance(rewards, Score):
+            return [rewards] * len(completions)
         if not isinstance(rewards, (list, tuple)) or len(rewards) != len(completions):
             got = f"{len(rewards)} rewards" if isinstance(rewards, (list, tuple)) else f"a {type(rewards).__name__}"
-            raise TokenPOError(f"reward function {self.path} gave {got} for {len(completions)} completions: one each")
-        return list(rewards)
+            return [self._fault("wrong length", f"gave {got} for {len(completions)} completions: one each")] * len(ids)
+        return [self._score(reward, row) for row, reward in enumerate(rewards)]
 
-    def _verl(self, problems: list[Problem], completions: list[str]) -> list[Any]:
-        rewards = []
-        for row, (problem, text) in enumerate(zip(problems, completions, strict=True)):
-            given = {name: problem.columns.get(name) for name in ("data_source", "extra_info")}
-            given |= {"solution_str": text, "ground_truth": problem.answer}
-            rewards.append(self._call(row, self._chosen(given)))
-        return rewards
+    def _verl(self, problems: list[Problem], completions: list[str]) -> list[Score]:
+        given = [
+            {name: problem.columns.get(name) for name in ("data_source", "extra_info")}
+            | {"solution_str": text, "ground_truth": problem.answer}
+            for problem, text in zip(problems, completions, strict=True)
+        ]
+        outcomes = self._calls([self._chosen(arguments) for arguments in given])
+        values = [self._value(outcome, f" on row {row}") for row, outcome in enumerate(outcomes)]
+        return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
     def _chosen(self, given: dict[str, Any]) -> dict[str, Any]:
         """What of `given` the function takes; raises where it asks for more."""
-        if any(p.kind is p.VAR_KEYWORD for p in self._parameters.values()):
+        if any(takes_all for _, takes_all in self._parameters.values()):
             return given
-        named = {name: p for name, p in self._parameters.items() if p.kind is not p.VAR_POSITIONAL}
-        for name, parameter in named.items():
-            if name not in given and parameter.default is parameter.empty:
+        for name, (optional, _) in self._parameters.items():
+            if name not in given and not optional:
                 remedy = f"no column is called so ({nearest(name, given)})"
                 raise TokenPOError(f"reward function {self.path} wants the argument {name!r}: {remedy}")
-        return {name: given[name] for name in named if name in given}
+        return {name: given[name] for name in self._parameters if name in given}
 
-    def _call(self, row: int, arguments: dict[str, Any]) -> Any:
+    def _calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
         try:
-            return self._function(**arguments)
-        except Exception as error:
-            where = f" on row {row}" if self._is_verl else ""
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            return self._caller.calls(calls)
+        except (TypeError, ValueError, RecursionError) as error:
+            if isinstance(error, TokenPOError):
+                raise
             raise TokenPOError(
-                f"reward function {self.path} raised {type(error).__name__}{where} at {place}: {error}"
+                f"reward function {self.path}: its arguments cannot be handed to a process ({error}): set "
+                "reward_seconds = 0, which calls it in this one without a time limit"
             ) from error
+
+    def _value(self, outcome: Outcome, where: str) -> Any:
+        """What a call returned, or the Score of one that failed."""
+        if outcome.note == "timeout":
+            return self._fault("timeout", f"took more than reward_seconds = {self._caller.seconds:g}{where}")
+        if outcome.note:
+            return self._fault(outcome.note, f"ended its process{where} ({outcome.note})")
+        answer = outcome.value
+        if "raised" not in answer:
+            return answer["value"]
+        text = f"raised {answer['raised']}{where} at {answer['place']}: {answer['text']}"
+        return self._fault(f"error: {answer['raised']}", text, answer.get("error"))
+
+    def _fault(self, note: str, text: str, cause: BaseException | None = None) -> Score:
+        if self._lenient:
+            return Score(0.0, False, note)
+        raise TokenPOError(f"reward function {self.path} {text}") from cause
 
     def _score(self, reward: Any, row: int) -> Score:
         correct = None
         if isinstance(reward, dict):
             if "score" not in reward:
-                raise TokenPOError(f"reward function {self.path} gave a dict without 'score' on row {row}")
+                return self._fault("not a number", f"gave a dict without 'score' on row {row}")
             correct, reward = reward.get("acc"), reward["score"]
         if reward is None:
             return Score(0.0, False, "not applicable")
         try:
             value = float(reward)
-        except (TypeError, ValueError) as error:
-            raise TokenPOError(f"reward function {self.path} gave {reward!r} on row {row}: give a number") from error
+        except (TypeError, ValueError, OverflowError):
+            return self._fault("not a number", f"gave {reward!r:.80} on row {row}: give a number")
         if not math.isfinite(value):
-            raise TokenPOError(f"reward function {self.path} gave {value} on row {row}: give a finite number, or None")
+            return self._fault("not finite", f"gave {value} on row {row}: give a finite number, or None")
         return Score(value, value >= self._correct_at if correct is None else bool(correct))
 
 
-def load_function(path: str) -> Callable[..., Any]:
-    """The function at "package.module:function" or "file.py:function"; modules of the working directory are found.
+class _Caller(Protocol):
+    seconds: float
 
-    Raises:
-        UnknownName: there is no such module or function.
-        TokenPOError: the module raises while it is imported.
-    """
-    place, _, name = path.rpartition(":")
-    try:
-        module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
-    except Exception as error:
-        missing = isinstance(error, FileNotFoundError) or (
-            isinstance(error, ModuleNotFoundError) and error.name is not None and place.startswith(error.name)
-        )
-        kind = UnknownName if missing else TokenPOError
-        raise kind(f"reward function {path}: can't import {place!r} ({type(error).__name__}: {error})") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UnknownName(f"reward function {path}: {place!r} has no function {name!r}: {nearest(name, known)}")
-    return function
+    def about(self) -> dict[str, Any]: ...
+
+    def calls(self, calls: list[dict[str, Any]]) -> list[Outcome]: ...
+
+    def close(self) -> None: ...
 
 
-def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"tokenpo reward {path}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickling look their own module up; the name is one that no import can clash with.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def _search() -> list[str]:
+    """Where modules are found: as in this process, and last in the working directory, where a command is started."""
+    return [*(entry for entry in sys.path if entry), str(Path.cwd())]
 
 
-def _from_name(name: str) -> Any:
-    with _working_directory_last():
-        return importlib.import_module(name)
+class _Here:
+    """In this process."""
+
+    seconds = 0.0
+
+    def __init__(self, path: str) -> None:
+        self._loaded = Loaded(path, _search())
+
+    def about(self) -> dict[str, Any]:
+        return self._loaded.about
+
+    def calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
+        return [Outcome(self._loaded(arguments)) for arguments in calls]
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
-@contextmanager
-def _working_directory_last() -> Iterator[None]:
-    """An installed command doesn't look for modules where it is started; last, so that nothing is shadowed."""
-    here = str(Path.cwd())
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
+class _Elsewhere:
+    """In one process of its own: a function may keep what it loads, and is never called twice at a time."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.seconds = seconds
+        source = Path(__file__).with_name("calling.py")
+        self._pool = Pool(source, "serve", 1, seconds, 0, users=(path, *_search()))
+
+    def about(self) -> dict[str, Any]:
+        return self._pool.map([()])[0].value
+
+    def calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
+        return self._pool.map([(arguments,) for arguments in calls])
+
+    def close(self) -> None:
+        self._pool.close()

@@ -25,7 +25,10 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         siblings = [p.name for p in path.parent.glob("*") if p.suffix in READERS] if path.parent.is_dir() else []
         raise TokenPOError(f"{path}: there is no such file in {path.parent.resolve()} ({nearest(path.name, siblings)})")
-    rows = list(READERS[path.suffix](path))
+    try:
+        rows = list(READERS[path.suffix](path))
+    except OSError as error:
+        raise TokenPOError(f"{path}: cannot be read: {error.strerror}") from error
     if not rows:
         raise TokenPOError(f"{path}: the file is empty, it needs at least one row")
     return rows
@@ -40,7 +43,7 @@ def _jsonl(path: Path) -> Iterator[Row]:
             row = json.loads(line.decode())
         except UnicodeDecodeError as error:
             raise TokenPOError(f"{where}: not UTF-8 text ({error.reason}): save the file as UTF-8") from error
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise TokenPOError(f"{where}: not JSON ({error}): write one JSON object a line") from error
         if not isinstance(row, dict):
             raise TokenPOError(f"{where}: a {type(row).__name__}, not an object: write one JSON object a line")
@@ -56,7 +59,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(path) as file:
             rows = file.read().to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
         raise TokenPOError(f"{path}: not a readable parquet file ({error}): write it again") from error
     for number, row in enumerate(rows):
         yield f"{path} row {number}", row

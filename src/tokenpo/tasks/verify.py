@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..errors import TokenPOError, UnknownName, nearest
-from .extract import auto, extractor
+from .extract import auto, boxed, extractor
 from .pool import Pool
 from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
@@ -44,12 +44,16 @@ class VerifierOptions:
         correct_at: least reward that counts as correct, for functions of the user.
         seconds: wall-clock limit per answer, for verifiers in processes.
         workers: how many processes; 0 is one per core, four at most.
+        reward_seconds: wall-clock limit per call of a function of the user; 0 calls it in this process, without one.
+        reward_errors: "stop" or "zero": what becomes of a call that fails, see `UserReward`.
     """
 
     extract: str = ""
     correct_at: float = 1.0
     seconds: float = 5.0
     workers: int = 0
+    reward_seconds: float = 300.0
+    reward_errors: str = "stop"
 
 
 def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
@@ -59,7 +63,7 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
         UnknownName: no such verifier, extractor, module or function.
     """
     if ":" in name:
-        return UserReward(name, options.correct_at)
+        return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
     if name not in VERIFIERS:
         remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
         raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
@@ -92,6 +96,8 @@ class Exact:
 class Math:
     r"""Reward 1 where math-verify finds the answer equal to the reference; each answer under a wall-clock limit.
 
+    The last `\boxed{}` counts, where there is one.
+
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
@@ -107,7 +113,13 @@ class Math:
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         answers = [self._find(text) for text in completions]
-        if self._extract not in ("", "whole"):  # an extracted formula is bare LaTeX, which math-verify wants in a box
+        if self._extract in ("", "whole"):
+            # math-verify makes one set of boxes that stand close together: "\boxed{1} no: \boxed{2}" would be neither.
+            boxes = [None if answer is None else boxed(answer) for answer in answers]
+            answers = [
+                answer if box is None else rf"\boxed{{{box}}}" for answer, box in zip(answers, boxes, strict=True)
+            ]
+        else:  # an extracted formula is bare LaTeX, which math-verify wants in a box
             answers = [None if answer is None else rf"\boxed{{{answer}}}" for answer in answers]
         jobs = [
             (references(problem.answer), answer) for problem, answer in zip(problems, answers, strict=True) if answer

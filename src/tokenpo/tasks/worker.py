@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def main(source: str, function: str, limit: float, memory: int) -> None:
+def main(source: str, function: str, limit: float, memory: int, *setup: str) -> None:
     """Serves `function` of the Python file `source` until stdin ends.
 
     Args:
@@ -23,6 +23,7 @@ def main(source: str, function: str, limit: float, memory: int) -> None:
         function: its function to call with the items of each job.
         limit: seconds a job may take, as the pool counts them.
         memory: bytes of address space; 0 is no limit.
+        setup: texts; with any, `function` is called with them and returns what serves the jobs.
     """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a verifier prints must not pass for an answer
@@ -35,6 +36,8 @@ def main(source: str, function: str, limit: float, memory: int) -> None:
         if memory:
             _limit_memory(memory)
         verify = _load(source, function)
+        if setup:
+            verify = verify(*setup)
     except Exception as error:
         send({"failed": f"{type(error).__name__}: {error}"})
         return
@@ -64,4 +67,4 @@ def _limit_memory(size: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])

@@ -1,5 +1,6 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped, in a directory that is whole or not there.
 
+    checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
 
 Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
@@ -12,9 +13,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..disk import sync
 from ..errors import TokenPOError
+
+_STATE = frozenset({"state.json"})
+_ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
 
 
 @dataclass(frozen=True)
@@ -44,36 +48,61 @@ class Progress:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
+def begin(directory: Path, progress: Progress) -> Path:
+    """Writes the checkpoint of a run that has made no update yet: no tensors, those are where the model came from."""
+    return _publish(directory, progress, lambda work: None)
+
+
 def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
-    """Writes checkpoints/step-NNNNNN below the run directory, atomically; returns its path."""
+    """Writes checkpoints/step-NNNNNN below the run directory, atomically; returns its path.
+
+    Raises:
+        OSError, SafetensorError: the disk is full, or worse; the checkpoints that were there are untouched.
+    """
     from safetensors.torch import save_file
 
+    def tensors(work: Path) -> None:
+        for name, kept in (("model", _weights(model)), ("optimizer", _moments(model, optimizer))):
+            save_file({key: x.detach().cpu().contiguous() for key, x in kept.items()}, work / f"{name}.safetensors")
+
+    return _publish(directory, progress, tensors)
+
+
+def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None]) -> Path:
     target = directory / "checkpoints" / f"step-{progress.step:06d}"
     work = target.with_name(f".writing-{target.name}")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    weights, moments = _weights(model), _moments(model, optimizer)
-    save_file({name: x.detach().cpu().contiguous() for name, x in weights.items()}, work / "model.safetensors")
-    save_file({name: x.detach().cpu().contiguous() for name, x in moments.items()}, work / "optimizer.safetensors")
-    (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
-    sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
-    (work / "checksums.json").write_text(json.dumps(sums, indent=1), encoding="utf-8")
-    for file in work.iterdir():
-        _sync(file)
-    _sync(work)
-    old = target.with_name(f".writing-old-{target.name}")
+    try:
+        tensors(work)
+        (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
+        sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
+        (work / "checksums.json").write_text(json.dumps(sums, indent=1), encoding="utf-8")
+        for file in work.iterdir():
+            sync(file)
+        sync(work)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)  # on a full disk it is in the way
+        raise
+    old = target.with_name(f".old-{target.name}")
     if target.exists():
-        target.rename(old)
+        _remove(old)
+        target.rename(old)  # `_found` sees it there: at no moment is there neither
     work.rename(target)
-    _sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    sync(target.parent)
+    _remove(old)
     return target
 
 
-def prune(directory: Path, keep: int) -> None:
-    """Keeps the newest `keep` checkpoints, and nothing half-written."""
-    for path in (*_found(directory)[keep:], *(directory / "checkpoints").glob(".writing-*")):
-        shutil.rmtree(path)
+def prune(directory: Path, keep: int, step: int) -> None:
+    """Keeps the newest `keep` checkpoints up to `step`: later ones were passed over as damaged. Drops what is half."""
+    found = _found(directory)
+    kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
+    for path in found:
+        if path not in kept:
+            _remove(path)
+    for path in (directory / "checkpoints").glob(".writing-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def newest(directory: Path) -> tuple[Path, list[Path]]:
@@ -91,14 +120,25 @@ def newest(directory: Path) -> tuple[Path, list[Path]]:
     raise TokenPOError(f"{directory} holds no checkpoint to resume from{seen}: start it anew with tokenpo train RECIPE")
 
 
+def exists(directory: Path) -> bool:
+    """Whether there is any, damaged ones included."""
+    return bool(_found(directory))
+
+
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Brings model and optimiser to the state of a checkpoint.
+    """Brings model and optimiser, both fresh, to the state of a checkpoint.
 
     Raises:
-        TokenPOError: its tensors are not those of this model.
+        TokenPOError: its tensors are not those of this model, or another version wrote it.
     """
     from safetensors.torch import load_file
 
+    try:
+        progress = Progress(**json.loads((path / "state.json").read_text(encoding="utf-8")))
+    except TypeError as error:
+        raise TokenPOError(f"{path} was written by another version of tokenpo: resume with that one") from error
+    if not (path / "model.safetensors").is_file():
+        return progress
     weights = _weights(model)
     saved = load_file(path / "model.safetensors")
     if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
@@ -107,9 +147,8 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
     with torch.no_grad():
         for name, x in weights.items():
             x.copy_(saved[name])
-    moments = load_file(path / "optimizer.safetensors")
-    _set_moments(model, optimizer, moments)
-    return Progress(**json.loads((path / "state.json").read_text(encoding="utf-8")))
+    _set_moments(model, optimizer, load_file(path / "optimizer.safetensors"))
+    return progress
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -134,14 +173,23 @@ def _set_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved
 
 
 def _found(directory: Path) -> list[Path]:
-    return sorted((directory / "checkpoints").glob("step-*"), reverse=True)
+    """Newest first."""
+    folder = directory / "checkpoints"
+    paths = [path for pattern in ("step-*", ".old-step-*") for path in folder.glob(pattern) if _step(path) >= 0]
+    return sorted(paths, key=lambda path: (_step(path), path.name), reverse=True)
+
+
+def _step(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else -1
 
 
 def _is_whole(path: Path) -> bool:
     try:
-        sums: dict[str, Any] = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
-        return bool(sums) and all(_checksum(path / name) == value for name, value in sums.items())
-    except (OSError, ValueError):
+        sums: Any = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
+        whole = isinstance(sums, dict) and sums.keys() in (_STATE, _ALL)
+        return whole and all(_checksum(path / name) == value for name, value in sums.items())
+    except (OSError, ValueError, RecursionError):
         return False
 
 
@@ -150,9 +198,10 @@ def _checksum(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _remove(path: Path) -> None:
+    """Out of sight first: a process that dies while it deletes leaves no half checkpoint under a checkpoint's name."""
+    if path.exists():
+        gone = path.with_name(f".writing-gone-{path.name}")
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

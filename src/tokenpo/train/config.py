@@ -10,18 +10,37 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from .. import wording
-from ..errors import TokenPOError, UnknownName, nearest
+from ..errors import TokenPOError, UnknownName
+from .mistakes import explain, refuse_dates
+from .overrides import apply
+from .shipped import find_recipe as find_recipe
 
-RECIPES = Path(__file__).parent.parent / "recipes"
+_PATH = r"^[^\x00-\x1f]+$"
+
+
+def _names(value: Any) -> Any:
+    """Several names, each once; a command line may give them between commas."""
+    names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
 
 
 class Section(BaseModel):
@@ -33,6 +52,19 @@ class Section(BaseModel):
         """TOML has no null: "none" stands for it."""
         return {k: None if v == "none" else v for k, v in raw.items()} if isinstance(raw, dict) else raw
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """A switch is no number, and neither is text: pydantic would convert them."""
+        annotation: Any = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if bool in kinds and not isinstance(value, bool):
+            raise ValueError("must be true or false")
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if kinds & {int, float, Decay} and any(isinstance(item, (bool, str)) for item in items):
+            raise ValueError("must be a number")
+        return value
+
 
 class Lora(Section):
     rank: int = Field(default=16, ge=1)
@@ -41,9 +73,7 @@ class Lora(Section):
 
 
 class Model(Section):
-    path: str = Field(
-        default="tiny", description="a Hugging Face directory or hub id, or tiny: the model in the package"
-    )
+    path: str = Field(default="tiny", pattern=_PATH, description="directory, hub id, or tiny: the package's model")
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
     lora: Lora | None = None
@@ -119,12 +149,15 @@ class Train(Section):
     minibatch_by: Literal["groups", "rows"] = "groups"
     micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
     micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
-    lr: float = Field(default=2e-4, ge=0, description="of AdamW, after the warm-up")
+    lr: float = Field(default=2e-4, ge=0, le=100, description="of AdamW, after the warm-up")
     warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=100)
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
+    nonfinite: Literal["stop", "skip"] = Field(
+        default="stop", description="NaN or an infinity in a step: stop the run, or skip the update and count it"
+    )
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
     reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
     ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: by precision (step.py)")
@@ -138,13 +171,24 @@ class Evaluate(Section):
 
 
 class Output(Section):
-    dir: str | None = Field(default=None, description="the run directory; none: runs/NAME-METHOD-seedSEED")
+    dir: str | None = Field(default=None, pattern=_PATH, description="run directory; none: runs/NAME-METHOD-seedSEED")
     checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
     keep: int = Field(default=2, ge=1, description="checkpoints kept")
+    rollouts_every: int = Field(default=0, ge=0, description="steps between whole batches in rollouts/; 0: none")
     samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
     trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
     trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
-    tensorboard: bool = False
+    track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
+    project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tensorboard(cls, raw: Any) -> Any:
+        """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
+        if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
+            return raw
+        track = ["tensorboard"] if raw["tensorboard"] else []
+        return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
 
 
 class Config(Section):
@@ -152,7 +196,7 @@ class Config(Section):
 
     name: str = Field(default="run", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$", description="of the run directory")
     seed: int = Field(default=0, ge=0)
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; none: torch decides")
+    threads: int | None = Field(default=None, ge=1, le=4096, description="CPU threads; none: torch decides")
     model: Model = Model()
     task: Task = Task()
     method: Method = Method()
@@ -160,26 +204,10 @@ class Config(Section):
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
+    verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     def directory(self) -> Path:
         return Path(self.output.dir or f"runs/{self.name}-{self.method.name}-seed{self.seed}")
-
-
-def find_recipe(name: str) -> Path:
-    """A recipe by path, or by the name of one in the package (tokenpo/recipes/NAME.toml).
-
-    Raises:
-        TokenPOError: no such file, no such name.
-    """
-    path = Path(name)
-    if path.is_file():
-        return path
-    shipped = {file.stem: file for file in RECIPES.glob("*.toml")}
-    if name in shipped:
-        return shipped[name]
-    if path.suffix or len(path.parts) > 1:
-        raise TokenPOError(f"recipe {name} is not a file: give the path of a TOML file, or one of {', '.join(shipped)}")
-    raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
 
 
 def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -196,9 +224,8 @@ def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[
     current = raw.get("method")
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
-    for override in overrides:
-        _apply(raw, override)
-    return parse_config(raw, str(recipe))
+    told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    return parse_config(raw, str(recipe), told)
 
 
 def _read(recipe: Path) -> dict[str, Any]:
@@ -207,7 +234,7 @@ def _read(recipe: Path) -> dict[str, Any]:
         raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "JSON" if recipe.suffix == ".json" else "TOML"
         raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
     if not isinstance(raw, dict):
@@ -215,16 +242,19 @@ def _read(recipe: Path) -> dict[str, Any]:
     return raw
 
 
-def parse_config(raw: Mapping[str, Any], where: str) -> Config:
-    """A checked config; `where` is the file that an error names."""
+def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """A checked config; `where` is the file that an error names, `told` who else set the setting of a path."""
+    told = told or {}
     if isinstance(raw.get("method"), str):
         name = json.dumps(raw["method"])
-        raise TokenPOError(f"{where}: method is a section: write [method] and in it name = {name}, or --method {name}")
+        place = told.get(("method",), where)
+        raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
+    refuse_dates(raw, (), where, told)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
         problems = error.errors()
-        text = "; ".join(_explain(problem, where) for problem in problems)
+        text = explain(problems, where, told, fields_of)
         unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
         raise (UnknownName if unknown else TokenPOError)(text) from None
 
@@ -232,35 +262,6 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
 def differences(old: Config, new: Config) -> list[str]:
     """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
     return wording.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
-
-
-def _apply(raw: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    *sections, last = key.strip().split(".")
-    if not equals or not last:
-        raise TokenPOError(f"--set {override}: write section.key=value, e.g. train.lr=3e-4")
-    table = raw
-    for section in sections:
-        table = table.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise TokenPOError(f"--set {override}: {section} is a setting, not a section")
-    table[last] = toml_value(text)
-
-
-def toml_value(text: str) -> Any:
-    """What the user typed behind "=": a value of TOML, else plain text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text.strip()
-
-
-def _explain(problem: ErrorDetails, where: str) -> str:
-    *sections, key = (str(part) for part in problem["loc"])
-    place = f"section [{'.'.join(sections)}]" if sections else "the top level"
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(sections))}"
-    return f"{where}: {'.'.join([*sections, key])} = {problem['input']!r}: {problem['msg'].lower()}"
 
 
 def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:

@@ -15,7 +15,7 @@ from ..objective import Objective
 from ..responses import Draw
 from ..sampling.seeds import keyed_seed
 from ..tasks import Task, make_task
-from ..types import Rollouts
+from ..types import Policy, Rollouts
 from .config import Config
 from .forward import Forward
 from .objective import build_objective, negotiate
@@ -96,3 +96,9 @@ def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, k
             heat = engine.config.rollout.temperature
             fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()
     return dataclasses.replace(rollouts, **fields) if fields else rollouts
+
+
+@torch.no_grad()
+def judged(forward: Forward, rollouts: Rollouts, kept: Draw) -> Policy:
+    """What the model says now of a whole rollout batch."""
+    return forward.policy(rollouts, kept.prompts)

@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import lm as language
-from ..errors import TokenPOError
+from ..errors import NotFinite, TokenPOError
 from ..objective import Objective, State
+from ..recorded import step_file, write_lines
 from ..sampling import TemperatureRule
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config
-from .engine import Engine, build_engine, with_optional_inputs
+from .engine import Engine, build_engine, judged, with_optional_inputs
 from .evaluation import evaluate
 from .interrupt import Interrupt
 from .objective import warnings
-from .records import Clock, credit_metrics, rollout_metrics, sample_records, trace_records
+from .records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
 from .rollout import Experience, collect
-from .run import Run, describe, new_directory, open_checkpoint, resumed_config
+from .run import (
+    LOGS,
+    Run,
+    complete,
+    describe,
+    held,
+    new_directory,
+    note_changes,
+    open_checkpoint,
+    resumed_config,
+)
 from .step import Learner, improve
 from .tally import Tally, Tracer
+from .trackers import Trackers, require_trackers
 from .view import View
+
+REMEDY = 'find what made it, or set train.nonfinite = "skip" to leave such updates out and count them'
 
 
 @dataclass(frozen=True)
@@ -50,47 +66,63 @@ def train(config: Config, view: View) -> Outcome:
     Raises:
         TokenPOError: what the recipe asks for cannot be had; nothing was trained.
     """
+    require_trackers(config.output.track)
     engine = build_engine(config)
     with closing(engine.task):
         learner = Learner.of(config, engine.lm, engine.objective)
         directory = new_directory(config)
-        describe(directory, config, str(engine.objective))
-        return _run(engine, learner, directory, Progress(), view, warnings(engine.objective, config))
+        with held(directory):
+            describe(directory, config, str(engine.objective))
+            progress = Progress(sizes=dict.fromkeys(LOGS, 0))
+            checkpoint.begin(directory, progress)
+            try:
+                trackers = Trackers.open(directory, config, 0, view.say)
+            except TokenPOError:
+                # It was empty and nothing was trained: the next attempt can have it.
+                shutil.rmtree(directory)
+                raise
+            return _run(engine, learner, Run(directory, config, trackers), progress, view, [])
 
 
-def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
-    """Goes on from the newest checkpoint as if the run had never stopped: bit for bit on a CPU.
+def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
+    """Goes on from the newest good checkpoint as if the run had never stopped: bit for bit on a CPU.
 
     Args:
         wanted: None for the run's own config; another may differ in train.steps and in output only.
+        accept: it may differ in everything; what differs is written to changes.jsonl.
 
     Raises:
         TokenPOError: no run there, another config, no good checkpoint, or the run is at its end.
     """
-    config = resumed_config(directory, wanted)
+    config, changed = resumed_config(directory, wanted, accept=accept)
+    require_trackers(config.output.track)
     engine = build_engine(config)
-    with closing(engine.task):
+    with closing(engine.task), held(directory):
         learner = Learner.of(config, engine.lm, engine.objective)
         progress, notes = open_checkpoint(directory, engine.lm.model, learner.optimizer)
-        if progress.step >= config.train.steps:
+        if progress.step >= config.train.steps and complete(directory, progress):
             raise TokenPOError(
                 f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
                 f"--set train.steps={2 * config.train.steps}"
             )
+        if changed:
+            notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
+            note_changes(directory, progress.step, changed)
+            if any(line.startswith("method.") for line in changed):
+                progress = dataclasses.replace(progress, memory=None)  # another objective remembers other things
         describe(directory, config, str(engine.objective))
-        return _run(engine, learner, directory, progress, view, [*notes, *warnings(engine.objective, config)])
+        trackers = Trackers.open(directory, config, progress.step, view.say)
+        return _run(engine, learner, Run(directory, config, trackers), progress, view, notes)
 
 
-def _run(
-    engine: Engine, learner: Learner, directory: Path, progress: Progress, view: View, notes: list[str]
-) -> Outcome:
-    config, run = engine.config, Run(directory, engine.config, progress)
-    view.start(engine, directory, progress.step, notes)
+def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: View, notes: list[str]) -> Outcome:
+    config, directory = engine.config, run.path
+    view.start(engine, directory, progress.step, [*notes, *warnings(engine.objective, config)])
     first = progress.step + 1
     try:
         with Interrupt() as interrupt:
-            # A checkpoint knows the sizes of the logs, so without sizes nothing was written yet.
-            if not progress.sizes and config.evaluate.problems:
+            # The checkpoint knows the sizes of the logs.
+            if not progress.sizes["metrics.jsonl"] and progress.step == 0 and config.evaluate.problems:
                 view.say(f"evaluating on {config.evaluate.problems} held-out problems")
                 before = evaluate(engine)
                 run.log({"step": 0, **before.metrics()})
@@ -112,15 +144,26 @@ def _step(
 ) -> Progress:
     """One rollout batch and the updates on it; where the run stands afterwards."""
     config, clock, state = engine.config, Clock(), _recalled(engine.objective, progress)
-    with clock.part("rollout"):
-        experience = collect(config, engine.lm, engine.task, progress.cursor, _rule(engine.objective, state))
+    try:
+        with clock.part("rollout"):
+            experience = collect(config, engine.lm, engine.task, progress.cursor, _rule(engine.objective, state))
+    except NotFinite as error:
+        return _skipped(config, run, progress, view, clock, error)
     if interrupt.asked:
         # Nothing has changed yet: the resumed run draws the same responses again.
         return progress
     step = progress.step + 1
     traced = config.output.trace_every > 0 and (step == 1 or _due(step, config.output.trace_every))
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
-    tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+    try:
+        experience = _completed(engine, learner, experience, clock)
+        tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+    except NotFinite as error:
+        raise NotFinite(f"step {step}, {error}; the run can go on from its last checkpoint: {REMEDY}") from error
+    for why in tally.skipped:
+        view.say(f"step {step}: skipped {why}")
+    if _due(step, config.output.rollouts_every):
+        _record(engine, learner, run, experience, step)
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
     if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
         with clock.part("evaluation"):
@@ -139,6 +182,32 @@ def _step(
     return progress
 
 
+def _skipped(config: Config, run: Run, progress: Progress, view: View, clock: Clock, error: NotFinite) -> Progress:
+    """A rollout batch that was not sampled or not rewarded with numbers teaches nothing, if the run is not to stop."""
+    step = progress.step + 1
+    if config.train.nonfinite == "stop":
+        raise NotFinite(
+            f"step {step}, rollouts: {error}; the run can go on from its last checkpoint: {REMEDY}"
+        ) from error
+    view.say(f"step {step}: skipped the rollout batch: {error}")
+    unknown = dict.fromkeys(("reward", "accuracy", "entropy", "length"), math.nan)
+    planned = config.train.epochs * config.train.minibatches
+    metrics = {"step": step, **unknown, "groups": 0, "zero_advantage_groups": 1.0, **Tally().summary()}
+    metrics |= {"skipped_updates": planned, "seconds_update": 0.0, **clock.summary()}
+    run.log(metrics)
+    view.step(metrics, config.train.steps)
+    return dataclasses.replace(progress, step=step, cursor=progress.cursor + config.rollout.prompts)
+
+
+def _completed(engine: Engine, learner: Learner, experience: Experience, clock: Clock) -> Experience:
+    """The batch with what takes another forward pass."""
+    if experience.kept is None or experience.rollouts is None:
+        return experience
+    with clock.part("update"):
+        rollouts = with_optional_inputs(engine, learner.forward, experience.rollouts, experience.kept)
+    return dataclasses.replace(experience, rollouts=rollouts)
+
+
 def _learn(
     engine: Engine,
     learner: Learner,
@@ -155,7 +224,6 @@ def _learn(
     if kept is None or rollouts is None:
         return Tally(), {"groups": 0, "zero_advantage_groups": 1.0}
     with clock.part("update"):
-        rollouts = with_optional_inputs(engine, learner.forward, rollouts, kept)
         credit = engine.objective.prepare(rollouts, state)
         tally = improve(learner, rollouts, kept.prompts, credit, updates, tracer, check_ratio=check_ratio)
     return tally, credit_metrics(rollouts, credit)
@@ -164,18 +232,27 @@ def _learn(
 def _write(
     engine: Engine, run: Run, experience: Experience, tracer: Tracer, step: int, metrics: dict[str, float]
 ) -> None:
+    kept = experience.kept
     for record in sample_records(step, experience.drawn[0], engine.config.output.samples):
         run.samples.write(record)
-    if experience.kept is not None:
-        for record in trace_records(step, engine.lm, experience.kept, tracer):
+    if kept is not None:
+        for record in trace_records(step, engine.lm, kept, tracer):
             run.trace.write(record)
     run.log(metrics)
+
+
+def _record(engine: Engine, learner: Learner, run: Run, experience: Experience, step: int) -> None:
+    """The whole batch, with what the policy says of it after the updates."""
+    kept, rollouts = experience.kept, experience.rollouts
+    if kept is not None and rollouts is not None:
+        policy = judged(learner.forward, rollouts, kept)
+        write_lines(step_file(run.path, step), rollout_records(step, engine.lm, kept, rollouts, policy))
 
 
 def _save(engine: Engine, learner: Learner, run: Run, progress: Progress) -> None:
     progress = dataclasses.replace(progress, sizes=run.sizes())
     checkpoint.save(run.path, engine.lm.model, learner.optimizer, progress)
-    checkpoint.prune(run.path, run.keep)
+    checkpoint.prune(run.path, run.keep, progress.step)
 
 
 def _rule(objective: Objective, state: State) -> TemperatureRule | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 
 from ..errors import TokenPOError, Unsupported
 from ..methods import METHODS, method
@@ -22,7 +23,7 @@ from ..stages import (
     StraightThrough,
     Weight,
 )
-from .config import Config
+from .config import Config, Method
 
 PROVIDES = frozenset({
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
@@ -39,26 +40,36 @@ def build_objective(config: Config) -> Objective:
         UnknownName: no such method or option.
         TokenPOError: an option of the wrong kind, or two penalties on leaving the reference.
     """
-    options = config.method.options
-    if config.method.name in METHODS:
-        known = inspect.signature(METHODS[config.method.name]).parameters
-        # TOML has no null: "none" stands for it wherever the builder takes one.
-        options = {
-            key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
-            for key, value in options.items()
-        }
-    try:
-        objective = method(config.method.name, **options)
-    except TypeError as error:
-        if isinstance(error, TokenPOError):
-            raise
-        raise TokenPOError(f"method {config.method.name}: an option has a value of the wrong kind: {error}") from error
+    objective = build_method(config.method)
     return dataclasses.replace(
         objective,
         shaping=objective.shaping + _shaping(config),
         weights=objective.weights + _correction(config),
         penalties=objective.penalties + _penalty(config, objective),
     )
+
+
+def build_method(chosen: Method) -> Objective:
+    """The method of the table with the options as a recipe writes them, and nothing beside it.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind.
+    """
+    name, options = chosen.name, chosen.options
+    if name in METHODS:
+        known = inspect.signature(METHODS[name]).parameters
+        # TOML has no null: "none" stands for it wherever the builder takes one.
+        options = {
+            key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
+            for key, value in options.items()
+        }
+    try:
+        return method(name, **options)
+    except TypeError as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"method {name}: an option has a value of the wrong kind: {error}") from error
 
 
 def _shaping(config: Config) -> tuple[Shaping, ...]:
@@ -89,42 +100,72 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
 
 
-def negotiate(objective: Objective) -> None:
-    """Refuses a method that reads what this engine does not have; nothing is ever replaced by something else.
+def negotiate(
+    objective: Objective,
+    provides: frozenset[str] = PROVIDES,
+    engine: str = "the embedded engine",
+    remedies: Mapping[str, str] | None = None,
+) -> None:
+    """Refuses a method that reads what an engine does not have; nothing is ever replaced by something else.
+
+    Args:
+        provides: what the engine has of `objective.needs`.
+        engine: what messages call it.
+        remedies: input -> how the engine could be brought to provide it.
 
     Raises:
         Unsupported: naming method, input, engine and remedy.
     """
-    for name in sorted(objective.needs - PROVIDES):
-        raise Unsupported(
-            f"{objective.name} needs {name}, which the embedded engine does not provide (it has "
-            f"{', '.join(sorted(PROVIDES))}): choose another method, or compute {name} yourself and call the "
-            "objective from your own loop"
+    for name in sorted(objective.needs - provides):
+        remedy = (remedies or {}).get(name) or (
+            f"choose another method, or compute {name} yourself and call the objective from your own loop"
         )
+        raise Unsupported(
+            f"{objective.name} needs {name}, which {engine} does not provide (it has "
+            f"{', '.join(sorted(provides))}): {remedy}"
+        )
+
+
+def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
+    """What of an objective is idle, or biased, with that many updates on a rollout batch.
+
+    Args:
+        more: how to make more updates, in a phrase.
+        one: how to make only one.
+    """
+    notes: list[str] = []
+    idle = objective.idle_on_policy
+    if idle and updates == 1:
+        parts = ", ".join(type(part).__name__ for part in idle)
+        notes.append(
+            f"{objective.name}: {parts} can not act, because with one update per rollout batch the policy is still the "
+            f"one that sampled; {more}"
+        )
+    blind = objective.assumes_on_policy
+    if blind and updates > 1:
+        parts = ", ".join(type(part).__name__ for part in blind)
+        notes.append(
+            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
+            f"rollout batch it is not; {one} for the method as published"
+        )
+    return notes
 
 
 def warnings(objective: Objective, config: Config) -> list[str]:
     """What is allowed but unlikely to be meant."""
     train, rollout = config.train, config.rollout
-    notes: list[str] = []
-    idle = objective.idle_on_policy
-    if idle and train.epochs * train.minibatches == 1:
-        parts = ", ".join(type(part).__name__ for part in idle)
-        notes.append(
-            f"{objective.name}: {parts} can not act, because with one update per rollout batch the policy is still the "
-            "one that sampled; set train.minibatches or train.epochs above 1"
-        )
-    blind = objective.assumes_on_policy
-    if blind and train.epochs * train.minibatches > 1:
-        parts = ", ".join(type(part).__name__ for part in blind)
-        notes.append(
-            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
-            "rollout batch it is not; set train.minibatches and train.epochs to 1 for the method as published"
-        )
+    notes = schedule_notes(
+        objective,
+        train.epochs * train.minibatches,
+        "set train.minibatches or train.epochs above 1",
+        "set train.minibatches and train.epochs to 1",
+    )
     if rollout.correction is not None and not rollout.rescore:
         notes.append(
             "rollout.correction can not act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
+    if config.verl:
+        notes.append(f"the section [verl] ({', '.join(config.verl)}) is for verl: this engine takes nothing from it")
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,10 @@ import torch
 
 from ..lm import LanguageModel
 from ..ops import masked
+from ..recorded import Response, responses
 from ..responses import Draw
-from ..types import Credit, Rollouts
-from .rollout import Experience
+from ..types import Credit, Policy, Rollouts
+from .rollout import Experience, mixed_groups
 from .tally import Tracer
 
 
@@ -44,6 +46,8 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     """Over every response that was drawn, those of discarded groups included; entropy in nats, length in tokens."""
     drawn = experience.drawn
     scores = [score for piece in drawn for score in piece.scores]
+    reward = torch.cat([piece.reward() for piece in drawn]).double()
+    groups, mixed = sum(len(piece.problems) for piece in drawn), sum(len(mixed_groups(piece)) for piece in drawn)
     length = torch.cat([piece.mask.sum(1) for piece in drawn]).float()
     entropy = torch.cat([piece.entropy[piece.mask] for piece in drawn]).float()
     heat = torch.cat([piece.temperature[piece.mask] for piece in drawn]).float()
@@ -51,14 +55,17 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     notes = Counter(score.note for score in scores if score.note)
     return {
         "reward": sum(score.reward for score in scores) / len(scores),
+        "reward_std": float(reward.std()) if len(scores) > 1 else math.nan,
         "accuracy": sum(score.correct for score in scores) / len(scores),
         "entropy": float(entropy.mean()),
         "entropy_q10": float(masked.quantile(entropy, 0.1)),
         "entropy_q50": float(masked.quantile(entropy, 0.5)),
         "entropy_q90": float(masked.quantile(entropy, 0.9)),
         "length": float(length.mean()),
+        "length_min": float(length.min()),
         "length_max": float(length.max()),
         "truncated": 1 - float(finished.mean()),
+        "equal_reward_groups": 1 - mixed / groups,
         "discarded_groups": experience.discarded,
         "temperature_mean": float(heat.mean()),
         **{f"note/{note}": count / len(scores) for note, count in sorted(notes.items())},
@@ -109,3 +116,15 @@ def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> l
         }
         for row, terms in sorted(tracer.found.items())
     ]
+
+
+def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
+    """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
+    prompts = [_in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
+    tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
+    correct = [score.correct for score in kept.scores]
+    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
+
+
+def _in_words(prompt: str | list[dict[str, Any]]) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)

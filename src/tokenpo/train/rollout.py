@@ -76,14 +76,14 @@ def _fill(draws: Draws, cursor: int, wanted: int, extra: int, *, choose: bool) -
     while True:
         drawn.append(draws(cursor, count))
         cursor += count
-        kept.append(_mixed_groups(drawn[-1]) if choose else list(range(count)))
+        kept.append(mixed_groups(drawn[-1]) if choose else list(range(count)))
         have, seen = sum(map(len, kept)), sum(len(piece.problems) for piece in drawn)
         if have >= wanted or len(drawn) > extra:
             return drawn, kept
         count = wanted if have == 0 else min(wanted, -(-(wanted - have) * seen // have))
 
 
-def _mixed_groups(piece: Draw) -> list[int]:
+def mixed_groups(piece: Draw) -> list[int]:
     """The groups whose rewards are not all equal."""
     reward = piece.reward().view(len(piece.problems), piece.group_size)
     return (reward != reward[:, :1]).any(1).nonzero()[:, 0].tolist()

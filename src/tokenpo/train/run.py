@@ -2,58 +2,84 @@
 
 recipe.toml config.json objective.txt versions.json     the run
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
+rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
+changes.jsonl                                            where it was resumed with other settings, on request
+trackers.json                                            how far each live tracker is, where the recipe names one
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..disk import locked, part_of, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut
+from ..recorded.read import recorded_steps, step_file
 from ..versions import versions
 from . import checkpoint
 from .checkpoint import Progress
 from .config import Config, differences, parse_config
-from .metrics import TensorBoard
 from .recipe import to_toml
+from .trackers import Trackers
 
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
+LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 
 
 class Run:
     """An open run directory."""
 
-    def __init__(self, path: Path, config: Config, progress: Progress) -> None:
+    def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path
         self.keep = config.output.keep
-        self.metrics = Lines(path / "metrics.jsonl")
-        self.samples = Lines(path / "samples.jsonl")
-        self.trace = Lines(path / "trace.jsonl")
-        self._board = TensorBoard(path, progress.step + 1) if config.output.tensorboard else None
+        self.metrics, self.samples, self.trace = (Lines(path / name) for name in LOGS)
+        self._trackers = trackers
 
     def log(self, metrics: Mapping[str, float]) -> None:
         self.metrics.write(metrics)
-        if self._board is not None:
-            self._board.write(metrics)
+        self._trackers.send(metrics)
 
     def sizes(self) -> dict[str, int]:
         return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
 
     def evaluations(self) -> list[dict[str, float]]:
         """The lines of metrics with an evaluation, the first from before the training."""
-        lines = map(json.loads, self.metrics.path.read_text(encoding="utf-8").splitlines())
+        lines = map(json.loads, self.metrics.path.read_bytes().split(b"\n")[:-1])
         return [line for line in lines if "eval/accuracy" in line]
 
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
-        if self._board is not None:
-            self._board.close()
+        self._trackers.close()
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """The run directory for this process alone, and trouble with its disk in one sentence.
+
+    Raises:
+        TokenPOError: another process trains this run, or a file cannot be written; what was whole stays whole.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        with locked(path / ".lock", f"{path} is being trained by another process: wait for it, or stop it"):
+            yield
+    except BrokenPipeError:  # not the disk: who read our output has gone
+        raise
+    except (OSError, SafetensorError) as error:
+        what = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else str(error)
+        raise TokenPOError(
+            f"the run directory {path} cannot be written: {what}. Its last checkpoint is whole: make room, then go on "
+            f"with tokenpo train --resume {path}"
+        ) from error
 
 
 def new_directory(config: Config) -> Path:
@@ -63,16 +89,16 @@ def new_directory(config: Config) -> Path:
         TokenPOError: the directory asked for holds something.
     """
     path = config.directory()
-    if config.output.dir is None:
-        base, number = path, 2
-        while path.exists():
-            path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    elif path.is_file():
-        raise TokenPOError(f"{path} is a file: give a directory with --out")
-    elif path.exists() and any(path.iterdir()):
-        raise TokenPOError(f"{path} is not empty: resume it with --resume {path}, or give another directory with --out")
     try:
+        if config.output.dir is None:
+            return _next_free(path)
+        if path.is_file():
+            raise TokenPOError(f"{path} is a file: give a directory with --out")
         path.mkdir(parents=True, exist_ok=True)
+        if not is_fresh(path):
+            raise TokenPOError(
+                f"{path} is not empty: resume it with --resume {path}, or give another directory with --out"
+            )
     except OSError as error:
         raise TokenPOError(
             f"the run directory {path} cannot be made: {error.strerror}; give another with --out"
@@ -80,16 +106,35 @@ def new_directory(config: Config) -> Path:
     return path
 
 
+def is_fresh(path: Path) -> bool:
+    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
+    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+
+
+def _next_free(base: Path) -> Path:
+    path, number = base, 2
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            path, number = base.with_name(f"{base.name}-{number}"), number + 1
+        else:
+            return path
+
+
 def describe(path: Path, config: Config, objective: str) -> None:
-    """Writes the files that say what the run is."""
-    (path / "config.json").write_text(json.dumps(config.model_dump(), indent=2) + "\n", encoding="utf-8")
-    (path / "recipe.toml").write_text(to_toml(config), encoding="utf-8")
-    (path / "objective.txt").write_text(objective + "\n", encoding="utf-8")
-    (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n", encoding="utf-8")
+    """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
+    write_whole(path / "config.json", json.dumps(config.model_dump(), indent=2) + "\n")
+    write_whole(path / "recipe.toml", to_toml(config))
+    write_whole(path / "objective.txt", objective + "\n")
+    write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
 
 
-def resumed_config(path: Path, wanted: Config | None) -> Config:
-    """The config of the run at `path`, or `wanted` where it is the same run.
+def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -> tuple[Config, list[str]]:
+    """The config of the run at `path`, or `wanted` where it is the same run; and in what they differ.
+
+    Args:
+        accept: `wanted` may differ in everything.
 
     Raises:
         TokenPOError: no run there, or `wanted` differs in what its steps depend on; the message shows the difference.
@@ -97,28 +142,67 @@ def resumed_config(path: Path, wanted: Config | None) -> Config:
     file = path / "config.json"
     if not file.is_file():
         raise TokenPOError(f"{path} holds no config.json: give the directory of a run, as tokenpo train printed it")
-    old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
+    try:
+        old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"{file} cannot be read ({error}): put the config of this run back there") from error
     if wanted is None:
-        return old
+        return old, []
     changed = [line for line in differences(old, wanted) if not line.startswith(FREE)]
-    if changed:
+    if changed and not accept:
         raise TokenPOError(
             f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave these settings as they were, "
-            "or start a new run with --out"
+            "start a new run with --out, or say --accept-changes"
         )
-    return wanted
+    return wanted, changed
+
+
+def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
+    """Writes down that the steps after `step` are made with other settings than those before."""
+    lines = Lines(path / "changes.jsonl")
+    lines.write({"step": step, "changes": changed, "versions": versions()})
+    lines.close()
 
 
 def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, list[str]]:
     """Restores the newest good checkpoint and cuts the logs back to it; what the user should know of it."""
+    for left in path.glob(".model.*"):  # by a process that died while it saved the model
+        shutil.rmtree(left, ignore_errors=True)
+    if not checkpoint.exists(path) and not _has_lines(path):
+        # It died before its first checkpoint: nothing is lost by beginning.
+        return Progress(sizes=dict.fromkeys(LOGS, 0)), ["there is no checkpoint yet, so the run begins anew"]
     newest, damaged = checkpoint.newest(path)
     progress = checkpoint.restore(newest, model, optimizer)
     for name, size in progress.sizes.items():
         cut(path / name, size)
+    for step in recorded_steps(path):
+        if step > progress.step:
+            step_file(path, step).unlink()
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
-    before = json.loads((path / "versions.json").read_text(encoding="utf-8"))
+    return progress, [*notes, *_other_software(path)]
+
+
+def complete(path: Path, progress: Progress) -> bool:
+    """Whether model/ holds what the run came to: it is written after the checkpoint of the last step."""
+    last = path / "checkpoints" / f"step-{progress.step:06d}" / "state.json"
+    try:
+        return (path / "model" / "config.json").stat().st_mtime_ns >= last.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def _has_lines(path: Path) -> bool:
+    return any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
+
+
+def _other_software(path: Path) -> list[str]:
+    try:
+        before = dict(json.loads((path / "versions.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return ["versions.json is gone or damaged, so whether this is the software that began the run is not known"]
     now = versions()
     changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
-    if changed:
-        notes.append(f"not the software that began this run, so it may go on differently: {', '.join(changed)}")
-    return progress, notes
+    text = f"not the software that began this run, so it may go on differently: {', '.join(changed)}"
+    return [text] if changed else []

@@ -8,13 +8,14 @@ several passes goes through all minibatches once for each.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import Unsupported
+from ..errors import NotFinite, Unsupported
 from ..lm import LanguageModel
 from ..objective import Objective
 from ..sampling.seeds import keyed_generator
@@ -87,6 +88,9 @@ def improve(
         updates: made before; they key the order of the rows and set the learning rate.
         tracer: is shown the last minibatch.
         check_ratio: refuse to start when the policy is not the one that sampled.
+
+    Raises:
+        NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
     """
     order = minibatches(rollouts.group, learner.options, keyed_generator(learner.seed, "minibatches", updates))
     passes = [dataclasses.replace(learner, objective=part) for part in learner.objective.split()]
@@ -95,10 +99,23 @@ def improve(
     tally = Tally()
     for number, (part, rows) in enumerate(plan):
         watching = tracer if number == len(plan) - 1 else None
-        accumulate(part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, tally, rows, watching)
-        if check_ratio and number == 0:
-            _require_ratio_one(tally, learner)
-        tally.add_update(*_descend(learner, updates + number))
+        piece = Tally()
+        try:
+            accumulate(part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, piece, rows, watching)
+            if check_ratio and number == 0:
+                _require_ratio_one(piece, learner)
+            if not math.isfinite(piece.loss):
+                raise NotFinite(f"the loss of {part.objective.name} is {piece.loss}")
+            made = _descend(part, updates + number)
+        except NotFinite as error:
+            text = f"update {number + 1} of {len(plan)}: {error}"
+            if learner.options.nonfinite == "stop":
+                raise NotFinite(text, error.row) from error
+            tally.skip(text)
+            continue
+        tally.include(piece)
+        tally.add_update(*made)
+    _require_finite_weights(learner)
     return tally
 
 
@@ -137,16 +154,41 @@ def accumulate(
     tally.add_minibatch(totals)
     if objective.scope == "batch":
         with torch.no_grad():
-            everything = Batch(rollouts, credit, _wanted(forward.policy(rollouts, prompts), objective.needs))
+            seen = wanted(forward.policy(rollouts, prompts), objective.needs)
+            everything = _batch(rollouts, credit, seen, rows)
         credit = objective.observe(everything, keyed_generator(learner.seed, "observe", update)).credit
     for part in forward.splits(rollouts, prompts, live_rows(rollouts, credit, skip=learner.skips)):
         piece = rollouts.rows(part)
-        batch = Batch(piece, credit.rows(part), _wanted(forward.policy(piece, prompts), objective.needs))
+        policy = wanted(forward.policy(piece, prompts), objective.needs)
+        batch = _batch(piece, credit.rows(part), policy, part if rows is None else rows[part])
+        if tracer is not None and rows is not None:
+            tracer.watch(rows[part], batch)
         loss = objective.loss(batch, totals)
         loss.value.backward()
         tally.add(batch, loss)
         if tracer is not None and rows is not None:
             tracer.add(rows[part], batch, loss)
+
+
+def _batch(rollouts: Rollouts, credit: Credit, policy: Policy, rows: Tensor | None) -> Batch:
+    """The batch; an error in it names the row of the rollout batch, not that of the micro-batch."""
+    try:
+        return Batch(rollouts, credit, policy)
+    except NotFinite as error:
+        if error.row is None or rows is None:
+            raise
+        row = int(rows[error.row])
+        raise NotFinite(f"row {row} of the rollout batch: {error}", row) from error
+
+
+def _require_finite_weights(learner: Learner) -> None:
+    """Raises where the updates themselves overflowed: that can't be undone, but the last checkpoint is whole."""
+    for name, x in learner.lm.model.named_parameters():
+        if x.requires_grad and not torch.isfinite(x).all():
+            raise NotFinite(
+                f"the update broke the weights {name}: lower train.lr (it is {learner.options.lr:g}) and go on from "
+                "the last checkpoint"
+            )
 
 
 def live_rows(rollouts: Rollouts, credit: Credit, *, skip: bool) -> Tensor:
@@ -164,13 +206,19 @@ def _descend(learner: Learner, update: int) -> tuple[Tensor, float]:
     rate = learning_rate(learner.options, update)
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
-    limit = learner.options.grad_clip
-    norm = torch.nn.utils.clip_grad_norm_(learner.parameters, float("inf") if limit is None else limit)
+    norm = torch.nn.utils.get_total_norm([x.grad for x in learner.parameters if x.grad is not None])
+    # Before anything moves: one NaN in the norm would make every weight NaN.
+    if not math.isfinite(float(norm)):
+        grads = ((name, x.grad) for name, x in learner.lm.model.named_parameters() if x.grad is not None)
+        bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
+        raise NotFinite(f"the gradient of {bad} is not finite" if bad else "the norm of the gradient overflows")
+    if learner.options.grad_clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(learner.parameters, learner.options.grad_clip, norm)
     learner.optimizer.step()
     return norm.detach(), rate
 
 
-def _wanted(policy: Policy, needs: frozenset[str]) -> Policy:
+def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
     """Exactly what the objective asked for, so that it cannot come to depend on more."""
     return dataclasses.replace(
         policy,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from ..ops import kl
 from ..types import Batch, Credit, Loss, Rollouts, Totals
+
+_SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance")
+_EXTREMES = ("ratio_min", "ratio_max", "distance")
 
 
 class Tally:
@@ -23,6 +26,7 @@ class Tally:
         self._extremes: dict[str, Tensor] = {}
         self._tokens = 0.0
         self._updates: list[tuple[Tensor, float]] = []
+        self.skipped: list[str] = []
 
     def add_minibatch(self, totals: Totals) -> None:
         self._tokens += totals.tokens
@@ -48,12 +52,50 @@ class Tally:
         self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
         self._reach("distance", moved.abs().max())
 
+    def include(self, other: Tally) -> None:
+        """Adds what another tally has gathered of a minibatch; its updates are left out."""
+        self._tokens += other._tokens
+        self._add(**other._sums)
+        for name, value in other._extremes.items():
+            self._reach(name, value)
+
+    def skip(self, why: str) -> None:
+        """An update that was not made, as a number was not finite."""
+        self.skipped.append(why)
+
     def add_update(self, grad_norm: Tensor, lr: float) -> None:
         self._updates.append((grad_norm, lr))
 
     @property
+    def loss(self) -> float:
+        """Summed over what was added."""
+        return float(self._sums.get("loss", 0.0))
+
+    @property
     def updates(self) -> int:
-        return len(self._updates)
+        """Made or skipped: they key the order of rows and set the learning rate."""
+        return len(self._updates) + len(self.skipped)
+
+    def across(
+        self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
+    ) -> Tally:
+        """The statistics of every rank of a run, from those of each; all ranks call it.
+
+        Args:
+            add: a vector to its sum over the ranks.
+            largest: a vector to its largest entries over the ranks.
+            device: where the vectors lie for it.
+        """
+        whole = Tally()
+        whole._tokens, whole._updates = self._tokens, self._updates
+        zero, least = torch.zeros(()), torch.full((), -torch.inf)
+        sums = add(torch.stack([self._sums.get(name, zero).float().to(device) for name in _SUMS]))
+        extremes = largest(torch.stack([self._extremes.get(name, least).float().to(device) for name in _EXTREMES]))
+        # A rank without a token to evaluate has added nothing, and neither have all of them without one.
+        if sums[_SUMS.index("count")] > 0:
+            whole._sums = dict(zip(_SUMS, sums, strict=True))
+            whole._extremes = dict(zip(_EXTREMES, extremes, strict=True))
+        return whole
 
     def disagreement(self) -> tuple[float, float]:
         """(largest, mean) |lp - lp_old| so far, nats; zeros where nothing was evaluated."""
@@ -79,6 +121,7 @@ class Tally:
             "loss": sums.get("loss", 0.0) / updates,
             "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
             "lr": self._updates[-1][1] if self._updates else torch.nan,
+            "skipped_updates": len(self.skipped),
         }
 
     def _add(self, **values: Tensor) -> None:
@@ -91,7 +134,7 @@ class Tally:
 
 
 class Tracer:
-    """Keeps the loss's own tensors of a few responses, for the per-token report.
+    """Keeps the loss's own tensors of a few responses, for the per-token report; docs/report.md says what each is.
 
     Args:
         most: responses to keep; 0 keeps none.
@@ -102,7 +145,7 @@ class Tracer:
     def __init__(self, most: int) -> None:
         self.most = most
         self.found: dict[int, Mapping[str, list[float]]] = {}
-        self._wanted: frozenset[int] = frozenset()
+        self.wanted: frozenset[int] = frozenset()
 
     def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
         """Wants the best and the worst response of one group after the other, groups with an advantage first."""
@@ -114,21 +157,46 @@ class Tracer:
         for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
             members.setdefault(group[row], []).append(row)
         ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self._wanted = frozenset(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
 
+    def want(self, rows: Sequence[int]) -> None:
+        """Wants these rows of the rollout batch and no others."""
+        self.wanted = frozenset(rows)
+
+    def watch(self, rows: Tensor, batch: Batch) -> None:
+        """Before the loss: asks for the gradient in the log-probabilities if a wanted row is in this micro-batch."""
+        if batch.policy.logprob.requires_grad and not self.wanted.isdisjoint(rows.tolist()):
+            batch.policy.logprob.retain_grad()
+
+    @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """Takes what it wants from a micro-batch; `rows` are its places in the rollout batch."""
+        """After the backward pass: takes what it wants from a micro-batch.
+
+        Args:
+            rows: [M] its places in the rollout batch.
+        """
+        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
+        shown = self._shown(batch, loss) if wanted else {}
+        for place, row in wanted:
+            kept = batch.mask[place]
+            self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+
+    def _shown(self, batch: Batch, loss: Loss) -> dict[str, Tensor]:
         policy, facts = batch.policy, batch.rollouts
+        logprob, old = policy.logprob.detach(), facts.old_logprob
         shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
-        shown |= {"logprob": policy.logprob.detach(), "old_logprob": facts.old_logprob}
+        shown |= {"logprob": logprob, "old_logprob": old, "kl": kl.k3(logprob - old)}
+        if policy.logprob.retains_grad and policy.logprob.grad is not None:
+            share = loss.terms["coefficient"]
+            # A coefficient of 0 leaves a token out of the loss.
+            shown["effective"] = torch.where(share == 0, 0.0, -policy.logprob.grad / share)
+        if facts.ref_logprob is not None:
+            shown["kl_ref"] = kl.k3(facts.ref_logprob - logprob)
         if facts.old_entropy is not None:
             shown["entropy"] = facts.old_entropy
         if facts.temperature is not None:
             shown["temperature"] = facts.temperature
-        for place, row in enumerate(rows.tolist()):
-            if row in self._wanted:
-                kept = batch.mask[place]
-                self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+        return shown
 
 
 def _over(a: float, b: float) -> float:

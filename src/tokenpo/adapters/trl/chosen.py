@@ -1,0 +1,136 @@
+"""The objective that a trainer is asked for, and what TRL can honour of it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import TokenPOError, Unsupported
+from ...methods import method
+from ...objective import Objective
+from ...signals.base import walk
+from ...stages import K3, ReferenceKl, RolloutCorrection
+from ...train.objective import negotiate
+from .config import TokenPOConfig
+
+ENGINE = "the TRL engine"
+ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
+REMEDIES = {
+    "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
+    "prompt_logprob": "train with the embedded engine (tokenpo train), which computes it",
+    "influence": "train with the embedded engine (tokenpo train), which computes it",
+    "divergence": "train with the embedded engine (tokenpo train), which computes it",
+}
+
+# Above every ratio there can be: its exponent is kept within ±20.
+_NO_CAP = 1e9
+
+
+def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool) -> Objective:
+    """The objective, with what settings of TRL add to every method, accepted by `negotiate`.
+
+    Args:
+        given: the trainer's `method=`.
+        own_rollouts: a rollout_func samples.
+
+    Raises:
+        TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
+        Unsupported: the method reads what TRL does not have, or adapts the temperature where nothing can apply it.
+    """
+    objective = _named(args, given)
+    objective = dataclasses.replace(
+        objective,
+        penalties=objective.penalties + _penalty(args, objective),
+        weights=objective.weights + _correction(args, objective),
+    )
+    sampled = {"rollout_logprob"} if args.use_vllm or own_rollouts else set()
+    negotiate(objective, ALWAYS | sampled, ENGINE, REMEDIES)
+    if objective.temperature is not None:
+        _require_temperature(objective, args, own_rollouts=own_rollouts)
+    return objective
+
+
+def with_reference(args: TokenPOConfig, objective: Objective) -> TokenPOConfig:
+    """The settings with which TRL loads a reference model exactly where the objective reads one.
+
+    TRL's switch for it is `beta`; its own loss, the only other reader of that number, is never called.
+    """
+    if ("ref_logprob" in objective.needs) == (args.beta != 0.0):
+        return args
+    changed = copy.copy(args)
+    betas = [part.beta for part in walk(objective) if isinstance(part, ReferenceKl)]
+    changed.beta = betas[0] if betas else 1.0
+    return changed
+
+
+def _named(args: TokenPOConfig, given: str | Objective | None) -> Objective:
+    given_options = args.method_options or {}
+    assert isinstance(given_options, dict)  # the settings refuse any other text
+    options = {key: _tuples(value) for key, value in given_options.items()}
+    if given is None or isinstance(given, str):
+        if given is not None and args.method not in (given, "grpo"):
+            raise TokenPOError(f"method={given!r} and TokenPOConfig.method={args.method!r} name two methods: give one")
+        try:
+            return method(given or args.method, **options)
+        except TypeError as error:
+            if isinstance(error, TokenPOError):
+                raise
+            raise TokenPOError(
+                f"method {given or args.method}: an option has a value of the wrong kind: {error}"
+            ) from error
+    if not isinstance(given, Objective):
+        raise TokenPOError(f"method= is a {type(given).__name__}, expected the name of a method or an Objective")
+    if options or args.method not in ("grpo", given.name):
+        raise TokenPOError(
+            f"method= is the objective {given.name}, so TokenPOConfig.method and method_options say nothing: "
+            "leave them out"
+        )
+    return given
+
+
+def _penalty(args: TokenPOConfig, objective: Objective) -> tuple[ReferenceKl, ...]:
+    if args.beta == 0.0:
+        return ()
+    own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
+    if own:
+        raise TokenPOError(
+            f"TokenPOConfig.beta = {args.beta} comes on top of {own[0]}, which {objective.name} has already: leave "
+            "beta at 0, or switch the method's own off with its option for the coefficient"
+        )
+    return (ReferenceKl(args.beta, K3()),)
+
+
+def _correction(args: TokenPOConfig, objective: Objective) -> tuple[RolloutCorrection, ...]:
+    """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours."""
+    if not (args.use_vllm and args.vllm_importance_sampling_correction):
+        return ()
+    if any(isinstance(part, RolloutCorrection) for part in objective.weights):
+        return ()
+    level, _, mode = args.vllm_importance_sampling_mode.partition("_")
+    cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
+    return (RolloutCorrection(level == "sequence", mode == "mask", _NO_CAP if cap is None else cap, floor or 0.0),)
+
+
+def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollouts: bool) -> None:
+    """Raises Unsupported where the engine that samples cannot adapt the temperature from token to token."""
+    off = "switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
+    what = f"{objective.name} adapts the temperature from token to token, which {ENGINE}"
+    if args.use_vllm:
+        raise Unsupported(f"{what} cannot yet ask of vLLM: sample with transformers (use_vllm=False), or {off}")
+    if own_rollouts:
+        raise Unsupported(f"{what} cannot ask of a rollout_func, environment or tool: leave it out, or {off}")
+    if args.use_transformers_continuous_batching:
+        raise Unsupported(
+            f"{what} cannot ask of continuous batching: set use_transformers_continuous_batching=False, or {off}"
+        )
+    if args.repetition_penalty != 1.0:
+        raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
+
+
+def _tuples(value: Any) -> Any:
+    """Lists become tuples, so that the objective stays hashable."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

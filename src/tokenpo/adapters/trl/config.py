@@ -1,0 +1,79 @@
+"""`TokenPOConfig`: TRL's `GRPOConfig` with a method in place of the settings of TRL's own loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from trl import GRPOConfig  # pyright: ignore
+
+from ...errors import TokenPOError, Unsupported
+
+# Settings of TRL's own loss, which a method replaces: what says the same here.
+REPLACED = {
+    "loss_type": "name a method, method='grpo' for example",
+    "epsilon": "give the method its own bounds, for example method_options={'low': 0.1}",
+    "epsilon_high": "give the method its own bounds, for example method_options={'high': 0.28}",
+    "delta": "give the method its dual clip, for example method_options={'dual': 10.0}",
+    "importance_sampling_level": "choose the method 'gspo'",
+    "scale_rewards": "choose a method that scales rewards so, for example 'dr_grpo' for none",
+    "multi_objective_aggregation": "sum the rewards with reward_weights",
+    "top_entropy_quantile": "choose the method 'forking_tokens'",
+    "entropy_coef": "choose the method 'skywork_entropy' or 'aer'",
+    "use_adaptive_entropy": "choose the method 'skywork_entropy'",
+    "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
+    "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
+    "sapo_temperature_neg": "method_options={'tau_neg': ...} of the method 'sapo'",
+    "sapo_temperature_pos": "method_options={'tau_pos': ...} of the method 'sapo'",
+    "vespo_k_pos": "method_options of the method 'vespo'",
+    "vespo_lambda_pos": "method_options of the method 'vespo'",
+    "vespo_k_neg": "method_options of the method 'vespo'",
+    "vespo_lambda_neg": "method_options of the method 'vespo'",
+}  # fmt: skip
+
+
+@dataclass
+class TokenPOConfig(GRPOConfig):
+    """TRL's settings, and which method trains.
+
+    Settings of TRL's own loss must stay as they are: another value is refused, naming what says the same here. `beta`
+    keeps its meaning, a k3 penalty on leaving the reference model, and goes with every method.
+
+    Raises:
+        Unsupported: a setting of TRL's own loss was changed.
+        TokenPOError: a value out of range.
+    """
+
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "method_options"]
+
+    method: str = field(default="grpo", metadata={"help": "Name of the method; `tokenpo methods` lists them."})
+    method_options: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Keywords of the method, as a dict or a JSON string: '{\"low\": 0.1}'."}
+    )
+    dynamic_sampling: bool = field(
+        default=False, metadata={"help": "Drop groups whose rewards are all equal, and draw others."}
+    )
+    max_extra_batches: int = field(
+        default=3, metadata={"help": "How often dynamic sampling may draw anew for one rollout batch."}
+    )
+    trace_every: int = field(
+        default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
+    )
+    trace_rollouts: int = field(default=4, metadata={"help": "Responses of one trace."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fields = GRPOConfig.__dataclass_fields__
+        for name, remedy in REPLACED.items():
+            if name in fields and getattr(self, name) != fields[name].default:
+                raise Unsupported(
+                    f"TokenPOConfig.{name} = {getattr(self, name)!r} is a setting of TRL's own loss, which the method "
+                    f"replaces: leave it at {fields[name].default!r} and {remedy}"
+                )
+        if isinstance(self.method_options, str):
+            raise TokenPOError(
+                f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
+            )
+        for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
+            if getattr(self, name) < 0:
+                raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")

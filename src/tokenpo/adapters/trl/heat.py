@@ -1,0 +1,64 @@
+"""Adaptive temperature on transformers' generation: a logits processor in front of its constant temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from ...ops.token_stats import entropy_of, softmax_parts
+from ...sampling import TemperatureRule
+from .contract import moved
+
+
+class Heat(LogitsProcessor):
+    """Scales the logits so that, divided by the base temperature afterwards, they are at the rule's temperature.
+
+    Args:
+        rule: temperature of the next token from the entropy of its logits at the base temperature.
+        base: what generation divides by.
+    """
+
+    def __init__(self, rule: TemperatureRule, base: float) -> None:
+        self.rule, self.base = rule, base
+        self._steps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Logits [M, V] of one step; remembers its temperatures [M]."""
+        entropy = entropy_of(softmax_parts(scores, 1.0 / self.base))
+        temperature = self.rule(entropy, self.base)
+        self._steps.append(temperature.float())
+        return scores * (self.base / temperature.to(scores.dtype))[:, None]
+
+    def recorded(self, rows: int, width: int) -> Tensor:
+        """[rows, width] temperature of every token of the responses, the base one behind their end."""
+        if not self._steps or any(len(step) != rows for step in self._steps):
+            raise moved("transformers' generation was not called once on the rows of a rollout batch")
+        seen = torch.stack(self._steps, dim=1)[:, :width]
+        return pad(seen, (0, width - seen.shape[1]), value=self.base)
+
+
+@contextmanager
+def heated(model: Any, heat: Heat | None) -> Iterator[None]:
+    """While it lasts, `model.generate` samples with `heat`: TRL hands generate no logits processor of its own."""
+    if heat is None:
+        yield
+        return
+    before, original = vars(model).get("generate"), model.generate
+
+    def generate(*args: Any, logits_processor: Any = None, **named: Any) -> Any:
+        return original(*args, logits_processor=LogitsProcessorList([*(logits_processor or ()), heat]), **named)
+
+    model.generate = generate
+    try:
+        yield
+    finally:
+        if before is None:
+            del model.generate
+        else:
+            model.generate = before

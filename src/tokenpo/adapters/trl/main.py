@@ -1,0 +1,148 @@
+"""One recipe trained by TRL: the program that `tokenpo train --engine trl` and `tokenpo launch` start.
+
+    accelerate launch -m tokenpo.adapters.trl.main RECIPE [--method NAME] [--set KEY=VALUE] [--out DIR] [--resume]
+
+Every process of a run is one of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset  # pyright: ignore[reportMissingImports]
+
+from ...errors import TokenPOError
+from ...objective import Objective
+from ...tasks import make_task
+from ...train.config import Config, find_recipe, load_config
+from ...train.engine import Engine, load_model
+from ...train.evaluation import evaluate
+from ...train.trackers import require_trackers
+from . import TokenPOConfig, TokenPOTrainer
+from .recipe import TaskRewards, accepted, model_path, peft_config, schedule, settings
+
+# Prompts whose length tells how long prompts are.
+_MEASURED = 256
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all is well, 2 on a mistake of the user."""
+    options = _parser().parse_args(arguments)
+    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
+    try:
+        config = load_config(find_recipe(options.recipe), method=options.method, overrides=overrides)
+        run(config, resume=options.resume)
+    except TokenPOError as error:
+        print(f"tokenpo: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
+    """Trains; leaves the model in DIR/model, TRL's checkpoints in DIR/trl and the records in DIR/trl/tokenpo."""
+    objective, directory = accepted(config), config.directory()
+    require_trackers(config.output.track)
+    # transformers hands its project to trackio alone.
+    os.environ.setdefault("WANDB_PROJECT", config.output.project or "tokenpo")
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    seed = config.seed if config.task.seed is None else config.task.seed
+    with closing(make_task(config.task.name, config.task.options, seed)) as task:
+        rewards = TaskRewards(task)
+        rows = rewards.rows(config.train.steps * config.rollout.prompts)
+        trainer = _trainer(config, objective, directory, rewards, rows)
+        records = trainer.bookkeeping
+        records.described = config.model_dump(mode="json")
+        if config.evaluate.problems:
+            if not resume:
+                records.before = _alone(trainer, lambda: _evaluated(config, objective, task, model_path(config)))
+            records.at_end = lambda: _finished(trainer, config, objective, task, directory)
+        else:
+            records.at_end = lambda: _saved(trainer, directory)
+        trainer.train(resume_from_checkpoint=resume or None)
+    return trainer
+
+
+def _trainer(
+    config: Config, objective: Objective, directory: Path, rewards: TaskRewards, rows: list[dict[str, Any]]
+) -> TokenPOTrainer:
+    from accelerate import PartialState  # pyright: ignore[reportMissingImports]
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_path(config), padding_side="left")
+    texts = [row["prompt"] for row in rows[:_MEASURED]]
+    longest = max(len(_ids(tokenizer, text)) for text in texts)
+    processes = PartialState(cpu=config.model.device == "cpu").num_processes
+    plan = schedule(config, objective, processes, longest)
+    return TokenPOTrainer(
+        model=model_path(config),
+        reward_funcs=[rewards.reward, rewards.accuracy],
+        args=TokenPOConfig(**settings(config, plan, objective, directory), reward_weights=[1.0, 0.0]),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=peft_config(config),
+        method=objective,
+    )
+
+
+def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
+    if isinstance(prompt, str):
+        return tokenizer(prompt)["input_ids"]
+    return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+def _finished(trainer: Any, config: Config, objective: Objective, task: Any, directory: Path) -> dict[str, float]:
+    _saved(trainer, directory)
+    return _alone(trainer, lambda: _evaluated(config, objective, task, str(directory / "model")))
+
+
+def _saved(trainer: Any, directory: Path) -> dict[str, float]:
+    """A whole model in DIR/model: a LoRA adapter is merged in."""
+    target = str(directory / "model")
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if not hasattr(model, "merge_and_unload"):
+        trainer.save_model(target)
+    elif trainer.accelerator.is_main_process:
+        copy.deepcopy(model).merge_and_unload().save_pretrained(target)
+    if trainer.accelerator.is_main_process:
+        trainer.processing_class.save_pretrained(target)
+    trainer.accelerator.wait_for_everyone()
+    return {}
+
+
+def _alone(trainer: Any, work: Any) -> dict[str, float]:
+    """What the first process says, while the others wait."""
+    found = work() if trainer.accelerator.is_main_process else {}
+    trainer.accelerator.wait_for_everyone()
+    return found
+
+
+def _evaluated(config: Config, objective: Objective, task: Any, path: str) -> dict[str, float]:
+    """Held-out accuracy of a model directory, as the embedded engine measures it."""
+    there = config.model_copy(update={"model": config.model.model_copy(update={"path": path, "lora": None})})
+    result = evaluate(Engine(there, objective, load_model(there), task, None))
+    print(f"held-out: {result}", flush=True)
+    return result.metrics()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tokenpo.adapters.trl.main", description="Train a recipe with TRL.")
+    parser.add_argument("recipe", metavar="RECIPE", help="path of a TOML file or config.json, or a name")
+    parser.add_argument("--method", metavar="NAME")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--out", metavar="DIR")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the run directory")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""`tokenpo report`: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .needs import need
+
+EXAMPLES = """examples:
+  tokenpo report runs/quickstart-hapo-seed1
+  tokenpo report runs/quickstart-hapo-seed1 --beside runs/quickstart-grpo-seed1
+What the page shows: docs/report.md
+"""
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """The parser of `tokenpo report`."""
+    parser = commands.add_parser(
+        "report",
+        help="write report.html of a run: its curves, and every traced token coloured",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("directory", metavar="RUN", type=Path)
+    parser.add_argument(
+        "--beside", metavar="OTHER", type=Path, help="show the tokens of another run beside it, on the same scales"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="default: RUN/report.html, with --beside RUN/beside-NAME.html"
+    )
+    parser.set_defaults(run=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    need("jinja2")
+    from ..report import write_report
+
+    print(write_report(options.directory, options.out, options.beside))
+    return 0

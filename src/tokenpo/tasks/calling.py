@@ -1,0 +1,108 @@
+"""Loads and calls a function of the user's by its dotted path, in this process or in one that can be killed.
+
+Imports nothing of this package: a verifier process (worker.py) runs this file by its path.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Loaded:
+    """A function of the user, or why there is none; `about` is plain data for the process that asks.
+
+    `about` holds "parameters" ([name, may be left out, takes all others] each) and "async"; or "missing" (no such
+    module or function, with "known" names) or "broken" (it raises while it is imported), each a text.
+    """
+
+    def __init__(self, path: str, search: Sequence[str] = ()) -> None:
+        self.path = path
+        self.function: Callable[..., Any] | None = None
+        place, _, name = path.rpartition(":")
+        try:
+            module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place, search)
+        except Exception as error:
+            missing = isinstance(error, FileNotFoundError) or (
+                isinstance(error, ModuleNotFoundError) and error.name is not None and place.startswith(error.name)
+            )
+            text = f"can't import {place!r} ({type(error).__name__}: {error})"
+            self.about: dict[str, Any] = {"missing" if missing else "broken": text}
+            self.error: BaseException | None = error
+            return
+        self.error = None
+        function = getattr(module, name, None)
+        if not callable(function):
+            known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            self.about = {"missing": f"{place!r} has no function {name!r}", "name": name, "known": known}
+            return
+        parameters = inspect.signature(function).parameters.values()
+        self.function = function
+        self.about = {
+            "parameters": [
+                [p.name, p.default is not p.empty, p.kind is p.VAR_KEYWORD]
+                for p in parameters
+                if p.kind is not p.VAR_POSITIONAL
+            ],
+            "async": inspect.iscoroutinefunction(function),
+        }
+
+    def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """{"value": ...}, or {"raised": type, "place": file:line, "text": ..., "error": the exception}."""
+        assert self.function is not None
+        try:
+            return {"value": _plain(self.function(**arguments))}
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            return {"raised": type(error).__name__, "place": place, "text": str(error), "error": error}
+
+
+def serve(path: str, *search: str) -> Callable[..., Any]:
+    """What a verifier process calls: without arguments it tells what was loaded, with them it calls it."""
+    loaded = Loaded(path, search)
+
+    def answer(arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        if arguments is None:
+            return loaded.about
+        return {key: value for key, value in loaded(arguments).items() if key != "error"}
+
+    return answer
+
+
+def _plain(value: Any) -> Any:
+    """Tensors and arrays as lists, their numbers as Python's; what is no data as its text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def _from_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"tokenpo reward {path}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickling look their own module up; the name is one that no import can clash with.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_name(name: str, search: Sequence[str]) -> Any:
+    # Last, so that nothing is shadowed.
+    new = [entry for entry in search if entry not in sys.path]
+    sys.path.extend(new)
+    try:
+        return importlib.import_module(name)
+    finally:
+        for entry in new:
+            sys.path.remove(entry)

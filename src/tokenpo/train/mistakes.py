@@ -1,0 +1,60 @@
+"""What is wrong with a recipe, in words: who said it (the file or a flag), where, and what to write instead."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from ..errors import TokenPOError, nearest
+
+Told = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
+Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
+_FREE = ("options", "method")  # tables that hold what a task or a method takes
+
+
+def explain(problems: Sequence[ErrorDetails], where: str, told: Told, fields_of: Fields) -> str:
+    """All problems in one sentence; `where` is the file, `fields_of` gives the settings of a section."""
+    # A value that fits none of several kinds is one mistake, although it comes as several problems.
+    found = {_place(problem, fields_of): problem for problem in reversed(problems)}
+    said = (_explain(x, path, _teller(path, where, told), fields_of) for path, x in reversed(found.items()))
+    return "; ".join(said)
+
+
+def refuse_dates(value: Any, path: tuple[str, ...], where: str, told: Told) -> None:
+    """TOML has dates, but no setting is one, and config.json could not hold it.
+
+    Raises:
+        TokenPOError: naming the setting.
+    """
+    if isinstance(value, (datetime.date, datetime.time)):
+        raise TokenPOError(f"{_teller(path, where, told)}: {'.'.join(path)} = {value} is a date: put it in quotes")
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        refuse_dates(item, (*path, str(key)), where, told)
+
+
+def _place(problem: ErrorDetails, fields_of: Fields) -> tuple[str, ...]:
+    """The path of the setting, without what pydantic adds to tell the kinds of a union apart."""
+    path = tuple(map(str, problem["loc"]))
+    return next((path[:n] for n in range(1, len(path)) if not fields_of(path[:n]) and path[n - 1] not in _FREE), path)
+
+
+def _teller(path: tuple[str, ...], where: str, told: Told) -> str:
+    """Who set the setting of this path: the flag that set it, a section around it or something in it, else the file."""
+    around = next((told[path[:n]] for n in range(len(path), 0, -1) if path[:n] in told), None)
+    inside = next((flag for setting, flag in told.items() if setting[: len(path)] == path), None)
+    return around or inside or where
+
+
+def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str, fields_of: Fields) -> str:
+    *sections, key = path
+    place = f"section [{'.'.join(sections)}]" if sections else "the top level"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(tuple(sections)))}"
+    said = problem["msg"].lower().removeprefix("value error, ")
+    if problem["type"] in ("model_type", "dict_type"):
+        said = f"it is a section: write [{'.'.join(path)}] and its settings below, or --set {'.'.join(path)}.KEY=VALUE"
+    return f"{where}: {'.'.join(path)} = {problem['input']!r:.80}: {said}"

@@ -1,0 +1,238 @@
+"""The adapter's parts by hand: schedule, contract with TRL, heat, recipes. Imports TRL into this process."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import tokenpo
+from foreign_support import need
+from tokenpo.errors import TokenPOError, Unsupported
+from tokenpo.methods import METHODS
+from tokenpo.train.config import Config, parse_config
+
+MISSING = "trl is not installed: the adapter to it was not tested"
+need("trl", MISSING)
+
+from transformers.generation.logits_process import TemperatureLogitsWarper  # noqa: E402
+
+from tokenpo.adapters.trl import TokenPOConfig, contract  # noqa: E402
+from tokenpo.adapters.trl.chosen import chosen, with_reference  # noqa: E402
+from tokenpo.adapters.trl.config import REPLACED  # noqa: E402
+from tokenpo.adapters.trl.cycle import Cycle  # noqa: E402
+from tokenpo.adapters.trl.heat import Heat, heated  # noqa: E402
+from tokenpo.adapters.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
+from tokenpo.adapters.trl.refill import stacked  # noqa: E402
+
+
+def args(**given: Any) -> TokenPOConfig:
+    usual = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none"}
+    return TokenPOConfig("unused", **(usual | given))
+
+
+def test_a_chunk_belongs_to_the_step_that_takes_it() -> None:
+    """Six chunks, four to a step, taken twice: steps of chunks 0-3, then 4, 5, 0, 1, then 2-5."""
+    cycle = Cycle(4, 6, 2)
+    assert (cycle.micro_steps, cycle.updates) == (12, 3)
+    assert [cycle.chunks_of(k) for k in range(3)] == [[0, 1, 2, 3], [4, 5, 0, 1], [2, 3, 4, 5]]
+    assert [cycle.place(m) for m in (0, 3, 4, 11, 12, 17)] == [(0, 0), (0, 3), (1, 0), (2, 3), (0, 0), (1, 1)]
+    seen = [chunk for k in range(3) for chunk in cycle.chunks_of(k)]
+    assert sorted(seen) == sorted([*range(6)] * 2)
+
+
+def test_passes_follow_each_other_over_the_whole_rollout_batch() -> None:
+    cycle = Cycle(2, 4, 4, passes=2)
+    assert [cycle.pass_of(k) for k in range(cycle.updates)] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("plan", "remedy"), [((4, 2, 1), "steps_per_generation=4"), ((2, 3, 1), "=4"), ((2, 1, 2, 2), "=2")]
+)
+def test_a_step_sees_one_rollout_batch_and_one_pass(plan: tuple, remedy: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(remedy)):
+        Cycle(*plan)
+
+
+def test_the_remedy_is_accepted() -> None:
+    assert Cycle(4, 4, 1).updates == 1
+    assert Cycle(2, 4, 1).updates == 2
+    assert Cycle(2, 2, 2, 2).updates == 2
+
+
+def test_a_moved_surface_is_said_in_one_sentence() -> None:
+    class Moved:
+        def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list): ...
+        def _generate_and_score_completions(self, inputs): ...
+        def _compute_loss(self, model, inputs, extra): ...
+
+    with pytest.raises(Unsupported, match=r"_compute_loss takes \(self, model, inputs, extra\).*install trl 1\.16"):
+        contract.check_class(Moved)
+    Moved._compute_loss = lambda self, model, inputs: None
+    with pytest.raises(Unsupported, match="has no _get_per_token_logps_and_entropies"):
+        contract.check_class(Moved)
+    Moved._get_per_token_logps_and_entropies = lambda self, model, input_ids: None
+    with pytest.raises(Unsupported, match="takes no attention_mask, logits_to_keep, batch_size, compute_entropy"):
+        contract.check_class(Moved)
+    with pytest.raises(Unsupported, match="has no _step, _buffered_inputs"):
+        contract.check_instance(SimpleNamespace())
+
+
+def test_the_heat_comes_before_the_constant_temperature() -> None:
+    """Logits through the heat, then transformers' own division by the base: logits over the rule's temperature."""
+    base, logits = 1.3, torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
+    entropies = []
+
+    def rule(entropy: torch.Tensor, at: float) -> torch.Tensor:
+        entropies.append(entropy)
+        return torch.linspace(0.5, 2.0, 5) * at
+
+    heat = Heat(rule, base)
+    warped = TemperatureLogitsWarper(base)(None, heat(None, logits))
+    temperature = torch.linspace(0.5, 2.0, 5) * base
+    torch.testing.assert_close(warped, logits / temperature[:, None], rtol=1e-5, atol=1e-6)
+    p = (logits / base).softmax(-1)
+    torch.testing.assert_close(entropies[0], -(p * p.log()).sum(-1), rtol=1e-5, atol=1e-6)
+    recorded = heat.recorded(5, 3)
+    torch.testing.assert_close(recorded, torch.stack([temperature, *[torch.full((5,), base)] * 2], 1))
+    with pytest.raises(Unsupported, match="was not called once"):
+        heat.recorded(4, 3)
+
+
+def test_generate_is_itself_again_afterwards() -> None:
+    class Model:
+        def generate(self, **named):
+            return named
+
+    model, heat = Model(), Heat(lambda entropy, base: entropy, 1.0)
+    with heated(model, heat):
+        assert model.generate(a=1, logits_processor=["other"]) == {"a": 1, "logits_processor": ["other", heat]}
+    assert model.generate(a=1) == {"a": 1}
+    assert "generate" not in vars(model)
+
+
+def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
+    """Prompts on the left, responses on the right, rewards not at all."""
+    parts = [
+        {"out_prompt_ids": torch.tensor([[1, 2]]), "mask": torch.tensor([[True]]), "each": torch.tensor([[0.5, 1.0]])},
+        {
+            "out_prompt_ids": torch.tensor([[3]]),
+            "mask": torch.tensor([[True, True]]),
+            "each": torch.tensor([[2.0, 0.0]]),
+        },
+    ]
+    found = stacked(parts)
+    assert found["out_prompt_ids"].tolist() == [[1, 2], [0, 3]]
+    assert found["mask"].tolist() == [[True, False], [True, True]]
+    assert found["each"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
+
+
+def test_every_setting_of_trls_own_loss_is_refused() -> None:
+    fields = TokenPOConfig.__dataclass_fields__
+    assert set(REPLACED) <= set(fields)
+    for name, remedy in REPLACED.items():
+        default = fields[name].default
+        other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
+        with pytest.raises(Unsupported, match=re.escape(remedy)):
+            args(**{name: other})
+
+
+def test_vllms_correction_is_a_weight_of_ours() -> None:
+    """TRL's default with vLLM: the product of a response's ratios, dropped above 3."""
+    objective = chosen(args(use_vllm=True), "gspo", own_rollouts=False)
+    assert objective.weights == (tokenpo.stages.RolloutCorrection(sequence=True, mask=True, cap=3.0, floor=0.0),)
+    off = chosen(args(use_vllm=True, vllm_importance_sampling_correction=False), "gspo", own_rollouts=False)
+    assert off.weights == ()
+
+
+def test_the_reference_is_loaded_where_it_is_read() -> None:
+    for name, beta, expected in (
+        ("grpo", 0.0, 0.0),
+        ("archer", 0.0, 0.001),
+        ("adv_reweight", 0.0, 0.001),
+        ("grpo", 0.2, 0.2),
+    ):
+        given = args(beta=beta, method=name)
+        objective = chosen(given, None, own_rollouts=False)
+        assert with_reference(given, objective).beta == expected
+        assert given.beta == beta
+        assert ("ref_logprob" in objective.needs) == (expected != 0.0)
+
+
+def test_which_methods_trl_can_train() -> None:
+    """All but those that compare more than rewards inside a group, or read the sampler's own log-probabilities."""
+    refused = set()
+    for name in METHODS:
+        try:
+            chosen(args(method=name), None, own_rollouts=False)
+        except Unsupported:
+            refused.add(name)
+    assert refused == {"tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl"}
+
+
+def recipe(**sections: dict) -> Config:
+    raw: dict = {
+        "model": {"path": "tiny", "device": "cpu"},
+        "task": {"name": "dial_sum"},
+        "train": {"minibatch_by": "rows"},
+    }
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section}
+    return parse_config(raw, "test")
+
+
+def test_a_recipes_rollout_batch_is_trls() -> None:
+    """32 x 8 rows, four minibatches of 64: on two ranks 32 rows each, in micro-batches of at most 20: 16 and 16."""
+    config = recipe(train={"minibatches": 4, "epochs": 3, "micro_rows": 20, "steps": 5})
+    plan = schedule(config, accepted(config), 2, 10)
+    assert (plan.rows, plan.accumulate, plan.parts, plan.iterations, plan.updates) == (16, 2, 8, 3, 12)
+    found = settings(config, plan, accepted(config), config.directory())
+    assert found["max_steps"] == 60
+    assert found["save_steps"] == 20 * 12
+    # 16384 tokens hold 4096 rows of four; of 4000 tokens a row, four fit.
+    long = schedule(recipe(rollout={"max_new_tokens": 4000}), accepted(config), 1, 10)
+    assert long.rows == 4
+    with pytest.raises(Unsupported, match=r"24 rows cannot be divided evenly over train\.minibatches = 5 and 1"):
+        schedule(recipe(rollout={"prompts": 3}, train={"minibatches": 5}), accepted(config), 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("sections", "remedy"),
+    [
+        ({"train": {"minibatch_by": "groups"}}, "--set train.minibatch_by=rows"),
+        ({"rollout": {"correction": {}}}, "--set rollout.correction=none"),
+        ({"train": {"ratio_tolerance": 0.1}}, "--set train.ratio_tolerance=none"),
+        ({"evaluate": {"every": 5}}, "--set evaluate.every=0"),
+        ({"model": {"device": "cuda:1"}}, "--set model.device=auto"),
+        ({"rollout": {"group_size": 1}}, "groups of two"),
+    ],
+)
+def test_what_a_recipe_asks_for_and_trl_does_not_have(sections: dict, remedy: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(remedy)):
+        accepted(recipe(**sections))
+
+
+def test_a_task_is_two_reward_functions() -> None:
+    from tokenpo.tasks import make_task
+
+    task = make_task("dial_sum", {}, 0)
+    rewards = TaskRewards(task)
+    rows = rewards.rows(3)
+    problems = task.problems("train", 0, 3)
+    assert [row["prompt"] for row in rows] == [problem.prompt for problem in problems]
+    answers = [f"#{problem.answer}" for problem in problems]
+    wrong = [answers[0], "#", answers[2]]
+    ids = [[1], [2], [3]]
+    given = {"completions": wrong, "completion_ids": ids, "place": [0, 1, 2], "prompts": rows}
+    assert rewards.reward(**given) == rewards.accuracy(**given) == [1.0, 0.0, 1.0]
+    assert rewards.accuracy(completions=answers, completion_ids=[[1], [2], [3]], place=[0, 1, 2]) == [1.0, 1.0, 1.0]
+
+
+def test_two_methods_are_refused() -> None:
+    with pytest.raises(TokenPOError, match="name two methods"):
+        chosen(args(method="dapo"), "tepo", own_rollouts=False)
+    with pytest.raises(TokenPOError, match="expected the name of a method or an Objective"):
+        chosen(args(), 3, own_rollouts=False)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,103 @@
+"""`tokenpo launch` and `--engine`: the command that is put together, and what is said where an engine is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tokenpo.cli import main
+from tokenpo.commands import launch
+
+MAIN = "tokenpo.adapters.trl.main"
+
+
+def printed(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
+    assert main(["launch", *arguments, "--print"]) == 0
+    return shlex.split(capsys.readouterr().out)
+
+
+def test_trl_on_gpus_is_accelerates_launcher(capsys: pytest.CaptureFixture) -> None:
+    given = ["quickstart", "--engine", "trl", "--processes", "8", "--method", "hapo", "--set", "model.device=auto"]
+    command = printed(capsys, *given, "--out", "runs/a b")
+    assert command[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
+    assert command[command.index("--num_processes") + 1] == "8"
+    assert "--multi_gpu" in command
+    told = ["quickstart", "--method", "hapo", "--set", "model.device=auto", "--out", "runs/a b"]
+    assert command[command.index(MAIN) - 1 :] == ["-m", MAIN, *told]
+
+
+def test_trl_on_a_cpu(capsys: pytest.CaptureFixture) -> None:
+    one = printed(capsys, "quickstart", "--engine", "trl")
+    assert "--cpu" in one
+    assert one[-1] == "quickstart"
+    two = printed(capsys, "quickstart", "--engine", "trl", "--processes", "2")
+    assert two[1:3] == ["-m", "torch.distributed.run"]
+    assert two[two.index("--nproc-per-node") + 1] == "2"
+
+
+def test_verl_says_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def load(name: str) -> SimpleNamespace:
+        seen.append(name)
+        return SimpleNamespace(command=lambda config: ["python3", config.method.name, str(config.train.steps)])
+
+    monkeypatch.setattr(launch.importlib, "import_module", load)
+    given = ["quickstart", "--engine", "verl", "--method", "tepo", "--set", "train.steps=7"]
+    assert printed(capsys, *given) == ["python3", "tepo", "7"]
+    assert seen == ["tokenpo.adapters.verl.command"]
+
+
+def test_a_mistake_in_the_recipe_is_found_before_anything_starts(capsys: pytest.CaptureFixture) -> None:
+    assert main(["launch", "quickstart", "--engine", "trl", "--set", "train.lrr=1", "--print"]) == 2
+    assert "did you mean 'lr'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["launch", "quickstart"], ["train", "quickstart"]])
+def test_a_missing_engine_is_said_with_its_remedy(
+    command: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "trl" else find(name))
+    assert main([*command, "--engine", "trl", "--out", str(tmp_path / "run")]) == 2
+    assert "pip install 'tokenpo[trl]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_another_engine_is_not_resumed(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["train", "--resume", str(tmp_path), "--engine", "trl"]) == 2
+    assert "holds no run of the TRL engine" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_is_said(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = []
+
+    def run(command: list[str], check: bool) -> SimpleNamespace:
+        started.append(command)
+        return SimpleNamespace(returncode=3)
+
+    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(subprocess, "run", run)
+    out = tmp_path / "run"
+    assert main(["train", "quickstart", "--engine", "trl", "--out", str(out), "--set", "train.steps=2"]) == 2
+    assert "exit code 3" in capsys.readouterr().err
+    assert started[0][-1] == str(out / "config.json")
+    assert '"steps": 2' in (out / "config.json").read_text()
+
+
+def test_the_command_line_does_not_import_an_engine() -> None:
+    code = "import sys, tokenpo.cli; tokenpo.cli.parser(); print(*(m for m in ('trl', 'verl') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,177 @@
+"""NaN and infinity at every place where numbers enter: named, stopped or skipped, and no weight ever takes them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+
+import pytest
+import torch
+
+import tokenpo
+from tokenpo.errors import NotFinite, TokenPOError
+from tokenpo.tasks import Score
+from tokenpo.train.engine import build_engine, with_optional_inputs
+from tokenpo.train.forward import Forward
+from tokenpo.train.loop import train
+from tokenpo.train.rollout import collect
+from tokenpo.train.step import Learner, improve
+from tokenpo.train.tally import Tracer
+from tokenpo.train.view import SilentView
+
+BAD = [float("nan"), float("inf"), float("-inf")]
+ROLLOUT = {"prompts": 4, "group_size": 4, "max_new_tokens": 6}
+
+
+class Said(SilentView):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
+def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin, tmp_path, monkeypatch, nonfinite):
+    """Logits or a gradient broken in one update of one rollout batch, for each method of the table in turn.
+
+    The broken update leaves weights and moments as they were, and the other one moves them.
+    """
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": nonfinite, "micro_rows": 1000})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    start = {name: x.detach().clone() for name, x in engine.lm.model.named_parameters()}
+    score, chance, broken = Forward.policy, random.Random(0), {"logits": 0, "gradient": 0}
+    for name in tokenpo.methods.METHODS:
+        kind, bad = chance.choice(list(broken)), chance.choice(BAD)
+        objective = tokenpo.method(name)
+        engine = dataclasses.replace(engine, objective=objective, reference=engine.lm)
+        learner = Learner.of(config, engine.lm, objective)
+        rollouts = with_optional_inputs(engine, learner.forward, experience.rollouts, experience.kept)
+        credit, wrong = objective.prepare(rollouts), chance.randrange(2)
+        first = {}
+
+        def policy(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
+            policy = score(self, rollouts, prompts)
+            rows = first.setdefault("rows", rollouts.group.unique().tolist())
+            if torch.is_grad_enabled() and (rollouts.group.unique().tolist() == rows) == (wrong == 0):
+                if kind == "logits":
+                    place = tuple(rollouts.mask.nonzero()[:1].T)
+                    policy = dataclasses.replace(policy, logprob=policy.logprob.index_put(place, torch.tensor(bad)))
+                elif policy.logprob.requires_grad:
+                    policy.logprob.register_hook(lambda grad: grad.index_fill(0, torch.tensor([0]), bad))
+            return policy
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Forward, "policy", policy)
+            words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
+            arguments = (learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0))
+            if nonfinite == "stop":
+                with pytest.raises(NotFinite, match=rf"update \d of \d: .*{words}"):
+                    improve(*arguments)
+            else:
+                tally = improve(*arguments)
+                assert tally.skipped, name
+                assert all(re.search(words, why) for why in tally.skipped)
+                assert tally.summary()["skipped_updates"] == len(tally.skipped)
+                broken[kind] += len(tally.skipped)
+        with torch.no_grad():
+            for parameter, x in engine.lm.model.named_parameters():
+                assert torch.isfinite(x).all(), (name, parameter)
+                x.copy_(start[parameter])
+        moments = [value for entry in learner.optimizer.state.values() for value in entry.values()]
+        assert all(torch.isfinite(value).all() for value in moments), name
+    assert nonfinite == "stop" or min(broken.values()) > 10
+
+
+def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path, monkeypatch):
+    """The second of four updates has a broken gradient: it is named, counted, and not in the means of the step."""
+    wanted = small(tmp_path / "run", rollout=ROLLOUT, train={"steps": 2, "nonfinite": "skip"})
+    real, calls = torch.nn.utils.get_total_norm, iter(range(100))
+
+    def norm(grads):
+        if next(calls) == 1:
+            grads[0][...] = float("nan")
+        return real(grads)
+
+    monkeypatch.setattr(torch.nn.utils, "get_total_norm", norm)
+    view = Said()
+    train(wanted, view)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("skipped_updates") for line in lines] == [None, 1, 0]
+    assert any(
+        re.match(r"step 1: skipped update 2 of 2: the gradient of model\.\S+ is not finite", x) for x in view.lines
+    )
+    assert lines[1]["loss"] is not None and lines[1]["grad_norm"] is not None
+
+
+@pytest.mark.parametrize("bad", [float("nan"), 1e300])
+def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad):
+    judge, drawn = type(coin).score, iter(range(100))
+
+    def score(self, problems, completions, ids):
+        scores = judge(self, problems, completions, ids)
+        return [*scores[:5], Score(bad, False), *scores[6:]] if next(drawn) == 1 else scores
+
+    monkeypatch.setattr(type(coin), "score", score)
+    sections = {"rollout": ROLLOUT, "evaluate": {"problems": 0}}
+    with pytest.raises(
+        TokenPOError, match=r"step 2, rollouts: task 'coin' gave the reward \S+ for response 1 to problem 5"
+    ):
+        train(small(tmp_path / "stop", **sections), SilentView())
+    drawn, view = iter(range(100)), Said()
+    run = train(small(tmp_path / "skip", train={"nonfinite": "skip"}, **sections), view)
+    assert run.steps == 4
+    lines = [json.loads(line) for line in (tmp_path / "skip" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["skipped_updates"] for line in lines] == [0, 2, 0, 0]
+    assert lines[1]["reward"] is None
+    assert any(line.startswith("step 2: skipped the rollout batch: task 'coin'") for line in view.lines)
+
+
+def test_a_task_that_gives_too_few_scores(small, coin, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(coin), "score", lambda self, problems, completions, ids: [Score(1.0, True)] * 3)
+    with pytest.raises(TokenPOError, match="'coin' gave 3 scores for 16 responses"):
+        train(small(tmp_path, rollout=ROLLOUT, evaluate={"problems": 0}), SilentView())
+
+
+@pytest.mark.parametrize("vocabulary", [259, 3000])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_nothing_can_be_drawn_from(vocabulary, bad):
+    """The index stays inside, so that a GPU survives it, and the log-prob says it."""
+    from tokenpo.sampling import draw
+
+    logits = torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(0))
+    sound = draw(logits, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), 1.0)
+    logits[1, 7] = bad
+    drawn = draw(logits, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), 1.0)
+    assert 0 <= int(drawn.token[1]) < vocabulary
+    assert not torch.isfinite(drawn.logprob[1])
+    assert torch.equal(drawn.logprob[[0, 2]], sound.logprob[[0, 2]])
+
+
+def test_broken_weights_are_named_while_sampling_and_after_an_update(small, coin, tmp_path, monkeypatch):
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"}, evaluate={"problems": 0})
+    engine = build_engine(config)
+    with torch.no_grad():
+        engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
+    monkeypatch.setattr("tokenpo.train.loop.build_engine", lambda config: engine)
+    view = Said()
+    assert train(config, view).steps == 4
+    assert sum("logits hold NaN or an infinity at token" in line for line in view.lines) == 4
+
+
+def test_updates_that_overflow_the_weights_stop_the_run_before_a_checkpoint(small, coin, tmp_path, monkeypatch):
+    step, calls = torch.optim.AdamW.step, iter(range(100))
+
+    def broken(self, *arguments):
+        step(self, *arguments)
+        if next(calls) == 3:
+            self.param_groups[0]["params"][0].data[0] = float("inf")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", broken)
+    config = small(tmp_path / "run", rollout=ROLLOUT, evaluate={"problems": 0}, output={"checkpoint_every": 1})
+    with pytest.raises(TokenPOError, match=r"step 2, the update broke the weights model\.embed_tokens\.weight"):
+        train(config, SilentView())
+    assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "step-000001"

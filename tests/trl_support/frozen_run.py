@@ -1,0 +1,58 @@
+"""Trains with TRL on frozen rollouts and writes weights, gradients, losses and rows of every optimiser step.
+
+    frozen_run.py MODEL_DIR CASES.json OUT
+
+Every case makes OUT/NAME/rankR.json and, on the first rank, OUT/NAME/stepK.safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from tokenpo.adapters.trl import TokenPOConfig
+from trl_support import frozen
+from trl_support.tapped import BACKEND, Dump, Tapped
+
+
+def sampled(prompts: list[str], trainer: Any) -> dict[str, Any]:
+    """TRL's rollout_func: this rank's rows of the rollout batch."""
+    batch, first = trainer.batches, trainer.accelerator.process_index * len(prompts)
+    trainer.batches += 1
+    rows = range(first, first + len(prompts))
+    return {
+        "prompt_ids": [trainer.processing_class(prompt)["input_ids"] for prompt in prompts],
+        "completion_ids": [frozen.completion(batch, row) for row in rows],
+        "logprobs": [frozen.reported(batch, row) for row in rows],
+    }
+
+
+def run(model: str, case: dict[str, Any], out: Path) -> None:
+    directory = out / case["name"]
+    directory.mkdir(parents=True, exist_ok=True)
+    functions = [getattr(frozen, name) for name in case["rewards"]]
+    args = TokenPOConfig(
+        str(directory / "run"), method=case["method"], method_options=case.get("options"), use_cpu=True, bf16=False,
+        gradient_checkpointing=False, num_generations=frozen.GROUP, max_completion_length=frozen.LONGEST,
+        report_to="none", save_strategy="no", learning_rate=2e-2, lr_scheduler_type="constant", max_grad_norm=0.0,
+        shuffle_dataset=False, logging_steps=1, disable_tqdm=True, seed=3, trace_every=1,
+        reward_weights=frozen.WEIGHTS[: len(functions)], **case["schedule"], **BACKEND,
+    )  # fmt: skip
+    dataset = Dataset.from_dict({"prompt": frozen.prompts()})
+    trainer = Tapped(model=model, reward_funcs=functions, args=args, train_dataset=dataset, rollout_func=sampled)
+    trainer.seen, trainer.batches = [], 0
+    trainer.add_callback(Dump(trainer, directory))
+    trainer.train()
+    rank = trainer.accelerator.process_index
+    memory = [dict(trainer.memory[part]) for part in trainer.policy_objective.memories]
+    found = {"seen": trainer.seen, "updates": trainer.cycle.updates, "log": trainer.state.log_history, "memory": memory}
+    (directory / f"rank{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    for case in json.loads(Path(sys.argv[2]).read_text()):
+        run(sys.argv[1], case, Path(sys.argv[3]))

@@ -1,0 +1,243 @@
+"""Trains with TRL as a person would, samples drawn by the model itself, and writes down what came of it.
+
+    real_run.py MODEL_DIR OUT PART...
+
+Every part is a function of this file and makes OUT/PART.json, and the run directories OUT/PART*.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+import tokenpo
+from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
+from trl_support.tapped import BACKEND, Dump, Tapped
+
+SEED = 3
+LONGEST = 8
+
+
+def even(completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    return [float(sum(ids) % 2 == 0) for ids in completion_ids]
+
+
+def accuracy(completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    return even(completion_ids)
+
+
+def prompts(count: int = 32) -> Dataset:
+    return Dataset.from_dict({"prompt": [f"{i}+{i % 7}=" for i in range(count)]})
+
+
+def config(out: Path, **settings: Any) -> TokenPOConfig:
+    usual: dict[str, Any] = {
+        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "num_generations": 4, "seed": SEED,
+        "per_device_train_batch_size": 4, "max_completion_length": LONGEST, "report_to": "none", "save_strategy": "no",
+        "learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "logging_steps": 1,
+        "disable_tqdm": True, "trace_every": 1, **BACKEND,
+    }  # fmt: skip
+    return TokenPOConfig(str(out), **(usual | settings))
+
+
+class Drawing(Tapped):
+    """Keeps every rollout batch, its prompts, and what the memories held when it was drawn."""
+
+    def _begin(self, found: Any, seconds: float) -> None:
+        memory = [dict(self.memory[part]) for part in self.policy_objective.memories]
+        self.batches.append((found, gather_object(list(found.prompts)), memory))
+        super()._begin(found, seconds)
+
+
+NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy")
+
+
+def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[str, Any]:
+    """A run whose rollout batches, weights and gradients are written down, and what each rank saw."""
+    trainer = Drawing(model=model, reward_funcs=reward, args=config(directory, **settings), train_dataset=prompts())
+    trainer.seen, trainer.batches = [], []
+    trainer.add_callback(Dump(trainer, directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    trainer.train()
+    for number, (found, _, _) in enumerate(trainer.batches):
+        if found.rollouts is not None:
+            kept = {name: getattr(found.rollouts, name).contiguous() for name in NAMES}
+            save_file(kept, directory / f"batch{number}.safetensors")
+    return {
+        "seen": gather_object(trainer.seen),
+        "prompts": [texts for _, texts, _ in trainer.batches],
+        "memory": [memory for _, _, memory in trainer.batches],
+        "kept": [found.kept for found, _, _ in trainer.batches],
+        "discarded": [found.discarded for found, _, _ in trainer.batches],
+        "drawn": [len(found.rows["each"]) for found, _, _ in trainer.batches],
+    }
+
+
+def hapo(model: str, out: Path) -> dict[str, Any]:
+    """Two rollout batches of two updates each; the second is drawn at temperatures of its own."""
+    settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": 4, "temperature": 1.2}
+    return drawing(model, out / "hapo", even, method="hapo", **settings)
+
+
+def settled(prompts: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    """Half of the prompts are always right."""
+    told = zip(prompts, even(completion_ids), strict=True)
+    return [1.0 if int(prompt.split("+")[0]) % 2 == 0 else value for prompt, value in told]
+
+
+def right(completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    return [1.0] * len(completion_ids)
+
+
+def dynamic(model: str, out: Path) -> dict[str, Any]:
+    """Three groups to a rollout batch, however many processes; with two, the second group lies on both."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = {
+        "per_device_train_batch_size": 6 // processes,
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+        "max_steps": 8,
+    }
+    plan |= {"dynamic_sampling": True, "method": "ha_dw", "method_options": {}}
+    never = plan | {"max_extra_batches": 1, "method": "grpo", "max_steps": 4}
+    few = plan | {"max_extra_batches": 0}
+    return {
+        "some": drawing(model, out / "some", settled, **plan),
+        "few": drawing(model, out / "few", settled, **few),
+        "never": drawing(model, out / "never", right, **never),
+    }
+
+
+def lora(model: str, out: Path) -> dict[str, Any]:
+    from peft import LoraConfig
+
+    peft = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    args = config(out / "lora", method="tepo", beta=0.1, num_iterations=2, max_steps=4)
+    trainer = TokenPOTrainer(
+        model=model, reward_funcs=[even, accuracy], args=args, train_dataset=prompts(), peft_config=peft
+    )
+    before = {name: x.detach().clone() for name, x in trainer.model.named_parameters()}
+    trainer.train()
+    moved = [name for name, x in trainer.model.named_parameters() if not torch.equal(x, before[name])]
+    return {"moved": moved, "log": trainer.state.log_history, "objective": str(trainer.policy_objective)}
+
+
+def reference(model: str, out: Path) -> dict[str, Any]:
+    """A method that reads the reference model, which TRL loads for it; evaluated before and after an update."""
+    args = config(
+        out / "reference",
+        method="archer",
+        max_steps=3,
+        per_device_eval_batch_size=8,
+        eval_strategy="steps",
+        eval_steps=1,
+    )
+    trainer = TokenPOTrainer(
+        model=model, reward_funcs=even, args=args, train_dataset=prompts(), eval_dataset=prompts(4)
+    )
+    trainer.train()
+    return {"log": trainer.state.log_history, "beta": trainer.beta}
+
+
+def resume(model: str, out: Path) -> dict[str, Any]:
+    """Four rollout batches at once, and two and two; HAPO draws at temperatures that it remembers."""
+
+    def run(name: str, steps: int, **train: Any) -> dict[str, torch.Tensor]:
+        settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": steps}
+        saving = {"save_strategy": "steps", "save_steps": 4}
+        args = config(out / name, method="hapo", **settings, **saving)
+        trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
+        trainer.train(**train)
+        return {n: x.detach().clone() for n, x in trainer.model.named_parameters()}
+
+    whole = run("resume-whole", 8)
+    run("resume-parts", 4)
+    first = (out / "resume-parts" / "tokenpo" / "metrics.jsonl").read_text()
+    # What a crash after the checkpoint leaves behind is cut away.
+    with (out / "resume-parts" / "tokenpo" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "reward": 77}\n')
+    parts = run("resume-parts", 8, resume_from_checkpoint=True)
+    return {
+        "same": all(torch.equal(whole[name], parts[name]) for name in whole),
+        "moved": max(float((whole[name]).abs().max()) for name in whole),
+        "first": first.count("\n"),
+        "wrong": refused(lambda: run("resume-parts", 9, resume_from_checkpoint=_moved_checkpoint(out))),
+        "card": (out / "resume-parts" / "README.md").read_text(),
+    }
+
+
+def _moved_checkpoint(out: Path) -> str:
+    """The last checkpoint as if it had been taken one update later."""
+    path = out / "resume-parts" / "checkpoint-8"
+    state = json.loads((path / "trainer_state.json").read_text())
+    (path / "trainer_state.json").write_text(json.dumps(state | {"global_step": 7}))
+    return str(path)
+
+
+def refused(build: Any) -> str:
+    try:
+        build()
+    except tokenpo.TokenPOError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was refused"
+
+
+def refusals(model: str, out: Path) -> dict[str, str]:
+    """The sentence with which each of these is refused."""
+
+    def make(method: Any = None, chosen: Any = model, functions: Any = even, **settings: Any) -> TokenPOTrainer:
+        args = config(out / "refusals", max_steps=2, **settings)
+        return TokenPOTrainer(model=chosen, reward_funcs=functions, args=args, train_dataset=prompts(), method=method)
+
+    def misaligned() -> None:
+        make(steps_per_generation=2, save_strategy="steps", save_steps=3).train()
+
+    nameless = AutoModelForCausalLM.from_pretrained(model)
+    nameless.config._name_or_path = ""
+    cases = {
+        "loss_type": lambda: make(loss_type="grpo"),
+        "epsilon": lambda: make(epsilon=0.1),
+        "method": lambda: make(method="grpoo"),
+        "option": lambda: make(method_options={"lowe": 0.1}),
+        "options": lambda: make(method_options="low"),
+        "two": lambda: make(method=tokenpo.method("dapo"), method_options={"high": 0.3}),
+        "need": lambda: make(method="tw_grpo"),
+        "sampler": lambda: make(method="dppo_tv"),
+        "passes": lambda: make(method="lopti", beta=0.0),
+        "spans": lambda: make(gradient_accumulation_steps=4, steps_per_generation=2),
+        "continuous": lambda: make(method="hapo", use_transformers_continuous_batching=True),
+        "vllm": lambda: make(method="hapo", use_vllm=True),
+        "penalty": lambda: make(method="lopti", beta=0.1, num_iterations=2),
+        "nameless": lambda: make(method="archer", chosen=nameless),
+        "config": lambda: TokenPOTrainer(model=model, reward_funcs=even, args={}, train_dataset=prompts()),
+        "save_steps": misaligned,
+    }
+    return {name: refused(build) for name, build in cases.items()}
+
+
+def parser(model: str, out: Path) -> dict[str, Any]:
+    """The settings as TRL's command line reads them."""
+    from trl import TrlParser
+
+    line = ["--output_dir", str(out / "parser"), "--use_cpu", "true", "--bf16", "false", "--method", "dapo"]
+    line += ["--method_options", '{"high": 0.3, "dual": null}', "--trace_every", "2"]
+    (args,) = TrlParser(TokenPOConfig).parse_args_and_config(line)
+    trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
+    return {"objective": str(trainer.policy_objective), "trace_every": args.trace_every, "tags": trainer._tag_names}
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[2])
+    for part in sys.argv[3:]:
+        found = json.dumps(globals()[part](sys.argv[1], out))
+        if os.environ.get("RANK", "0") == "0":
+            (out / f"{part}.json").write_text(found)

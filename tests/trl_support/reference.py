@@ -1,0 +1,84 @@
+"""The embedded engine at the weights that TRL had: what its loss and gradient should have been."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tokenpo
+from tokenpo import lm as language
+from tokenpo.train.config import Train
+from tokenpo.train.forward import Forward
+from tokenpo.train.step import Learner, accumulate
+from tokenpo.train.tally import Tally
+
+
+class Reference:
+    """The embedded engine for one objective, with the seed and the longest response of the run it stands beside."""
+
+    def __init__(self, model: Path, objective: tokenpo.Objective, *, seed: int, longest: int) -> None:
+        self.lm, self.ref = language.load(model), language.load(model)
+        self.objective = objective
+        needs = objective.needs
+        forward = Forward(self.lm, 256, 10**6, drift="entropy_drift" in needs, entropy_grad=objective.entropy_gradient)
+        optimizer = torch.optim.SGD(self.lm.model.parameters(), lr=0.0)
+        self.learner = Learner(self.lm, objective, optimizer, forward, Train(lr=0.0), longest, seed)
+
+    def scored(
+        self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
+    ) -> tokenpo.Rollouts:
+        """Rollouts with the view of the policy of these weights, and of the reference, where the objective reads it."""
+        self._set(weights)
+        bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
+        with torch.no_grad():
+            old = self.learner.forward.policy(bare, prompts)
+            ref = Forward(self.ref, 256, 10**6).policy(bare, prompts)
+        more = {"old_entropy": old.entropy, "ref_logprob": ref.logprob}
+        more = {name: x for name, x in more.items() if name in self.objective.needs}
+        return dataclasses.replace(bare, old_logprob=old.logprob, **more)
+
+    def gradient(
+        self,
+        weights: dict[str, torch.Tensor],
+        rows: list[int],
+        step: int,
+        share: float,
+        rollouts: tokenpo.Rollouts,
+        prompts: list[list[int]],
+        credit: tokenpo.Credit,
+    ) -> tuple[float, dict[str, torch.Tensor]]:
+        """Loss and gradient of one optimiser step.
+
+        Args:
+            weights: before it.
+            step: its number in the run.
+            share: of the rollout batch's steps, how many came before.
+        """
+        self._set(weights)
+        parts = self.objective.split()
+        learner = dataclasses.replace(self.learner, objective=parts[int(share * len(parts))])
+        tally, chosen = Tally(), torch.tensor(rows)
+        accumulate(learner, rollouts.rows(chosen), prompts, credit.rows(chosen), step, tally)
+        return tally.summary()["loss"], {n: x.grad for n, x in self.lm.model.named_parameters()}
+
+    def moved(self, rollouts: tokenpo.Rollouts, prompts: list[list[int]]) -> float:
+        """The largest |log-ratio| of the weights last used to the rollouts' old policy."""
+        with torch.no_grad():
+            now = self.learner.forward.policy(rollouts, prompts).logprob
+        return float((now - rollouts.old_logprob).abs().max())
+
+    def _set(self, weights: dict[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, x in self.lm.model.named_parameters():
+                x.copy_(weights[f"weight/{name}"])
+
+
+def same(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor], what: str) -> bool:
+    """Asserts that gradients agree to 1e-5 of their norm; whether there was one to compare."""
+    left = torch.cat([theirs[f"grad/{name}"].flatten() for name in ours])
+    right = torch.cat([x.flatten() for x in ours.values()])
+    assert (left - right).norm() <= 1e-5 * right.norm(), what
+    return bool(right.norm() > 1e-3)
