@@ -54,7 +54,7 @@ def _place(owner: Any) -> str:
 
 
 def _remedy() -> str:
-    import vllm
+    import vllm  # pyright: ignore[reportMissingImports]
 
     version = getattr(vllm, "__version__", "of an unknown version")
     return (

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...ops.token_stats import chunk_rows, entropy_of, softmax_parts
+from ...ops.head import chunk_rows
+from ...ops.softmax import entropy_of, softmax_parts
 from .parameters import Heat
 
 
