@@ -109,7 +109,6 @@ DAMAGE: dict[str, Any] = {
     "no tokenizer": lambda d: [file.unlink() for file in d.glob("tokenizer*")],
     "a tokenizer that is cut": lambda d: (d / "tokenizer.json").write_text((d / "tokenizer.json").read_text()[:400]),
     "a tokenizer of lies": lambda d: (d / "tokenizer.json").write_text("{}"),
-    "a token too many": extra_token,
     "an index without files": lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
     "an index of nothing": lambda d: (d / "model.safetensors.index.json").write_text("[1]"),
     "an end that is text": lambda d: changed(d / "generation_config.json", eos_token_id="two"),
@@ -130,3 +129,14 @@ def test_a_damaged_directory_is_one_sentence(whole: Path, tmp_path: Path, monkey
     assert "\n" not in str(caught.value)
     assert not (tmp_path / MARK).exists()
     assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
+
+
+def test_a_token_without_an_embedding_is_refused_where_a_prompt_has_it(whole: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(whole, directory)
+    extra_token(directory)
+    lm = load(directory)
+    assert lm.encode("1+1=")
+    extra = max(lm.tokenizer.get_vocab(), key=lm.tokenizer.get_vocab().__getitem__)
+    with pytest.raises(TokenPOError, match="but the model embeds"):
+        lm.encode(f"1{extra}1")

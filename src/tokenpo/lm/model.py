@@ -87,7 +87,18 @@ class LanguageModel:
             ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
+        self._require_embedded(max(ids))
         return list(ids)
+
+    def _require_embedded(self, number: int) -> None:
+        """A tokenizer may know tokens that the model does not embed; one in a prompt would end a GPU's process."""
+        rows = self.model.get_input_embeddings().weight.shape[0]
+        if number >= rows:
+            token = self.tokenizer.convert_ids_to_tokens(number)
+            raise TokenPOError(
+                f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {rows} tokens: "
+                "use the tokenizer that belongs to the weights"
+            )
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens, without special tokens (EOS, padding)."""
@@ -124,7 +135,6 @@ def load(
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)
-    _check_vocabulary(model, tokenizer, where)
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = tokenizer.pad_token_id
     lm = LanguageModel(model.eval(), tokenizer, eos_ids, eos_ids[0] if pad_id is None else pad_id)
@@ -206,17 +216,6 @@ def _load_tokenizer(where: str) -> Any:
             f"cannot load a tokenizer from {where}: {_first_line(error)}; "
             "the directory needs tokenizer.json (tokenizer.save_pretrained writes it)"
         ) from error
-
-
-def _check_vocabulary(model: Any, tokenizer: Any, where: str) -> None:
-    """A token that has no embedding would end a run in the middle, on a GPU with the whole process."""
-    rows = model.get_input_embeddings().weight.shape[0]
-    token, number = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
-    if number >= rows:
-        raise TokenPOError(
-            f"the tokenizer in {where} has the token {token!r:.40} with the number {number}, but the model embeds "
-            f"{rows} tokens: use the tokenizer that belongs to the weights"
-        )
 
 
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
