@@ -8,7 +8,7 @@ ENGINES ?= .venv-engines
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines check slow bench mutants docs format clean
+.PHONY: quickstart test test-engines test-engines-slow check slow bench mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -18,6 +18,9 @@ test: $(VENV)/.dev  ## everything but the slow marks
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; a missing engine fails
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/adapters
+
+test-engines-slow: $(ENGINES)/.ready  ## the slow marks of the engines: every method in turn, a reward that rises, resuming
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -m slow tests/adapters
 
 check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/ruff format --check .

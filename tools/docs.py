@@ -1,4 +1,5 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, and README.md's table of methods.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, the tables of README.md and of
+docs/papers_recipes.md.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import family
+import papers
 from layout import GENERATED, cell, code, linked, plain, prose, table
 
 from tokenpo.methods import METHODS, paper
@@ -25,6 +27,7 @@ from tokenpo.signals import walk
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
 README = ROOT / "README.md"
+PAPERS = ROOT / "src" / "tokenpo" / "recipes" / "papers"
 PICTURE = "family.png"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 
@@ -216,6 +219,9 @@ def generated() -> dict[Path, str]:
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(""), provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
+    recipes = PAGES.parent / "papers_recipes.md"
+    if recipes.exists():
+        files[recipes] = papers.page(recipes.read_text(encoding="utf-8"), PAPERS)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files

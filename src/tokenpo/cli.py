@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except TokenPOError as error:
-        print(f"tokenpo: {error}", file=sys.stderr)
+        # One line, whatever was quoted in it.
+        print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
@@ -234,16 +235,24 @@ def _signature(build: Any) -> str:
 
 def _recipes(options: argparse.Namespace) -> int:
     need_engine()
-    from .train.config import RECIPES, find_recipe, load_config
+    from .train.config import load_config
     from .train.recipe import to_toml
+    from .train.shipped import PAPERS, find_recipe, shipped_recipes
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")
         return 0
-    for file in sorted(RECIPES.glob("*.toml")):
-        first = file.read_text(encoding="utf-8").partition("\n")[0]
-        print(f"{file.stem:<20}{first.lstrip('# ')}")
+    shipped = shipped_recipes()
+    width = max(map(len, shipped)) + 2
+    lines = {name: name.ljust(width) + _first_line(file) for name, file in shipped.items()}
+    print(*(line for name, line in lines.items() if not name.startswith(PAPERS)), sep="\n")
+    print("\nset-ups of papers, for verl on a cluster; none of them was run here:")
+    print(*(line for name, line in lines.items() if name.startswith(PAPERS)), sep="\n")
     return 0
+
+
+def _first_line(recipe: Path) -> str:
+    return recipe.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def launch(options: argparse.Namespace) -> int:
         print(shlex.join(command))
         return 0
     _require(options.engine)
+    if options.engine == "verl":
+        _verl_module().prepare(config)
     return subprocess.run(command, check=False).returncode
 
 
@@ -72,6 +74,7 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
         if resume:
             raise TokenPOError("--resume goes on with a run of this package's own engine or TRL's: use verl's own")
         directory, command = config.directory(), _verl(config)
+        _verl_module().prepare(config)
     else:
         directory = _directory(config, resume)
         command = trl_command([str(directory / "config.json"), *(["--resume"] if resume else [])], processes, config)
@@ -117,13 +120,16 @@ def _directory(config: Config, resume: str | None) -> Path:
 
 
 def _verl(config: Config) -> list[str]:
+    return _verl_module().command(config)
+
+
+def _verl_module() -> Any:
     from ..errors import Unsupported
 
     try:
-        module = importlib.import_module("tokenpo.adapters.verl.command")
+        return importlib.import_module("tokenpo.adapters.verl.command")
     except ImportError as error:
         raise Unsupported(f"the verl engine cannot be had ({error}): pip install 'tokenpo[verl]'") from error
-    return module.command(config)
 
 
 def _require(engine: str) -> None:

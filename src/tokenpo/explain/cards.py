@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from ..recorded import Response
 from ..report.scale import QUANTITIES, Quantity, Scale, clip_state, scale
-from ..report.text import number, paragraph, visible
+from ..report.text import paragraph, visible
+from ..report.tokens import HEAD, PROMPT_LIMIT, TAIL, kept, shown, token_text
 from .explanation import Explained
 from .result import Explanation
 
 MOST_METHODS = 12
 MOST_TOKENS = 24_000  # drawn over all responses and methods
-HEAD, TAIL = 300, 100  # tokens drawn of a longer response
-TOKEN_LIMIT, PROMPT_LIMIT = 60, 2_000  # characters
 PUSH = Quantity(
     "push", "push", "signed", "−M ∂L/∂lp: blue is made more likely, orange less likely, white is left alone"
 )
@@ -75,7 +74,7 @@ def draw(result: Explanation, most: int) -> Drawing:
             scales.append(scale(column.quantity, chr(ord("a") + len(scales)), values))
             columns.append(column)
         elif values:
-            fixed.append((column.quantity.label, _format(column.quantity, values[0])))
+            fixed.append((column.quantity.label, shown(column.quantity.name, values[0])))
     cards = tuple(
         Card(
             row=row,
@@ -104,15 +103,6 @@ def chosen(result: Explanation) -> Iterator[int]:
         ends.append((alike, [*dict.fromkeys((ranked[0], ranked[-1]))]))
     first = [row for _, pair in sorted(ends, key=lambda end: end[0]) for row in pair]
     yield from dict.fromkeys([*first, *(row for rows in groups.values() for row in rows)])
-
-
-def kept(length: int) -> Iterator[int]:
-    """The positions that are drawn of a response of this length."""
-    if length <= HEAD + TAIL:
-        yield from range(length)
-    else:
-        yield from range(HEAD)
-        yield from range(length - TAIL, length)
 
 
 def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int) -> list[int]:
@@ -147,17 +137,13 @@ def _tokens(
         values = [column.value(method, row, t) for column in columns]
         yield Token(
             position=t + 1,
-            text=visible(response.tokens[t], limit=TOKEN_LIMIT, spaces=True) or "∅",
+            text=token_text(response.tokens[t]),
             classes=" ".join(s.level(x) for s, x in zip(scales, values, strict=True)),
-            values=tuple(_format(column.quantity, x) for column, x in zip(columns, values, strict=True)),
+            values=tuple(shown(column.quantity.name, x) for column, x in zip(columns, values, strict=True)),
             breaks="\n" in response.tokens[t],
             gap=t - last - 1,
         )
         last = t
-
-
-def _format(quantity: Quantity, x: float | None) -> str:
-    return ("no", "below", "above")[int(x)] if quantity.kind == "state" and x is not None else number(x)
 
 
 def _notes(result: Explanation, rows: Sequence[int]) -> Iterator[str]:

@@ -25,11 +25,10 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from .. import wording
-from ..errors import TokenPOError, UnknownName, nearest
-from .mistakes import explain, refuse_dates
+from ..errors import TokenPOError, UnknownName
+from .mistakes import explain, refuse_unwritable
 from .overrides import apply
-
-RECIPES = Path(__file__).parent.parent / "recipes"
+from .shipped import find_recipe as find_recipe
 
 _PATH = r"^[^\x00-\x1f]+$"
 
@@ -205,26 +204,10 @@ class Config(Section):
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
+    verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     def directory(self) -> Path:
         return Path(self.output.dir or f"runs/{self.name}-{self.method.name}-seed{self.seed}")
-
-
-def find_recipe(name: str) -> Path:
-    """A recipe by path, or by the name of one in the package (tokenpo/recipes/NAME.toml).
-
-    Raises:
-        TokenPOError: no such file, no such name.
-    """
-    path = Path(name)
-    if path.is_file():
-        return path
-    shipped = {file.stem: file for file in RECIPES.glob("*.toml")}
-    if name in shipped:
-        return shipped[name]
-    if path.suffix or len(path.parts) > 1:
-        raise TokenPOError(f"recipe {name} is not a file: give the path of a TOML file, or one of {', '.join(shipped)}")
-    raise UnknownName(f"no recipe is called {name!r}: {nearest(name, shipped)}")
 
 
 def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -266,7 +249,7 @@ def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ..
         name = json.dumps(raw["method"])
         place = told.get(("method",), where)
         raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
-    refuse_dates(raw, (), where, told)
+    refuse_unwritable(raw, (), where, told)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:

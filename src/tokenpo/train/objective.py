@@ -164,6 +164,8 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         notes.append(
             "rollout.correction can not act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
+    if config.verl:
+        notes.append(f"the section [verl] ({', '.join(config.verl)}) is for verl: this engine takes nothing from it")
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":

@@ -145,7 +145,7 @@ class Tracer:
     def __init__(self, most: int) -> None:
         self.most = most
         self.found: dict[int, Mapping[str, list[float]]] = {}
-        self._wanted: frozenset[int] = frozenset()
+        self.wanted: frozenset[int] = frozenset()
 
     def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
         """Wants the best and the worst response of one group after the other, groups with an advantage first."""
@@ -157,11 +157,15 @@ class Tracer:
         for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
             members.setdefault(group[row], []).append(row)
         ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self._wanted = frozenset(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+
+    def want(self, rows: Sequence[int]) -> None:
+        """Wants these rows of the rollout batch and no others."""
+        self.wanted = frozenset(rows)
 
     def watch(self, rows: Tensor, batch: Batch) -> None:
         """Before the loss: asks for the gradient in the log-probabilities if a wanted row is in this micro-batch."""
-        if batch.policy.logprob.requires_grad and not self._wanted.isdisjoint(rows.tolist()):
+        if batch.policy.logprob.requires_grad and not self.wanted.isdisjoint(rows.tolist()):
             batch.policy.logprob.retain_grad()
 
     @torch.no_grad()
@@ -171,7 +175,7 @@ class Tracer:
         Args:
             rows: [M] its places in the rollout batch.
         """
-        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self._wanted]
+        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
         shown = self._shown(batch, loss) if wanted else {}
         for place, row in wanted:
             kept = batch.mask[place]

@@ -74,8 +74,8 @@ ONE = [
     {"name": "grpo-unscored", "method": "grpo", "options": {}, "rewards": ["seldom"], "schedule": STALE},
 ]
 TWO = [
-    *_cases({"split": SPLIT}, _of("grpo", "tepo", "gtpo", "hapo", "gspo", "clip_cov", "kl_cov", "lopti")),
-    *_cases({"split-whole": SPLIT_WHOLE}, _of("dapo", "grpo_s", "tr_grpo", "ha_dw")),
+    *_cases({"split": SPLIT}, _of("grpo", "tepo", "gtpo", "hapo", "gspo", "kl_cov", "lopti")),
+    *_cases({"split-whole": SPLIT_WHOLE}, _of("dapo", "grpo_s", "tr_grpo", "clip_cov", "ha_dw")),
     {"name": "grpo-unscored", "method": "grpo", "options": {}, "rewards": ["seldom"], "schedule": SPLIT},
 ]  # fmt: skip
 

@@ -217,7 +217,7 @@ def test_the_report_renders_what_the_run_left(out: Path) -> None:
     page = write_report(directory).read_text()
     assert "hapo" in page
     rollout = trace.load(trace.index[0][1])
-    assert {"advantage", "ratio", "weight", "entropy", "temperature"} <= set(rollout.terms)
+    assert {"advantage", "ratio", "weight", "entropy", "temperature", "effective"} <= set(rollout.terms)
 
 
 def test_accuracy_is_the_reward_function_of_that_name(out: Path) -> None:

@@ -1,12 +1,25 @@
-"""TRL as an engine: `TokenPOTrainer` is TRL's `GRPOTrainer` with an objective of ours in place of its loss."""
+"""TRL as an engine: `TokenPOTrainer` is TRL's `GRPOTrainer` with an objective of ours in place of its loss.
+
+TRL is imported when the trainer or its settings are asked for; the rest of this package does without.
+"""
 
 from __future__ import annotations
 
-from . import contract
+from typing import TYPE_CHECKING, Any
 
-contract.check_import()
-
-from .config import TokenPOConfig  # noqa: E402 - only behind the check, whose message says what is wrong with TRL
-from .trainer import TokenPOTrainer  # noqa: E402
+if TYPE_CHECKING:
+    from .config import TokenPOConfig
+    from .trainer import TokenPOTrainer
 
 __all__ = ["TokenPOConfig", "TokenPOTrainer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import contract
+
+    contract.check_import()
+    from . import config, trainer
+
+    return {"TokenPOConfig": config.TokenPOConfig, "TokenPOTrainer": trainer.TokenPOTrainer}[name]

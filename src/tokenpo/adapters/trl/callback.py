@@ -101,6 +101,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
         accelerator = trainer.accelerator
+        current.settle(accelerator.num_processes)
         tally = current.tally.across(summed(accelerator), largest(accelerator), accelerator.device)
         self._batches += 1
         # Before TRL saves its last checkpoint, which knows how long the records are.

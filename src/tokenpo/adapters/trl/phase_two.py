@@ -15,7 +15,7 @@ from ...signals import BatchSignal
 from ...signals.base import walk
 from ...train.step import wanted
 from ...train.tally import Tally, Tracer
-from ...types import Batch, Credit, Policy, Totals
+from ...types import Batch, Credit, Loss, Policy, Totals
 from .contract import moved
 from .cycle import Cycle
 from .forward import Forward
@@ -49,6 +49,7 @@ class RolloutBatch:
     Args:
         counts: totals of each chunk over all ranks; None before the first micro-batch.
         step: the last optimiser step that was begun.
+        traced: a micro-batch that waits for its backward pass, to be traced.
     """
 
     drawn: Drawn
@@ -56,6 +57,17 @@ class RolloutBatch:
     tracer: Tracer
     counts: list[Totals] | None = None
     step: Step | None = None
+    traced: tuple[Tensor, Batch, Loss] | None = None
+
+    def settle(self, processes: int) -> None:
+        """After the backward pass of the micro-batch that is traced: its losses were multiplied by `processes`."""
+        if self.traced is None:
+            return
+        rows, batch, loss = self.traced
+        if batch.policy.logprob.retains_grad and batch.policy.logprob.grad is not None:
+            batch.policy.logprob.grad /= processes
+        self.tracer.add(rows, batch, loss)
+        self.traced = None
 
 
 def step_of(trainer: Any, cycle: Cycle, current: RolloutBatch, model: Any, inputs: Mapping[str, Any]) -> Step:

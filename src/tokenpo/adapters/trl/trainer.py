@@ -189,7 +189,9 @@ class TokenPOTrainer(GRPOTrainer):
         if step.micro == 0:
             parts = [self._buffered_inputs[chunk] for chunk in self.cycle.chunks_of(step.update)]
             current.tracer.choose(rows_of(parts).unique(), rollouts, credit)
-        current.tracer.add(rows_of([inputs]), batch, loss)
+        current.settle(self.accelerator.num_processes)
+        current.tracer.watch(rows_of([inputs]), batch)
+        current.traced = (rows_of([inputs]), batch, loss)
 
     def _heat(self) -> Heat | None:
         adaptive = self.policy_objective.temperature

@@ -1,0 +1,243 @@
+"""What a run asks for under `algorithm.tokenpo`, and verl's own settings: set for the objective, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ...errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...objective import Objective
+from ...stages import AdaptiveTemperature
+from ...train.config import parse_config
+from ...train.objective import build_objective
+from .layout import TOKEN_FIELDS
+from .temperature import LOOP, PROCESSOR
+
+PLACE = "algorithm.tokenpo"
+PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
+# Our key -> section of a recipe.
+_SECTIONS = {
+    "soft_overlong": "rollout",
+    "group_overlong": "rollout",
+    "correction": "rollout",
+    "reference_kl": "train",
+}
+_OWN = {"ratio_tolerance": (int, float), "report": (str,), "trace_every": (int,), "trace_rollouts": (int,)}
+_KINDS = {float: "a number", str: "a path", int: "a whole number"}
+
+# Settings of verl's loss and estimators that say nothing to our objective: (setting, value to leave it at, remedy).
+_SILENT: tuple[tuple[str, Any, str], ...] = (
+    ("algorithm.adv_estimator", "grpo", "the objective computes the advantage, and reads no critic"),
+    ("algorithm.use_kl_in_reward", False, "+algorithm.tokenpo.reference_kl.beta=0.001 puts the divergence in the loss"),
+    ("algorithm.use_pf_ppo", False, "the objective sees every rollout"),
+    ("algorithm.norm_adv_by_std_in_grpo", True, "choose a method without the deviation, such as dr_grpo"),
+    ("algorithm.gamma", 1.0, "no method of ours discounts"),
+    ("algorithm.lam", 1.0, "no method of ours discounts"),
+    ("algorithm.rollout_correction.bypass_mode", False, "the old log-probs and entropies are needed"),
+    ("algorithm.rollout_correction.rollout_is", None, "+algorithm.tokenpo.correction.level=token weighs instead"),
+    ("algorithm.rollout_correction.rollout_rs", None, "+algorithm.tokenpo.correction.mode=mask drops instead"),
+    ("critic.enable", False, "no objective of ours reads a critic"),
+    ("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "+algorithm.tokenpo.method names the loss"),
+    ("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "the method says how losses are aggregated"),
+    ("actor_rollout_ref.actor.loss_scale_factor", None, "the method says how losses are aggregated"),
+    ("actor_rollout_ref.actor.clip_ratio", 0.2, "bounds are options of the method, +algorithm.tokenpo.options.low=..."),
+    ("actor_rollout_ref.actor.clip_ratio_low", 0.2, "bounds are options of the method"),
+    ("actor_rollout_ref.actor.clip_ratio_high", 0.2, "bounds are options of the method"),
+    ("actor_rollout_ref.actor.clip_ratio_c", 3.0, "the dual clip is an option of the method"),
+    ("actor_rollout_ref.actor.entropy_coeff", 0, "choose a method with an entropy bonus, such as aer"),
+    ("actor_rollout_ref.actor.use_kl_loss", False, "+algorithm.tokenpo.reference_kl.beta=0.001 turns the reference on"),
+    ("actor_rollout_ref.actor.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
+    ("distillation.enabled", False, "distillation replaces the loss"),
+)
+_STRATEGIES = ("fsdp", "fsdp2")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """algorithm.tokenpo of a run.
+
+    Args:
+        objective: the method with what goes with it.
+        tolerance: nats, the largest mean |log-ratio| before the first update.
+        report: directory for what `tokenpo report` reads; None writes nothing.
+        trace_every: steps between traces of single tokens.
+        trace_rollouts: responses of one trace.
+        notes: what was set in verl's config, and what is unlikely to be meant.
+    """
+
+    objective: Objective
+    tolerance: float
+    report: str | None = None
+    trace_every: int = 10
+    trace_rollouts: int = 4
+    notes: tuple[str, ...] = field(default=())
+
+
+def asked(config: DictConfig) -> Asked:
+    """The objective of the run; verl's config is set for it, in place, before verl's trainer reads it.
+
+    Raises:
+        UnknownName: a key, method or option that does not exist.
+        Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
+    """
+    raw = _raw(config)
+    objective = build_objective(parse_config(_recipe(raw, config), PLACE))
+    _refuse(config, objective)
+    notes = [*_negotiate(config, objective), *_warnings(config, objective)]
+    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts") if key in raw}
+    if own.get("report") is not None:
+        own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
+    return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
+
+
+def _raw(config: DictConfig) -> dict[str, Any]:
+    found = config.algorithm.get("tokenpo")
+    if found is None or not isinstance(found, Mapping | DictConfig):
+        raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
+    raw: Any = OmegaConf.to_container(found, resolve=True) if isinstance(found, DictConfig) else dict(found)
+    known = {"method", "options", *_SECTIONS, *_OWN}
+    for key in raw:
+        if key not in known:
+            raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
+    if not isinstance(raw.get("method"), str):
+        raise TokenPOError(f"{PLACE}.method names no method: add +{PLACE}.method=grpo")
+    for key, kinds in _OWN.items():
+        if key in raw and not isinstance(raw[key], kinds):
+            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {_KINDS[kinds[-1]]}")
+    return raw
+
+
+def _recipe(raw: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+    """The sections of a recipe that make the same objective."""
+    method = {"name": raw["method"], **(raw.get("options") or {})}
+    recipe: dict[str, Any] = {
+        "name": "verl", "method": method, "rollout": {"max_new_tokens": config.data.max_response_length}, "train": {},
+    }  # fmt: skip
+    for key, section in _SECTIONS.items():
+        if raw.get(key) is not None:
+            recipe[section][key] = raw[key]
+    return recipe
+
+
+def _refuse(config: DictConfig, objective: Objective) -> None:
+    for name, value, remedy in _SILENT:
+        found = OmegaConf.select(config, name, default=value)
+        if name == "critic.enable" and found is None:
+            continue  # verl then follows adv_estimator
+        if found != value:
+            raise Unsupported(
+                f"{name}={found} would be ignored by {objective.name} under tokenpo ({remedy}): set "
+                f"{name}={'null' if value is None else value}"
+            )
+    strategy = config.actor_rollout_ref.actor.strategy
+    if strategy not in _STRATEGIES:
+        raise Unsupported(
+            f"actor_rollout_ref.actor.strategy={strategy}: tokenpo's loss ran in verl's FSDP engines only, set "
+            "actor_rollout_ref.actor.strategy=fsdp2"
+        )
+    for name in sorted(objective.needs - PROVIDES):
+        raise Unsupported(
+            f"{objective.name} needs {name}, which verl does not compute: train it with the embedded engine "
+            f"(tokenpo train --method {objective.name}), or choose another method"
+        )
+    multi = objective.scope == "batch" or len(objective.split()) > 1
+    if multi and not _constant_rate(config):
+        raise Unsupported(
+            f"{objective.name} takes its optimiser steps one by one, and verl would advance the learning-rate "
+            "schedule after each: set actor_rollout_ref.actor.optim.lr_scheduler_type=constant, lr_warmup_steps=0 "
+            "and lr_warmup_steps_ratio=0"
+        )
+    _refuse_filter(config, objective)
+
+
+def _constant_rate(config: DictConfig) -> bool:
+    optim = config.actor_rollout_ref.actor.optim
+    warm = optim.get("lr_warmup_steps", -1)
+    warmup = warm if warm is not None and warm >= 0 else optim.get("lr_warmup_steps_ratio", 0.0)
+    return optim.get("lr_scheduler_type", "constant") == "constant" and not warmup
+
+
+def _refuse_filter(config: DictConfig, objective: Objective) -> None:
+    if not OmegaConf.select(config, "algorithm.filter_groups.enable", default=False):
+        return
+    # The entropy scale is measured over the rollouts that are trained on, as HAPO's authors do; a controller or a
+    # running mean of all that was drawn would be fed a biased half of it.
+    blind = [part for part in objective.memories if not isinstance(part, AdaptiveTemperature)]
+    if blind:
+        raise Unsupported(
+            f"{objective.name}: {type(blind[0]).__name__} must see every rollout that is drawn, and verl drops groups "
+            "before their entropies are known: set algorithm.filter_groups.enable=False"
+        )
+
+
+def _negotiate(config: DictConfig, objective: Objective) -> list[str]:
+    """Turns on in verl what the objective reads; one line for each setting that changed."""
+    wanted: dict[str, Any] = {"trainer.v1.trainer_mode": "sync"}
+    if "entropy" in objective.needs:
+        wanted["actor_rollout_ref.actor.calculate_entropy"] = True
+    if "rollout_logprob" in objective.needs:
+        wanted["actor_rollout_ref.rollout.calculate_log_probs"] = True
+    if "ref_logprob" in objective.needs:
+        # verl starts its reference for this setting; the penalty itself is the objective's.
+        wanted["actor_rollout_ref.actor.use_kl_loss"] = True
+        ref = config.actor_rollout_ref.ref
+        if ref.get("log_prob_micro_batch_size_per_gpu") is None and ref.get("log_prob_micro_batch_size") is None:
+            size = config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
+            wanted["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] = size
+    if objective.temperature is not None:
+        wanted["actor_rollout_ref.rollout.agent.default_agent_loop"] = _loop(config, objective)
+        if config.actor_rollout_ref.rollout.name == "vllm":
+            place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+            wanted[place] = list(dict.fromkeys([*(OmegaConf.select(config, place) or []), PROCESSOR]))
+    notes = []
+    for name, value in wanted.items():
+        before = OmegaConf.select(config, name)
+        if before != value:
+            with open_dict(config):
+                OmegaConf.update(config, name, value)
+            if name != "trainer.v1.trainer_mode":
+                notes.append(f"set {name}={value} (was {before}) for {objective.name}")
+    return notes
+
+
+def _loop(config: DictConfig, objective: Objective) -> str:
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.name in ("sglang", "trtllm"):
+        raise Unsupported(
+            f"{objective.name} adapts the temperature from token to token, which tokenpo can tell vLLM and not "
+            f"{rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
+        )
+    loop = rollout.agent.default_agent_loop
+    if loop not in ("single_turn_agent", LOOP):
+        raise Unsupported(
+            f"{objective.name} adapts the temperature from token to token, and the agent loop {loop} does not pass "
+            f"its statistics on: set actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}, or switch the "
+            f"adaptive temperature off with +{PLACE}.options.tau=0"
+        )
+    return LOOP
+
+
+def _warnings(config: DictConfig, objective: Objective) -> list[str]:
+    """What is allowed but unlikely to be meant."""
+    actor, notes = config.actor_rollout_ref.actor, []
+    updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
+    idle, blind = objective.idle_on_policy, objective.assumes_on_policy
+    if idle and updates == 1:
+        notes.append(
+            f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} can not act, because with one update "
+            "per rollout batch the policy is still the one that sampled: lower "
+            "actor_rollout_ref.actor.ppo_mini_batch_size"
+        )
+    if blind and updates > 1:
+        notes.append(
+            f"{objective.name}: {', '.join(type(part).__name__ for part in blind)} takes the policy for the one that "
+            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as "
+            "published"
+        )
+    if config.actor_rollout_ref.rollout.n == 1:
+        notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")
+    return notes

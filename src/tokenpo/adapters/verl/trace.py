@@ -1,0 +1,144 @@
+"""What `tokenpo report` reads of a verl run: metrics of every step, and the loss's own tensors of a few responses.
+
+The driver marks a few rows of a step; the worker that meets one of them in its loss writes its terms to a file of its
+own; after the update the driver appends these files to trace.jsonl. Workers on other nodes need the directory on a
+disk that they share with the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import NonTensorStack, TensorDict
+
+from ...jsonl import Lines, finite
+from ...train.tally import Tracer
+from ...types import Batch, Loss
+from ...versions import versions
+from .credit import Step
+from .layout import texts
+
+FIELD = "tokenpo_trace"
+PARTS = "trace-parts"
+# verl's name -> ours, which the report draws.
+NAMES = {
+    "critic/score/mean": "reward", "actor/entropy": "entropy", "response_length/mean": "length",
+    "response_length/max": "length_max", "response_length/clip_ratio": "truncated", "actor/grad_norm": "grad_norm",
+    "actor/lr": "lr", "actor/pg_loss": "loss", "actor/pg_clipfrac": "clip_fraction", "actor/ppo_kl": "kl_moved",
+    "timing_s/gen": "seconds_rollout", "timing_s/update_actor": "seconds_update",
+    "timing_s/old_log_prob": "seconds_rescore", "timing_s/step": "step_seconds",
+}  # fmt: skip
+
+
+@dataclass
+class Record:
+    """A run directory that verl's driver fills.
+
+    Args:
+        path: the directory.
+        every: steps between traces.
+        most: responses of one trace.
+    """
+
+    path: Path
+    every: int = 10
+    most: int = 4
+    metrics: Lines = field(init=False)
+    trace: Lines = field(init=False)
+
+    def __post_init__(self) -> None:
+        (self.path / PARTS).mkdir(parents=True, exist_ok=True)
+        self.metrics, self.trace = Lines(self.path / "metrics.jsonl"), Lines(self.path / "trace.jsonl")
+
+    def describe(self, config: Mapping[str, Any], objective: str) -> None:
+        """Writes the files that say what the run is."""
+        (self.path / "config.json").write_text(json.dumps(finite(config), indent=1) + "\n", encoding="utf-8")
+        (self.path / "objective.txt").write_text(objective + "\n", encoding="utf-8")
+        (self.path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
+
+    def wants(self, step: int) -> bool:
+        return bool(self.most) and (step == 1 or step % self.every == 0)
+
+    def gather(self) -> int:
+        """Appends what the workers wrote of this step; how many responses."""
+        parts = sorted((self.path / PARTS).glob("*.json"))
+        for part in parts:
+            self.trace.write(json.loads(part.read_text(encoding="utf-8")))
+            part.unlink()
+        return len(parts)
+
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """One line of metrics, under our names where the report has one."""
+        numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) or hasattr(v, "item")}
+        ours = {NAMES.get(name, name): value for name, value in numbers.items()}
+        held_out = [v for k, v in numbers.items() if k.startswith("val-core/") and "/acc/mean@" in k]
+        if len(held_out) == 1:
+            ours["eval/accuracy"] = held_out[0]
+        self.metrics.write({"step": step, **ours})
+
+
+def marks(rows: Sequence[int], told: Mapping[int, Mapping[str, Any]]) -> TensorDict:
+    """The field that marks rows of verl's batch: JSON of what the driver knows of a row, "" for the others."""
+    lines = [json.dumps(told[row]) if row in told else "" for row in rows]
+    return TensorDict({FIELD: NonTensorStack(*lines)}, [len(rows)])
+
+
+def told(
+    step: Step, number: int, minibatch: Sequence[int], most: int, data: TensorDict, tokenizer: Any
+) -> dict[int, dict[str, Any]]:
+    """What the driver knows of the rows to trace, by their place in verl's batch: the best and the worst of groups.
+
+    Args:
+        minibatch: the rows of the optimiser step that is traced.
+        data: "prompts", "responses" and "reward_model" of every row.
+    """
+    places = step.live.nonzero()[:, 0].tolist()
+    inside = [i for i, place in enumerate(places) if place in set(minibatch)]
+    tracer = Tracer(most)
+    tracer.choose(torch.tensor(inside, dtype=torch.long), step.rollouts, step.credit)
+    prompts, responses = data["prompts"].unbind(), data["responses"].unbind()
+    found = {}
+    for i in sorted(tracer.wanted):
+        place = places[i]
+        kept = responses[place][step.rollouts.mask[i, : len(responses[place])]].tolist()
+        found[place] = {
+            "step": number,
+            "row": i,
+            "group": int(step.rollouts.group[i]),
+            "prompt": tokenizer.decode(prompts[place].tolist(), skip_special_tokens=True),
+            "tokens": [tokenizer.decode([token]) for token in kept],
+            "reward": float(step.rollouts.reward[i]),
+            "answer": _answer(data, place),
+        }
+    return found
+
+
+def _answer(data: TensorDict, place: int) -> str:
+    if "reward_model" not in data:
+        return ""
+    # The queue gives a list of its own or a stack of tensordict's.
+    found = data["reward_model"]
+    told = (found.tolist() if hasattr(found, "tolist") else list(found))[place]
+    return str(told.get("ground_truth", "")) if isinstance(told, Mapping) else ""
+
+
+def write(directory: str, data: TensorDict, live: Sequence[int], batch: Batch, loss: Loss) -> None:
+    """In a worker: one file for each marked row of a micro-batch; `live` are the rows that the batch holds."""
+    if FIELD not in data:
+        return
+    told = texts(data[FIELD])
+    places = [place for place, row in enumerate(live) if told[row]]
+    if not places:
+        return
+    tracer = Tracer(len(places))
+    tracer.want(places)
+    tracer.add(torch.arange(len(live)), batch, loss)
+    for place, terms in tracer.found.items():
+        known = json.loads(told[live[place]])
+        file = Path(directory) / PARTS / f"{known['step']:06d}-{known['row']:06d}.json"
+        file.write_text(json.dumps(finite({**known, "terms": terms})), encoding="utf-8")

@@ -1,0 +1,167 @@
+"""verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
+
+Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
+numbers), `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills), `_compute_advantage` (phase one),
+`_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics` (the report), `_save_checkpoint` and
+`_load_checkpoint` (memories). Everything else is verl's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+
+from ...errors import Unsupported
+from ...objective import Objective
+from . import credit, memory, queue, steps, temperature, trace
+from .layout import signal_fields
+from .loss import DRIFT, objective_loss
+from .refill import Refills
+from .settings import Asked, asked
+
+NAME = "tokenpo"
+
+
+class TokenPOTrainer(PPOTrainerSync):
+    """verl's sync trainer, for `trainer.v1.trainer_mode=tokenpo`."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self.tokenpo: Asked = asked(config)  # sets verl's config, so it comes first
+        _announce(self.tokenpo)
+        self.tokenpo_step: credit.Step | None = None
+        self.tokenpo_state = self.objective.start()
+        self.tokenpo_refills = Refills.of(config)
+        self.tokenpo_checked = False
+        self.tokenpo_record = _record(self.tokenpo, config)
+        self.tokenpo_updates = 0  # keys what an objective draws
+        super().__init__(config)
+
+    @property
+    def objective(self) -> Objective:
+        return self.tokenpo.objective
+
+    def on_init_end(self) -> None:
+        self.set_objective(self.objective)
+        super().on_init_end()
+
+    def set_objective(self, part: Objective) -> None:
+        """Every worker's loss from now on; `part` is the objective or one of its passes."""
+        data, rollout = self.config.data, self.config.actor_rollout_ref.rollout
+        loss = partial(
+            objective_loss,
+            objective=part,
+            length=data.max_response_length,
+            temperature=float(rollout.temperature),
+            fields=signal_fields(self.objective),
+            report=self.tokenpo.report,
+        )
+        self.actor_rollout_wg.set_loss_fn(loss)
+
+    def on_sample_begin(self) -> None:
+        self.tokenpo_refills.begin()
+        super().on_sample_begin()
+
+    def _add_prompts_to_generate(self, num_prompts: int) -> int:
+        self.tokenpo_refills.add(num_prompts)
+        return super()._add_prompts_to_generate(num_prompts)
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> Any:
+        batch = super()._next_train_batch(num_prompts)
+        told = temperature.told(self.objective, self.tokenpo_state)
+        if told is not None:
+            tu.assign_non_tensor_data(batch, temperature.FIELD, told)
+        return batch
+
+    def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
+        """Phase one on the whole step batch; replaces verl's estimators."""
+        queue.one_output_each(batch.keys)
+        data = queue.get(batch, credit.fields(self.objective))
+        heat = float(self.config.actor_rollout_ref.rollout.temperature)
+        step = credit.Step.of(self.objective, data, heat, self.tokenpo_state)
+        self.tokenpo_state = self.objective.after(self.tokenpo_state, step.rollouts)
+        self.tokenpo_step = step
+        metrics.update(memory.metrics(self.tokenpo_state))
+        plan = self._plan(len(batch))
+        fields = step.outputs()
+        fields.update(step.sequences(plan))
+        if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
+            shown = queue.get(batch, ["prompts", "responses", "reward_model"])
+            most = self.tokenpo.trace_rollouts
+            told = trace.told(step, self.global_steps, plan[-1], most, shown, self.tokenizer)
+            fields.update(trace.marks(range(len(batch)), told))
+        return queue.put(batch, fields)
+
+    def _plan(self, rows: int) -> list[list[int]]:
+        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+        return credit.minibatches(rows, ranks, actor.ppo_mini_batch_size * rollout.n)
+
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        if self.objective.scope == "row" and len(self.objective.split()) == 1:
+            batch = super()._update_actor(batch, metrics)
+        else:
+            steps.one_by_one(self, batch, metrics, self._plan(len(batch)))
+        self._check(metrics)
+        if self.tokenpo_record is not None:
+            self.tokenpo_record.gather()
+        return batch
+
+    def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        if self.tokenpo_record is not None:
+            self.tokenpo_record.log(global_steps, metrics)
+
+    def update_rows(self, batch: Any, metrics: dict) -> Any:
+        """verl's own update, of one optimiser step's rows."""
+        return super()._update_actor(batch, metrics)
+
+    def _check(self, metrics: dict) -> None:
+        """Our loss was the one called, and before the first update the policy was the one that sampled."""
+        drift = metrics.get(f"actor/{DRIFT}")
+        if drift is None:
+            raise Unsupported(
+                f"verl's update did not call tokenpo's loss (its metrics hold no actor/{DRIFT}): something replaced "
+                "it after the start, remove what calls set_loss_fn"
+            )
+        if not self.tokenpo_checked and not drift <= self.tokenpo.tolerance:
+            raise Unsupported(
+                f"{self.objective.name}: before the first update the ratio of new to old policy is not 1: the mean "
+                f"|log-prob - old log-prob| is {drift:.2g} nats, above {self.tokenpo.tolerance:g}: give the actor's "
+                "log-prob pass and its update the same precision and attention, or raise "
+                "+algorithm.tokenpo.ratio_tolerance"
+            )
+        self.tokenpo_checked = True
+
+    def _save_checkpoint(self) -> None:
+        path = memory.folder(self.config, self.global_steps)
+        memory.save(path, self.objective, self.tokenpo_state, self.tokenpo_updates)
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps:
+            path = memory.folder(self.config, self.global_steps, resumed=True)
+            self.tokenpo_state, self.tokenpo_updates = memory.load(path, self.objective)
+
+
+def _record(asked: Asked, config: DictConfig) -> trace.Record | None:
+    if asked.report is None:
+        return None
+    record = trace.Record(Path(asked.report), asked.trace_every, asked.trace_rollouts)
+    told: Any = OmegaConf.to_container(config, resolve=True)
+    summary = {"method": {"name": asked.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
+    record.describe(
+        {**summary, "model": {"path": config.actor_rollout_ref.model.path}, "verl": told}, str(asked.objective)
+    )
+    return record
+
+
+def _announce(asked: Asked) -> None:
+    print(f"tokenpo is active in verl's trainer.\n{asked.objective}", flush=True)
+    for note in asked.notes:
+        print(f"tokenpo: {note}", flush=True)

@@ -1,0 +1,1 @@
+"""What the tests of the verl adapter share; nothing here is part of the package."""

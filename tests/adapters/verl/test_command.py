@@ -1,0 +1,116 @@
+"""A recipe's command: verl reads it, and what runs there is the recipe's objective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foreign_support import need
+
+need("verl.workers.utils.padding", "verl is not installed: no recipe was turned into its command")
+
+from hydra import compose, initialize_config_module  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
+
+from tokenpo.adapters.verl.command import command, prepare  # noqa: E402
+from tokenpo.adapters.verl.data import compute_score  # noqa: E402
+from tokenpo.adapters.verl.settings import asked  # noqa: E402
+from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
+from tokenpo.train.config import Config, parse_config  # noqa: E402
+from tokenpo.train.objective import build_objective  # noqa: E402
+
+
+def _recipe(tmp_path: Path, **sections: Any) -> Config:
+    raw: dict[str, Any] = {
+        "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(tmp_path / "run")},
+        "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
+        "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
+    }  # fmt: skip
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section}
+    return parse_config(raw, "here")
+
+
+def _read(config: Config) -> Any:
+    words = command(config, ["actor_rollout_ref.rollout.name=cpu"])
+    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", overrides=words[3:])
+
+
+RECIPES: list[dict[str, Any]] = [
+    {"method": {"name": "grpo"}},
+    {"method": {"name": "hapo", "tau": 0.3, "dual": "none", "sign": "released"}, "rollout": {"dynamic_sampling": True}},
+    {
+        "method": {"name": "tepo", "high": 0.28},
+        "rollout": {"soft_overlong": {"cache": 8}, "correction": {"level": "sequence"}, "group_overlong": {}},
+        "train": {"reference_kl": {"beta": 0.01, "estimator": "k2", "straight_through": True}},
+    },
+]
+
+
+@pytest.mark.parametrize("sections", RECIPES)
+def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None:
+    config = _recipe(tmp_path, **sections)
+    read = _read(config)
+    assert asked(read).objective == build_objective(config)
+    assert read.data.train_batch_size == 8 and read.data.max_response_length == 48
+    assert read.actor_rollout_ref.actor.ppo_mini_batch_size == 4
+    assert read.actor_rollout_ref.rollout.n == 4
+    assert read.actor_rollout_ref.actor.optim.lr == 3e-4
+    assert read.trainer.total_training_steps == 3
+    if "dynamic_sampling" in sections.get("rollout", {}):
+        assert read.algorithm.filter_groups.enable and read.algorithm.filter_groups.max_num_gen_batches == 4
+
+
+def test_the_precision_is_the_recipes(tmp_path: Path) -> None:
+    plain = OmegaConf.select(_read(_recipe(tmp_path)), "actor_rollout_ref.actor.fsdp_config")
+    assert plain.model_dtype == "fp32" and plain.mixed_precision.param_dtype == "fp32"
+    half = OmegaConf.select(_read(_recipe(tmp_path, train={"autocast": True})), "actor_rollout_ref.actor.fsdp_config")
+    assert half.model_dtype == "fp32" and half.get("mixed_precision") is None
+
+
+def test_plain_prompts_stay_plain(tmp_path: Path) -> None:
+    template = _read(_recipe(tmp_path)).actor_rollout_ref.model.custom_chat_template
+    assert template == "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"path": "tiny"}}, "model.path = 'tiny'.*give the path"),
+        ({"model": {"device": "cpu"}}, "set model.device = 'auto'"),
+        ({"model": {"dtype": "float64"}}, "'float32' or 'bfloat16'"),
+        ({"train": {"minibatches": 3}}, "divisor of rollout.prompts = 8"),
+        ({"train": {"warmup": 5}}, "once a rollout batch"),
+    ],
+)
+def test_refused(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match=message):
+        command(_recipe(tmp_path, **sections))
+
+
+def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    config = _recipe(tmp_path, evaluate={"problems": 5})
+    prepare(config)
+    train, test = (pyarrow.parquet.read_table(tmp_path / "run" / "data" / f"{x}.parquet") for x in ("train", "test"))
+    assert (len(train), len(test)) == (24, 5)
+    row = train.to_pylist()[7]
+    assert row["data_source"] == "dial_sum" and row["extra_info"]["index"] == 7
+    assert row["prompt"][0]["role"] == "user" and row["prompt"][0]["content"].endswith("=")
+    told = (row["data_source"], row["reward_model"]["ground_truth"], row["extra_info"])
+    right = compute_score(told[0], f"thinking#{told[1]}", told[1], told[2])
+    assert right == {"score": 1.0, "acc": 1.0}
+    assert compute_score(told[0], "thinking#x", told[1], told[2]) == {"score": 0.0, "acc": 0.0}
+    with pytest.raises(TokenPOError, match=r"a row of gsm8k has no extra_info\.tokenpo"):
+        compute_score("gsm8k", "1", "1", {"index": 0})
+
+
+def test_values_are_written_for_hydra(tmp_path: Path) -> None:
+    recipe = _recipe(tmp_path)
+    odd = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": "/a b/c='d'"})})
+    assert _read(odd).actor_rollout_ref.model.path == "/a b/c='d'"

@@ -1,0 +1,167 @@
+"""algorithm.tokenpo and verl's own settings: what is set for an objective, what is refused and with which remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import tokenpo
+from foreign_support import need
+from tokenpo.methods import METHODS
+
+need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
+
+from hydra import compose, initialize_config_module  # noqa: E402
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
+
+from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
+from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
+from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
+from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
+
+BASE = [
+    "trainer.v1.trainer_mode=tokenpo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=cpu",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.n=8",
+    "reward.reward_model.rollout.name=cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compose_verl() -> Any:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        yield lambda *words: compose("ppo_trainer", overrides=[*BASE, *words])
+
+
+def _asked(compose_verl: Any, *words: str) -> tuple[Asked, DictConfig]:
+    config = compose_verl(*words)
+    return asked(config), config
+
+
+def test_the_objective_is_that_of_a_recipe(compose_verl: Any) -> None:
+    got, config = _asked(
+        compose_verl,
+        "+algorithm.tokenpo.method=hapo",
+        "+algorithm.tokenpo.options.tau=0",
+        "+algorithm.tokenpo.soft_overlong.cache=16",
+        "+algorithm.tokenpo.correction.level=sequence",
+        "+algorithm.tokenpo.reference_kl.beta=0.01",
+    )
+    plain = tokenpo.method("hapo", tau=0)
+    assert got.objective.credit == plain.credit and got.objective.surrogate == plain.surrogate
+    assert got.objective.shaping == (SoftOverlong(512, 16),)
+    assert got.objective.weights == (*plain.weights, RolloutCorrection(sequence=True))
+    assert [type(part) for part in got.objective.penalties] == [ReferenceKl]
+    assert config.trainer.v1.trainer_mode == "sync"
+    assert config.actor_rollout_ref.actor.use_kl_loss is True
+    assert config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        (["tepo"], "actor_rollout_ref.actor.calculate_entropy", True),
+        (["grpo", "+algorithm.tokenpo.correction.cap=2"], "actor_rollout_ref.rollout.calculate_log_probs", True),
+        (["hapo"], "actor_rollout_ref.rollout.agent.default_agent_loop", "tokenpo_single_turn"),
+    ],
+)
+def test_what_is_set(compose_verl: Any, words: list[str], key: str, value: Any) -> None:
+    off = "actor_rollout_ref.rollout.calculate_log_probs=False"
+    got, config = _asked(compose_verl, off, f"+algorithm.tokenpo.method={words[0]}", *words[1:])
+    assert OmegaConf.select(config, key) == value
+    assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
+
+
+def test_vllm_is_told_the_processor(compose_verl: Any) -> None:
+    place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+    words = ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=vllm"]
+    _, config = _asked(compose_verl, *words)
+    assert list(OmegaConf.select(config, place)) == [PROCESSOR]
+    _, config = _asked(compose_verl, *words, f"+{place}=[mine]")
+    assert list(OmegaConf.select(config, place)) == ["mine", PROCESSOR]
+    _, config = _asked(compose_verl, *words, "+algorithm.tokenpo.options.tau=0")
+    assert OmegaConf.select(config, place) is None
+
+
+def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
+    config = compose_verl("+algorithm.tokenpo.method=grpo")
+    before = OmegaConf.to_container(config, resolve=False)
+    got = asked(config)
+    config.trainer.v1.trainer_mode = "tokenpo"
+    assert OmegaConf.to_container(config, resolve=False) == before
+    assert got == Asked(tokenpo.method("grpo"), 0.05)
+
+
+def test_every_silent_setting_is_refused(compose_verl: Any) -> None:
+    """A value other than verl's default, of the setting's own kind; the message names the way back."""
+    other = {
+        "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
+        "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0",
+    }  # fmt: skip
+    for name, value, _ in _SILENT:
+        config = compose_verl("+algorithm.tokenpo.method=grpo", f"{name}={other[repr(value)]}")
+        back = "null" if value is None else value
+        with pytest.raises(Unsupported, match=rf"^{name}=.* would be ignored by grpo .*: set {name}={back}$"):
+            asked(config)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ([], TokenPOError, r"needs a method: add \+algorithm.tokenpo.method=grpo"),
+        (["+algorithm.tokenpo.options.low=0.1"], TokenPOError, r"names no method"),
+        (["+algorithm.tokenpo.method=hap"], UnknownName, "did you mean 'hapo'"),
+        (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.option.tau=1"], UnknownName, "did you mean 'options'"),
+        (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
+        (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
+        (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.ratio_tolerance=x"], TokenPOError, "expected a number"),
+        (["+algorithm.tokenpo.method=nthr"], Unsupported, "needs influence, which verl does not compute"),
+        (["+algorithm.tokenpo.method=tw_grpo"], Unsupported, "needs divergence, which verl does not compute"),
+        (["+algorithm.tokenpo.method=grpo", "actor_rollout_ref.actor.strategy=veomni"], Unsupported, "strategy=fsdp2$"),
+        (
+            ["+algorithm.tokenpo.method=clip_cov", "actor_rollout_ref.actor.optim.lr_warmup_steps=5"],
+            Unsupported,
+            "one by one.*lr_warmup_steps=0",
+        ),
+        (
+            ["+algorithm.tokenpo.method=ha_dw", "algorithm.filter_groups.enable=True"],
+            Unsupported,
+            "must see every rollout.*filter_groups.enable=False",
+        ),
+        (
+            ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent"],
+            Unsupported,
+            r"default_agent_loop=tokenpo_single_turn, or .* \+algorithm.tokenpo.options.tau=0",
+        ),
+        (["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=sglang"], Unsupported, "options.tau=0"),
+    ],
+)
+def test_refused(compose_verl: Any, words: list[str], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        asked(compose_verl(*words))
+
+
+def test_dynamic_sampling_goes_with_hapo(compose_verl: Any) -> None:
+    got, _ = _asked(compose_verl, "+algorithm.tokenpo.method=hapo", "algorithm.filter_groups.enable=True")
+    assert got.objective == tokenpo.method("hapo")
+
+
+def test_what_is_unlikely_to_be_meant(compose_verl: Any) -> None:
+    words = ["+algorithm.tokenpo.method=kl_cov", "data.train_batch_size=64"]
+    once, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
+    often, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
+    assert any("can not act" in note for note in once.notes)
+    assert not any("can not act" in note for note in often.notes)
+
+
+def test_every_method_is_taken_or_refused_by_name(compose_verl: Any) -> None:
+    refused = set()
+    for name in METHODS:
+        try:
+            got, _ = _asked(compose_verl, f"+algorithm.tokenpo.method={name}")
+            assert dataclasses.replace(got.objective, name=name) == tokenpo.method(name)
+        except Unsupported as error:
+            refused.add(name)
+            assert str(error).startswith(f"{name} needs ")
+    assert refused == {"nthr", "thr", "tw_grpo", "arm"}

@@ -1,0 +1,56 @@
+"""What a worker writes for the report is what its loss used, and `tokenpo report` reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import tokenpo
+from foreign_support import need
+
+need("verl.workers.utils.padding", "verl is not installed: no token of its runs was traced")
+
+from adapters.verl.support import batches  # noqa: E402
+from tokenpo.adapters.verl.trace import PARTS, Record  # noqa: E402
+from tokenpo.report.record import read_run, read_trace  # noqa: E402
+
+
+def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:
+    """Four rows of the step, each with the terms that the objective has for it, in verl's micro-batches of 3."""
+    sample, objective = batches.both(seed=3, padding=(0, 5)), tokenpo.method("hapo")
+    record = Record(tmp_path, most=4)
+    expected = batches.directly(sample, objective).loss.terms
+    batches.through_verl(sample, objective, ranks=2, micro=3, record=record)
+    assert record.gather() == 4
+    assert not list((tmp_path / PARTS).iterdir())
+    trace = read_trace(tmp_path)
+    assert [step for step, _ in trace.index] == [7] * 4
+    mask, reward = sample.inputs.rollouts["mask"], sample.inputs.rollouts["reward"]
+    rollouts = [trace.load(offset) for _, offset in trace.index]
+    assert {rollout.reward for rollout in rollouts} == {0.0, 1.0}
+    for rollout in rollouts:
+        assert len(rollout.tokens) == int(mask[rollout.row].sum())
+        assert rollout.reward == float(reward[rollout.row])
+        for name in ("advantage", "weight", "ratio", "loss", "coefficient"):
+            row = expected[name][rollout.row][mask[rollout.row]]
+            torch.testing.assert_close(torch.tensor(rollout.terms[name]), row.float(), rtol=1e-6, atol=1e-7)
+
+
+def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.describe({"method": {"name": "hapo"}}, str(tokenpo.method("hapo")))
+    record.log(1, {"critic/score/mean": 0.25, "actor/entropy": 0.5, "val-core/dial_sum/acc/mean@8": 0.4, "odd": "text"})
+    record.log(2, {"critic/score/mean": 0.5, "response_length/mean": torch.tensor(7.0)})
+    run = read_run(tmp_path)
+    assert run.series("reward") == [(1, 0.25), (2, 0.5)]
+    assert run.series("eval/accuracy") == [(1, 0.4)]
+    assert run.series("length") == [(2, 7.0)]
+    assert run.objective.startswith("objective hapo") and not run.notes
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(1, True), (2, False), (9, False), (10, True), (20, True)])
+def test_when_a_step_is_traced(step: int, wanted: bool, tmp_path: Path) -> None:
+    assert Record(tmp_path).wants(step) is wanted
+    assert not Record(tmp_path, most=0).wants(step)
