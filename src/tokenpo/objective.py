@@ -88,15 +88,15 @@ class Objective:
                 wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a {kind.__name__} value"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
 
-    @property
+    @functools.cached_property
     def needs(self) -> frozenset[str]:
         """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
         return frozenset().union(*(part.needs for part in walk(self)))
 
-    @property
+    @functools.cached_property
     def scope(self) -> Literal["row", "batch"]:
         """ "batch" when the loss of a row depends on the current policy's view of the whole optimiser step."""
-        return "batch" if any(isinstance(part, BatchSignal) for part in walk(self)) else "row"
+        return "batch" if self._watched else "row"
 
     @property
     def idle_on_policy(self) -> tuple[Part, ...]:
@@ -113,12 +113,12 @@ class Objective:
         """True where `observe` chooses tokens at random."""
         return any(isinstance(part, BatchSignal) and part.draws for part in walk(self))
 
-    @property
+    @functools.cached_property
     def follows_advantage(self) -> bool:
         """True where a row whose advantage is 0 everywhere adds nothing to loss and gradient: it may be skipped."""
         return all(stage.follows_advantage for stage in self.penalties)
 
-    @property
+    @functools.cached_property
     def entropy_gradient(self) -> bool:
         """True where the loss sends a gradient through `Policy.entropy`: engines keep its graph."""
         return any(part.entropy_gradient for part in walk(self))
@@ -182,6 +182,25 @@ class Objective:
                 batch = batch.with_signal(part, part(batch, functools.partial(self.surrogate, batch), generator))
         return batch
 
+    def has_observed(self, credit: Credit) -> bool:
+        """Whether the credit holds what `observe` adds to it; always so with row scope."""
+        return all(part in credit.signals for part in self._watched)
+
+    def observed(self, batch: Batch, totals: Totals, generator: torch.Generator | None = None) -> Batch:
+        """The batch as it is where `observe` has been called, else what `observe` makes of it if it is the whole step.
+
+        Raises:
+            TokenPOError: a part of a step without the statistics of the whole.
+        """
+        if self.has_observed(batch.credit):
+            return batch
+        if int(batch.mask.sum()) != totals.tokens:
+            raise TokenPOError(
+                f"{self.name} reads statistics of the current policy over the whole optimiser step, but was given "
+                f"{int(batch.mask.sum())} of its {totals.tokens:g} tokens: call observe(batch) on the whole step first"
+            )
+        return self.observe(batch, generator)
+
     def loss(self, batch: Batch, totals: Totals) -> Loss:
         """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
 
@@ -194,7 +213,7 @@ class Objective:
             TokenPOError: a part of a step without the statistics of the whole.
         """
         self._check(batch)
-        batch = self._observed(batch, totals)
+        batch = self.observed(batch, totals)
         trust = self.surrogate(batch)
         weight = self._weight(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
@@ -224,16 +243,10 @@ class Objective:
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
         return counted.to(dtype) * (coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
 
-    def _observed(self, batch: Batch, totals: Totals) -> Batch:
-        signals = [part for part in walk(self) if isinstance(part, BatchSignal)]
-        if all(part in batch.credit.signals for part in signals):
-            return batch
-        if int(batch.mask.sum()) != totals.tokens:
-            raise TokenPOError(
-                f"{self.name} reads statistics of the current policy over the whole optimiser step, but was given "
-                f"{int(batch.mask.sum())} of its {totals.tokens:g} tokens: call observe(batch) on the whole step first"
-            )
-        return self.observe(batch)
+    @functools.cached_property
+    def _watched(self) -> tuple[BatchSignal, ...]:
+        """The signals of `observe`. Like every answer that takes a walk and every loss asks for, found once."""
+        return tuple(part for part in walk(self) if isinstance(part, BatchSignal))
 
     def _check(self, batch: Batch) -> None:
         self._require(batch.rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenpo.errors import TokenPOError
-from tokenpo.ops.token_stats import softmax_parts, stats_from_logits, token_stats
+from tokenpo.ops.token_stats import stats_from_logits, token_stats
 
 
 def naive(hidden: Tensor, head: Tensor, target: Tensor, temperature: float | Tensor, bias: Tensor | None = None):
@@ -218,16 +218,60 @@ def test_statistics_of_logits_are_plain_unless_asked():
     torch.testing.assert_close(seen.logprob, torch.log_softmax(logits, -1)[[0, 1, 2], [0, 1, 2]])
 
 
-def test_the_softmax_is_at_temperature_one_unless_asked():
-    logits = torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)
-    d, p, s = softmax_parts(logits)
-    assert d.tolist() == [[pytest.approx(-math.log(3)), 0]]
-    assert p.tolist() == [[pytest.approx(1 / 3), 1]]
-    assert s.tolist() == [[pytest.approx(4 / 3)]]
-
-
 def test_the_temperature_gets_no_gradient():
     logits = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     heat = torch.ones(2, dtype=torch.float64, requires_grad=True)
     stats_from_logits(logits, torch.tensor([0, 1]), heat).logprob.sum().backward()
     assert heat.grad is None or not heat.grad.any()
+
+
+@pytest.mark.parametrize("drift", [False, True])
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_the_naive_implementation_is_the_same_function(drift, entropy_grad):
+    hidden, head, bias, target, temperature = problem(9, 4, 6)
+    results = []
+    for impl in ("chunked", "naive"):
+        seen = token_stats(
+            hidden, head, target, temperature, bias=bias, drift=drift, entropy_grad=entropy_grad, impl=impl
+        )
+        assert seen.entropy.requires_grad == entropy_grad
+        assert seen.entropy_drift is None or not seen.entropy_drift.requires_grad
+        gradients = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), [hidden, head, bias])
+        results.append([x for x in (*seen, *gradients) if x is not None])
+    assert len(results[0]) == len(results[1]) == 5 + drift
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-13)
+
+
+def test_an_unknown_implementation_is_named():
+    hidden, head, _, target, _ = problem(4, 3, 5)
+    with pytest.raises(TokenPOError, match="impl='navie' is no choice; did you mean 'naive'"):
+        token_stats(hidden, head, target, impl="navie")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_parity_with_the_naive_implementation_in_every_dtype(dtype, chunk):
+    """From the same rounded logits, so only the way after them differs; gradients are rounded to the dtype twice."""
+    hidden, head, bias, target, temperature = problem(33, 8, 50, dtype)
+    tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
+    results = []
+    for impl in ("chunked", "naive"):
+        seen = token_stats(
+            hidden, head, target, temperature.float(), bias=bias, entropy_grad=True, chunk=chunk, impl=impl
+        )
+        gradients = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), [hidden, head, bias])
+        results.append((seen.logprob, seen.entropy, *gradients))
+    for i, (one, other) in enumerate(zip(*results, strict=True)):
+        assert one.dtype == other.dtype == (dtype if i > 1 else torch.float32)
+        assert (one - other).double().norm() <= (2e-6 if i < 2 else tolerance) * other.double().norm()
+
+
+def test_the_backward_pass_can_be_repeated():
+    hidden, head, _, target, temperature = problem(9, 4, 6)
+    for entropy_grad in (False, True):
+        seen = token_stats(hidden, head, target, temperature, entropy_grad=entropy_grad)
+        value = (seen.logprob + 0.3 * seen.entropy).sum()
+        once = torch.autograd.grad(value, [hidden, head], retain_graph=True)
+        again = torch.autograd.grad(value, [hidden, head])
+        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))

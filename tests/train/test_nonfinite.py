@@ -43,7 +43,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
     engine = build_engine(config)
     experience = collect(config, engine.lm, engine.task, 0, None)
     start = {name: x.detach().clone() for name, x in engine.lm.model.named_parameters()}
-    score, chance, broken = Forward.policy, random.Random(0), {"logits": 0, "gradient": 0}
+    ordinary, chance, broken = Forward._passes, random.Random(0), {"logits": 0, "gradient": 0}
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
@@ -53,19 +53,18 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         credit, wrong = objective.prepare(rollouts), chance.randrange(2)
         first = {}
 
-        def policy(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
-            policy = score(self, rollouts, prompts)
+        def passes(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
             rows = first.setdefault("rows", rollouts.group.unique().tolist())
-            if torch.is_grad_enabled() and (rollouts.group.unique().tolist() == rows) == (wrong == 0):
-                if kind == "logits":
-                    place = tuple(rollouts.mask.nonzero()[:1].T)
-                    policy = dataclasses.replace(policy, logprob=policy.logprob.index_put(place, torch.tensor(bad)))
-                elif policy.logprob.requires_grad:
-                    policy.logprob.register_hook(lambda grad: grad.index_fill(0, torch.tensor([0]), bad))
-            return policy
+            for seen in ordinary(self, rollouts, prompts):
+                if (rollouts.group.unique().tolist() == rows) == (wrong == 0):
+                    if kind == "logits":
+                        seen = seen._replace(out=seen.out.index_fill(0, torch.tensor([0]), bad))
+                    elif seen.out.requires_grad:
+                        seen.out.register_hook(lambda grad: grad.index_fill(0, torch.tensor([0]), bad))
+                yield seen
 
         with monkeypatch.context() as patch:
-            patch.setattr(Forward, "policy", policy)
+            patch.setattr(Forward, "_passes", passes)
             words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
             arguments = (learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0))
             if nonfinite == "stop":

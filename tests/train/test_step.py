@@ -218,3 +218,27 @@ def test_every_rollout_batch_is_shuffled_anew(make, monkeypatch):
     for updates in (0, 2, 0):
         improve(learner, *data, updates, Tracer(0))
     assert seeds[0] == seeds[2] != seeds[1]
+
+
+@pytest.mark.parametrize("method", ["grpo", "gspo", "clip_cov", "tepo"])
+def test_a_model_whose_head_is_not_plain_learns_the_same_from_its_logits(make, method):
+    learner, *data = make(method, "float64")
+    fused = gradient(learner, *data, 5)
+    learner.lm.abilities["plain_head"] = False
+    assert (gradient(learner, *data, 5) - fused).norm() <= 1e-12 * fused.norm()
+
+
+def test_no_logits_of_a_micro_batch_are_kept_for_the_way_back(make, monkeypatch):
+    """What the graph of a pass saves has at most as many numbers as the head, although the tokens times the vocabulary
+    are many times more."""
+    learner, rollouts, *data = make("grpo", "float32")
+    sizes = []
+
+    def pack(x):
+        sizes.append(x.numel())
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        accumulate(learner, rollouts, *data, 0, Tally())
+    head = learner.lm.model.get_output_embeddings().weight
+    assert int(rollouts.mask.sum()) * len(head) > 4 * max(sizes)

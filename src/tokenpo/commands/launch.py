@@ -112,7 +112,7 @@ def _directory(config: Config, resume: str | None) -> Path:
         directory = Path(resume)
         if not (directory / "trl").is_dir():
             raise TokenPOError(f"{resume} holds no run of the TRL engine: leave out --engine trl, or give another")
-        config = resumed_config(directory, config)
+        config, _ = resumed_config(directory, config)
     settings = config.model_dump()
     settings["output"]["dir"] = str(directory)
     (directory / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

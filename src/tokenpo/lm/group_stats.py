@@ -19,7 +19,7 @@ from tokenpo.lm.model import LanguageModel
 from tokenpo.lm.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
 from tokenpo.ops import kl, masked
 from tokenpo.ops.group import Groups
-from tokenpo.ops.token_stats import chunk_rows
+from tokenpo.ops.head import chunk_rows
 
 # Differences of log-probabilities are cut there, as in the authors' code: e^11 is 6e4, and a sum over V stays finite.
 _FURTHEST = 11.0

@@ -1,33 +1,28 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
-With T the temperature of a row, m its largest logit, d = (z - m)/T and s = Σ_v exp(d_v):
-
-    log p_y = d_y - log s        H = log s - Σ_v exp(d_v) d_v / s        drift = Σ_v p_v² (log p_v + H)
-
-The shifted form of H keeps its relative accuracy when the distribution is nearly deterministic, where
-log-sum-exp minus a mean of logits loses it. All results are float32 (float64 when the inputs are), in nats.
-
-Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, their probabilities are kept
-for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms each chunk again. Rows whose
-incoming gradient is exactly zero (padding, clipped or zero-advantage tokens) are skipped there.
+Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, what their softmax left
+(`softmax.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms
+each chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokenpo.errors import TokenPOError
+from tokenpo.errors import TokenPOError, choose
 
-# Logits per chunk: 16 MB of float32.
-_CHUNK_LOGITS = 2**22
-_LEAST_CHUNK_ROWS = 128
+from .head import HeadGradient, chunk_rows, logits_of
+from .softmax import RowStats, ascent, residual, wide
+
+Impl = Literal["chunked", "naive"]
 
 
 class TokenStats(NamedTuple):
@@ -48,6 +43,7 @@ def token_stats(
     drift: bool = False,
     entropy_grad: bool = False,
     chunk: int | None = None,
+    impl: Impl = "chunked",
 ) -> TokenStats:
     """Statistics of softmax((hidden headᵀ + bias) / temperature) at `target`, chunked over rows.
 
@@ -60,21 +56,22 @@ def token_stats(
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
         chunk: rows of logits alive at a time; by default about 16 MB of them.
+        impl: "naive" holds all logits and leaves the rest to autograd: slow, and plainly right.
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
+        UnknownName: no such implementation.
     """
     if hidden.dim() != 2 or head.dim() != 2 or hidden.shape[1] != head.shape[1]:
         raise TokenPOError(
             f"token_stats: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H]"
         )
-    scale = _inverse_temperature(temperature, hidden.shape[0], target, "token_stats")
-    hidden, head, bias = _same_dtype(hidden, head, bias)
+    scale = inverse_temperature(temperature, hidden.shape[0], target, "token_stats")
+    hidden, head, bias = same_dtype(hidden, head, bias)
+    if choose("impl", impl, {"chunked": False, "naive": True}):
+        return naive_stats(F.linear(hidden, head, bias), target, scale, drift=drift, entropy_grad=entropy_grad)
     chunk = chunk or chunk_rows(head.shape[0])
-    if hidden.shape[0] <= chunk:
-        logprob, entropy, moved = _LogitStats.apply(F.linear(hidden, head, bias), target, scale, drift, entropy_grad)
-    else:
-        logprob, entropy, moved = _HeadStats.apply(hidden, head, bias, target, scale, drift, entropy_grad, chunk)
+    logprob, entropy, moved = _HeadStats.apply(hidden, head, bias, target, scale, drift, entropy_grad, chunk)
     return TokenStats(logprob, entropy, moved if drift else None)
 
 
@@ -93,86 +90,49 @@ def stats_from_logits(
     """
     if logits.dim() != 2:
         raise TokenPOError(f"stats_from_logits: logits {list(logits.shape)} must be [M, V]")
-    scale = _inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
+    scale = inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
     logprob, entropy, moved = _LogitStats.apply(logits, target, scale, drift, entropy_grad)
     return TokenStats(logprob, entropy, moved if drift else None)
 
 
-def chunk_rows(vocabulary: int) -> int:
-    """Rows of logits [·, V] that make a chunk."""
-    return max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // vocabulary)
-
-
-class Softmax(NamedTuple):
-    """A softmax taken apart: d = (z - max)/T [M, V] (mutable), p = exp(d) [M, V], s = Σ p [M, 1]."""
-
-    d: Tensor
-    p: Tensor
-    s: Tensor
-
-
-def softmax_parts(logits: Tensor, scale: float | Tensor = 1.0) -> Softmax:
-    """The unnormalised softmax of logits [M, V] at inverse temperature `scale` (a number or [M, 1])."""
-    z = logits if logits.dtype == torch.float64 else logits.float()
-    d = z - z.amax(-1, keepdim=True)
-    if not (isinstance(scale, float) and scale == 1.0):
-        d.mul_(scale)
-    p = d.exp()
-    return Softmax(d, p, p.sum(-1, keepdim=True))
-
-
-def entropy_of(parts: Softmax) -> Tensor:
-    """[M] nats. Overwrites nothing; logits of -inf (excluded tokens) count as probability zero."""
-    # exp(-1e4) is 0 in every dtype here, and 0 · -1e4 is 0 where 0 · -inf would be NaN.
-    return parts.s.log().squeeze(-1) - (parts.p * parts.d.clamp(min=-1e4)).sum(-1) / parts.s.squeeze(-1)
-
-
-def _rows(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """logprob, entropy, drift (empty unless asked), all [M], and the probabilities [M, V]."""
-    parts = softmax_parts(logits, scale)
-    log_s = parts.s.log().squeeze(-1)
-    logprob = parts.d.gather(-1, target.unsqueeze(-1)).squeeze(-1) - log_s
-    entropy = entropy_of(parts)
-    p = parts.p.div_(parts.s)
-    moved = p.new_empty(0)
+def naive_stats(
+    logits: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False, entropy_grad: bool = False
+) -> TokenStats:
+    """The formulas as they are written, through autograd; `scale` is 1/T, a number or [M, 1]."""
+    logp = torch.log_softmax(logits.to(wide(logits.dtype)) * scale, -1)
+    p = logp.exp()
+    # A token of probability 0 has log p = -inf and adds nothing.
+    entropy = -(p * torch.where(p > 0, logp, 0.0)).sum(-1)
+    logprob = logp.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    moved = None
     if drift:
-        offset = (entropy - log_s).unsqueeze(-1)
-        moved = (parts.d.clamp_(min=-1e4).add_(offset).mul_(p).mul_(p)).sum(-1)
-    return logprob, entropy, moved, p
-
-
-def _logit_gradient(
-    p: Tensor, target: Tensor, scale: float | Tensor, g: Tensor, entropy: Tensor | None, g_entropy: Tensor | None
-) -> Tensor:
-    """Gradient of Σ g log p_y + g_entropy H to the logits; [M, V] in a new buffer."""
-    dz = p * -g.unsqueeze(-1)
-    if g_entropy is not None and entropy is not None:
-        dz -= (torch.xlogy(p, p) + p * entropy.unsqueeze(-1)) * g_entropy.unsqueeze(-1)
-    dz.scatter_add_(-1, target.unsqueeze(-1), g.unsqueeze(-1))
-    return dz if isinstance(scale, float) and scale == 1.0 else dz.mul_(scale)
+        moved = (p.square() * (torch.where(p > 0, logp, 0.0) + entropy.unsqueeze(-1))).sum(-1).detach()
+    return TokenStats(logprob, entropy if entropy_grad else entropy.detach(), moved)
 
 
 class _LogitStats(torch.autograd.Function):
-    """One chunk: probabilities are kept for the backward pass."""
+    """The residual of logits that belong to somebody else is kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, scale: Any, drift: bool, entropy_grad: bool) -> Any:
-        logprob, entropy, moved, p = _rows(logits, target, scale, drift)
-        ctx.scale, ctx.entropy_grad, ctx.dtype = scale, entropy_grad, logits.dtype
-        ctx.save_for_backward(p, target, entropy)
-        ctx.mark_non_differentiable(moved, *(() if entropy_grad else (entropy,)))
-        return logprob, entropy, moved
+        left = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        stats = residual(logits, target, scale, drift=drift, out=left)
+        ctx.scale, ctx.entropy_grad = scale, entropy_grad
+        ctx.save_for_backward(left, target, *stats)
+        ctx.mark_non_differentiable(stats.drift, *(() if entropy_grad else (stats.entropy,)))
+        return tuple(stats)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        p, target, entropy = ctx.saved_tensors
-        dz = _logit_gradient(p, target, ctx.scale, grads[0], entropy, grads[1] if ctx.entropy_grad else None)
-        return dz.to(ctx.dtype), None, None, None, None
+        left, target, *stats = ctx.saved_tensors
+        g_entropy = grads[1] if ctx.entropy_grad else None
+        w, factor = ascent(left, RowStats(*stats), target, ctx.scale, grads[0], g_entropy)
+        return torch.mul(w, factor, out=torch.empty_like(w)), None, None, None, None
 
 
 class _HeadStats(torch.autograd.Function):
-    """Many chunks: logits live one chunk at a time, in both directions."""
+    """Logits live one chunk at a time, in both directions."""
 
     @staticmethod
     def forward(
@@ -186,49 +146,63 @@ class _HeadStats(torch.autograd.Function):
         entropy_grad: bool,
         chunk: int,
     ) -> Any:
+        m = len(hidden)
+        buffer = hidden.new_empty(min(m, chunk), len(head))
         pieces = []
-        for start in range(0, hidden.shape[0], chunk):
+        for start in range(0, max(m, 1), chunk):
             at = slice(start, start + chunk)
-            pieces.append(_rows(F.linear(hidden[at], head, bias), target[at], _part(scale, at), drift)[:3])
-        logprob, entropy, moved = (torch.cat(column) for column in zip(*pieces, strict=True))
+            z = logits_of(hidden[at], head, bias, buffer)
+            pieces.append(residual(z, target[at], part(scale, at), drift=drift))
+        stats = joined(pieces)
         ctx.scale, ctx.entropy_grad, ctx.chunk = scale, entropy_grad, chunk
-        ctx.save_for_backward(hidden, head, bias, target, entropy)
-        ctx.mark_non_differentiable(moved, *(() if entropy_grad else (entropy,)))
-        return logprob, entropy, moved
+        ctx.save_for_backward(hidden, head, bias, target, *stats, buffer if m <= chunk else None)
+        ctx.mark_non_differentiable(stats.drift, *(() if entropy_grad else (stats.entropy,)))
+        return tuple(stats)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        hidden, head, bias, target, entropy = ctx.saved_tensors
+        hidden, head, bias, target, *stats, kept = ctx.saved_tensors
         g, g_entropy = grads[0], grads[1] if ctx.entropy_grad else None
-        live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
-        rows = live.nonzero().squeeze(-1)
-        to_hidden, to_head, to_bias = ctx.needs_input_grad[:3]
-        wide = torch.promote_types(head.dtype, torch.float32)
-        d_hidden = torch.zeros_like(hidden) if to_hidden else None
-        d_head = torch.zeros_like(head, dtype=wide) if to_head else None
-        d_bias = torch.zeros_like(bias, dtype=wide) if to_bias else None
-        for at in rows.split(ctx.chunk):
-            h, y, scale = hidden[at], target[at], _part(ctx.scale, at)
-            _, _, _, p = _rows(F.linear(h, head, bias), y, scale, False)
-            dz = _logit_gradient(p, y, scale, g[at], entropy[at], None if g_entropy is None else g_entropy[at])
-            if d_bias is not None:
-                d_bias += dz.sum(0)
-            dz = dz.to(head.dtype)
-            if d_hidden is not None:
-                d_hidden[at] = dz @ head
-            if d_head is not None:
-                d_head += dz.t() @ h
-        d_head = None if d_head is None else d_head.to(head.dtype)
-        d_bias = None if d_bias is None else d_bias.to(bias.dtype)
-        return d_hidden, d_head, d_bias, None, None, None, None, None
+        parts = live_rows(g, g_entropy, ctx.chunk)
+        every = all(isinstance(at, slice) for at in parts)
+        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every)
+        for at in parts:
+            h, y, scale = hidden[at], target[at], part(ctx.scale, at)
+            left = kept[at] if kept is not None else logits_of(h, head, bias)
+            if kept is None:
+                residual(left, y, scale)
+            known = RowStats(*stats).at(at)
+            # A view of what is kept must outlive this pass.
+            spend = kept is None or not every
+            incoming = g[at], None if g_entropy is None else g_entropy[at]
+            w, factor = ascent(left, known, y, scale, *incoming, spend=spend)
+            total.add(at, w, factor, h, head, spend=spend)
+        return (*total.like(hidden, head, bias), None, None, None, None, None)
 
 
-def _part(scale: float | Tensor, at: Any) -> float | Tensor:
+def live_rows(g: Tensor, g_entropy: Tensor | None, chunk: int) -> Sequence[slice | Tensor]:
+    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time: slices where all are."""
+    live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
+    rows = live.nonzero().squeeze(-1)
+    if len(rows) < len(g):
+        return rows.split(chunk)
+    return [slice(start, start + chunk) for start in range(0, len(g), chunk)]
+
+
+def joined(pieces: Sequence[RowStats]) -> RowStats:
+    """The rows of several chunks below each other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return RowStats(*(torch.cat(column) for column in zip(*pieces, strict=True)))
+
+
+def part(scale: float | Tensor, at: slice | Tensor) -> float | Tensor:
+    """1/T of some rows: the same number, or their entries."""
     return scale[at] if isinstance(scale, Tensor) else scale
 
 
-def _inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, where: str) -> float | Tensor:
+def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, where: str) -> float | Tensor:
     """1/T as a number or as [M, 1]."""
     if tuple(target.shape) != (m,) or target.is_floating_point():
         raise TokenPOError(
@@ -248,7 +222,7 @@ def _inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, wh
     return temperature.reciprocal().unsqueeze(-1)
 
 
-def _same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Under autocast what autocast would use; otherwise the wider of the two."""
     device = hidden.device.type
     if torch.is_autocast_enabled(device):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..errors import NotFinite
+from ..fused import fused_gradient
 from ..lm import LanguageModel, divergence, influence, prompt_logprob, score
 from ..lm.precision import precision
-from ..types import Policy, Rollouts
+from ..lm.score import Predictions, has_plain_head, predictions
+from ..objective import Objective
+from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,47 @@ class Forward:
                 max_tokens=self.micro_tokens,
             )
 
+    def learn(
+        self, objective: Objective, rollouts: Rollouts, prompts: Sequence[Sequence[int]], credit: Credit, totals: Totals
+    ) -> Iterator[tuple[Tensor, Batch, Loss]]:
+        """Adds the gradient of any rows' loss to the parameters' `.grad`; (rows, batch, loss) of each forward pass.
+
+        Where logits are nothing but the head's product, loss and head are one piece of work and no logits are kept.
+        """
+        head = self.lm.model.get_output_embeddings()
+        if not has_plain_head(self.lm):
+            batch = Batch(rollouts, credit, wanted(self.policy(rollouts, prompts), objective.needs))
+            batch.policy.logprob.retain_grad()
+            loss = objective.loss(batch, totals)
+            loss.value.backward()
+            yield torch.arange(len(rollouts), device=self.lm.device), batch, loss
+            return
+        for seen in self._passes(rollouts, prompts):
+            rows = seen.row.unique_consecutive()  # in the order of their tokens
+            part, share = rollouts.rows(rows), credit.rows(rows)
+            try:
+                with precision(self.lm.device, self.autocast):
+                    fused, pulled = fused_gradient(
+                        objective, seen.out, head.weight, part, share, totals, bias=head.bias
+                    )
+            except NotFinite as error:
+                raise error if error.row is None else NotFinite(str(error), int(rows[error.row])) from error
+            if seen.out.requires_grad:
+                seen.out.backward(pulled)
+            batch = Batch(part, share, fused.policy)
+            batch.policy.logprob.grad = fused.pull  # traces show it
+            yield rows, batch, fused.loss
+
+    def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
+        """The forward passes of some rows, each under its precision and what follows it not."""
+        passes = predictions(self.lm, *_texts(rollouts, prompts), self.micro_tokens)
+        while True:
+            with precision(self.lm.device, self.autocast):
+                seen = next(passes, None)
+            if seen is None:
+                return
+            yield seen
+
     def influence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
         """[N, T] influence of whole groups on their responses whose reward exceeds the mean."""
         with precision(self.lm.device, self.autocast):
@@ -77,6 +123,15 @@ class Forward:
         with precision(self.lm.device, self.autocast):
             of_prompt = prompt_logprob(self.lm, prompts, temperature, max_tokens=self.micro_tokens)
         return of_prompt[rollouts.group]
+
+
+def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
+    """What the objective asked for and nothing else, so that it cannot come to depend on more."""
+    return dataclasses.replace(
+        policy,
+        entropy=policy.entropy if "entropy" in needs else None,
+        entropy_drift=policy.entropy_drift if "entropy_drift" in needs else None,
+    )
 
 
 def _texts(

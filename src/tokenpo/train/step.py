@@ -7,9 +7,10 @@ several passes goes through all minibatches once for each.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,9 +20,9 @@ from ..errors import NotFinite, Unsupported
 from ..lm import LanguageModel
 from ..objective import Objective
 from ..sampling.seeds import keyed_generator
-from ..types import Batch, Credit, Policy, Rollouts, Totals
+from ..types import Batch, Credit, Rollouts, Totals
 from .config import Config, Train
-from .forward import Forward
+from .forward import Forward, wanted
 from .tally import Tally, Tracer
 
 HALF_TOLERANCE = 0.05
@@ -155,25 +156,22 @@ def accumulate(
     if objective.scope == "batch":
         with torch.no_grad():
             seen = wanted(forward.policy(rollouts, prompts), objective.needs)
-            everything = _batch(rollouts, credit, seen, rows)
+            with _naming(rows):
+                everything = Batch(rollouts, credit, seen)
         credit = objective.observe(everything, keyed_generator(learner.seed, "observe", update)).credit
     for part in forward.splits(rollouts, prompts, live_rows(rollouts, credit, skip=learner.skips)):
-        piece = rollouts.rows(part)
-        policy = wanted(forward.policy(piece, prompts), objective.needs)
-        batch = _batch(piece, credit.rows(part), policy, part if rows is None else rows[part])
-        if tracer is not None and rows is not None:
-            tracer.watch(rows[part], batch)
-        loss = objective.loss(batch, totals)
-        loss.value.backward()
-        tally.add(batch, loss)
-        if tracer is not None and rows is not None:
-            tracer.add(rows[part], batch, loss)
+        with _naming(part if rows is None else rows[part]):
+            for at, batch, loss in forward.learn(objective, rollouts.rows(part), prompts, credit.rows(part), totals):
+                tally.add(batch, loss)
+                if tracer is not None and rows is not None:
+                    tracer.add(rows[part[at]], batch, loss)
 
 
-def _batch(rollouts: Rollouts, credit: Credit, policy: Policy, rows: Tensor | None) -> Batch:
-    """The batch; an error in it names the row of the rollout batch, not that of the micro-batch."""
+@contextlib.contextmanager
+def _naming(rows: Tensor | None) -> Iterator[None]:
+    """An error in some rows names the row of the rollout batch, not that of the micro-batch."""
     try:
-        return Batch(rollouts, credit, policy)
+        yield
     except NotFinite as error:
         if error.row is None or rows is None:
             raise
@@ -218,15 +216,6 @@ def _descend(learner: Learner, update: int) -> tuple[Tensor, float]:
         torch.nn.utils.clip_grads_with_norm_(learner.parameters, learner.options.grad_clip, norm)
     learner.optimizer.step()
     return norm.detach(), rate
-
-
-def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
-    """Exactly what the objective asked for, so that it cannot come to depend on more."""
-    return dataclasses.replace(
-        policy,
-        entropy=policy.entropy if "entropy" in needs else None,
-        entropy_drift=policy.entropy_drift if "entropy_drift" in needs else None,
-    )
 
 
 def _require_ratio_one(tally: Tally, learner: Learner) -> None:

@@ -186,7 +186,8 @@ class Tracer:
         logprob, old = policy.logprob.detach(), facts.old_logprob
         shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
         shown |= {"logprob": logprob, "old_logprob": old, "kl": kl.k3(logprob - old)}
-        if policy.logprob.retains_grad and policy.logprob.grad is not None:
+        # Of another tensor than a leaf, it would have to be asked for (`watch`).
+        if (policy.logprob.is_leaf or policy.logprob.retains_grad) and policy.logprob.grad is not None:
             share = loss.terms["coefficient"]
             # A coefficient of 0 leaves a token out of the loss.
             shown["effective"] = torch.where(share == 0, 0.0, -policy.logprob.grad / share)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from foreign_support import say_skips
+
+# Parts of whole runs, which verl's processes import; there is nothing to collect in them.
+collect_ignore_glob = ["support/*"]
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "adapters/verl" in report.nodeid]
-    for reason in sorted({str(report.longrepr[-1]).removeprefix("Skipped: ") for report in skipped}):
-        terminalreporter.write_line(f"not tested with verl: {reason}", yellow=True)
+    say_skips(terminalreporter, "tests/adapters/verl", "not tested with verl")

@@ -20,6 +20,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from tokenpo.adapters.verl import memory, temperature  # noqa: E402
 from tokenpo.adapters.verl.hooks import after_import  # noqa: E402
 from tokenpo.adapters.verl.refill import Refills  # noqa: E402
+from tokenpo.adapters.vllm import read  # noqa: E402
 from tokenpo.errors import TokenPOError  # noqa: E402
 from tokenpo.ops import entropy_score  # noqa: E402
 
@@ -125,7 +126,9 @@ def test_the_temperature_travels_as_flat_numbers() -> None:
     params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, found)
     assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
     entropy = torch.tensor([0.05, 0.4, 3.0])
-    got = temperature.rule_of(params["extra_args"])(entropy, 0.9)
+    heat = read(params["extra_args"])
+    assert heat is not None
+    got = 0.9 * heat(entropy)
     rule = objective.temperature
     assert rule is not None
     h = entropy_score.score(entropy, entropy_score.EntropyScale(**state[rule])).clamp(-1, 1)

@@ -27,8 +27,8 @@ def _overrides(directory: Path, steps: int, *more: str) -> list[str]:
     """8 prompts x 4 responses a step on two workers, two optimiser steps of 16 rows."""
     if not (directory / "model").exists():
         run.model(directory / "model")
-        write_parquet(directory / "train.parquet", "dial_sum", {"operands": 4}, 0, "train", 512)
-        write_parquet(directory / "test.parquet", "dial_sum", {"operands": 4}, 0, "test", 16)
+        write_parquet(directory / "train.parquet", "dial_sum", {}, 0, "train", 512)
+        write_parquet(directory / "test.parquet", "dial_sum", {}, 0, "test", 16)
     return [
         "trainer.v1.trainer_mode=tokenpo",
         "algorithm.adv_estimator=grpo",
@@ -37,7 +37,7 @@ def _overrides(directory: Path, steps: int, *more: str) -> list[str]:
         f"data.val_files={directory / 'test.parquet'}",
         "data.train_batch_size=8",
         "data.max_prompt_length=32",
-        "data.max_response_length=40",
+        "data.max_response_length=64",
         "actor_rollout_ref.rollout.n=4",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
@@ -122,16 +122,15 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_dynamic_sampling_ends(tmp_path: Path) -> None:
-    """No answer is ever right, so no group varies: the step stops with an error rather than never."""
+    """Two tokens hold no answer, so no group varies: the step stops with an error rather than never."""
     words = _overrides(
         tmp_path,
         2,
         "+algorithm.tokenpo.method=dapo",
         "algorithm.filter_groups.enable=True",
         "algorithm.filter_groups.max_num_gen_batches=2",
-        "actor_rollout_ref.rollout.temperature=1.0",
     )
-    write_parquet(tmp_path / "train.parquet", "dial_sum", {"operands": 4, "modulus": 36}, 0, "train", 512)
+    words = [word.replace("max_response_length=64", "max_response_length=2") for word in words]
     with pytest.raises(AssertionError, match=r"dynamic sampling drew \d+ prompts for one step of 8"):
         run.main_ppo(words, tmp_path, timeout=900)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from ...ops.token_stats import entropy_of, softmax_parts
+from ...ops.softmax import entropy_of, softmax_parts
 from ...sampling import TemperatureRule
 from .contract import moved
 

@@ -1,5 +1,6 @@
 """verl's single-turn agent loop, which passes the statistics of the adaptive temperature on to the server."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from typing import Any

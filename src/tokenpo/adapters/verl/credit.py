@@ -3,10 +3,12 @@
 Rows without a response token are left out of every statistic: those that verl adds to fill up a batch are such rows.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -31,7 +33,7 @@ class Step:
     rollouts: Rollouts
     credit: Credit
     live: Tensor
-    response_mask: Tensor
+    response_mask: Any
     temperature: float
 
     @staticmethod

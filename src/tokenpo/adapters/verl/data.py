@@ -4,6 +4,7 @@ A row carries the task, its options, its seed and the problem's position, so tha
 problem again and asks the task's own verifier.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import functools

@@ -1,5 +1,6 @@
 """verl's layout of a batch: nested tensors [N, *] of responses under its own field names."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ TOKEN_FIELDS = {
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
 
 
-def padded(field: Tensor) -> Tensor:
+def padded(field: Any) -> Tensor:
     """[N, T] of a nested tensor [N, *], zeros behind each row; T is the longest row. Keeps the graph."""
     values, offsets = field.values(), field.offsets()
     lengths = offsets.diff()
@@ -65,7 +66,7 @@ def signal_fields(objective: Objective) -> dict[Part, str]:
     return {part: f"tokenpo_signal_{number}" for number, part in enumerate(parts)}
 
 
-def spread(values: Tensor, live: Tensor, response_mask: Tensor) -> Tensor:
+def spread(values: Tensor, live: Tensor, response_mask: Any) -> Tensor:
     """Nested like `response_mask` [N, *]: `values` [L, T] in the rows where `live` [N] is true, zeros elsewhere."""
     lengths = response_mask.offsets().diff()
     whole = values.new_zeros(len(live), int(lengths.max()))

@@ -4,6 +4,7 @@ verl's engines average gradients over the data-parallel ranks and add up micro-b
 factor `dp_size`, as in verl's own losses.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
 """What an objective remembers from step to step, beside verl's checkpoint: JSON, nothing pickled."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json

@@ -1,5 +1,6 @@
 """Rows and fields of verl's TransferQueue."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,6 @@
 """A cap on dynamic sampling: verl's V1 buffer refills for ever where every group's metric is equal."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from dataclasses import dataclass

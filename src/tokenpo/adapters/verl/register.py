@@ -1,5 +1,6 @@
 """Our trainer in verl's table, and a guard on verl's own: a run that asks for tokenpo never gets anything else."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 """What a run asks for under `algorithm.tokenpo`, and verl's own settings: set for the objective, or refused."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -6,6 +6,7 @@ with its rows; the log-probs under the policy of the moment come from one more f
 where the policy is the old one.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -5,6 +5,7 @@ own; after the update the driver appends these files to trace.jsonl. Workers on 
 disk that they share with the driver.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json

@@ -6,6 +6,7 @@ numbers), `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills), `
 `_load_checkpoint` (memories). Everything else is verl's.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from functools import partial

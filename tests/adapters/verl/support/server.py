@@ -85,12 +85,10 @@ class Server:
 
 def _rule(settings: dict) -> Any:
     """The adaptive temperature that the agent loop's statistics describe; None without any."""
-    extra = settings.get("extra_args") or {}
-    if not extra:
-        return None
-    from tokenpo.adapters.verl.temperature import rule_of
+    from tokenpo.adapters.vllm import read
 
-    return rule_of(extra)
+    heat = read(settings.get("extra_args"))
+    return None if heat is None else lambda entropy, base: base * heat(entropy)
 
 
 class Replica(RolloutReplica):

@@ -1,0 +1,109 @@
+"""An objective from hidden states and head to their gradients, beside the products it cannot avoid.
+
+    python benchmarks/fused_objective.py [--shapes small middle large] [--dtypes float32 bfloat16] [--rounds 5]
+
+Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
+hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of
+the groups have equal rewards, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by
+`token_stats` and the loss through autograd. TRL's and
+verl's fused heads get the three lines of the clipped loss. The floor is the three matrix products with outputs that
+exist already. One thread; candidates take turns; medians of CPU time as multiples of the floor.
+
+`--memory` shows instead the most memory held at once beyond the gradients, which have the leaves' dtype.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import tokenpo
+from objective import milliseconds
+from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
+from tokenpo.fused import fused_gradient
+from tokenpo.ops.token_stats import token_stats
+
+LENGTH, GROUP = 32, 2
+
+
+class Step:
+    """The responses of a problem as one optimiser step; the policy is near the one that sampled."""
+
+    def __init__(self, problem: Problem, method: tokenpo.Objective, *, dead: float = 0.0) -> None:
+        n = len(problem.target) // LENGTH
+        with torch.no_grad():
+            now = token_stats(problem.hidden, problem.head, problem.target).logprob.view(n, LENGTH)
+        generator = torch.Generator().manual_seed(1)
+        group = torch.arange(n) // GROUP
+        reward = torch.arange(n).remainder(2).float().masked_fill(group < dead * n / GROUP, 1.0)
+        self.problem, self.objective = problem, method
+        self.rollouts = tokenpo.Rollouts(
+            mask=torch.ones(n, LENGTH, dtype=torch.bool),
+            reward=reward,
+            group=group,
+            old_logprob=now + 0.05 * torch.randn(n, LENGTH, generator=generator),
+            token_ids=problem.target.view(n, LENGTH),
+        )
+        self.credit, self.totals = method.prepare(self.rollouts), tokenpo.Totals.of(self.rollouts)
+
+    def fused(self, *, lean: bool = False) -> Run:
+        problem = self.problem
+        step = (self.objective, problem.hidden, problem.head, self.rollouts, self.credit, self.totals)
+
+        def run() -> None:
+            problem.forget()
+            _, pulled = fused_gradient(*step, lean=lean)
+            problem.hidden.grad = pulled
+
+        return run
+
+    def apart(self) -> Run:
+        problem, shape = self.problem, self.rollouts.mask.shape
+
+        def run() -> None:
+            problem.forget()
+            logprob = token_stats(problem.hidden, problem.head, problem.target).logprob
+            batch = tokenpo.Batch(self.rollouts, self.credit, tokenpo.Policy(logprob.view(shape)))
+            self.objective.loss(batch, self.totals).value.backward()
+
+        return run
+
+    def three_lines(self, stats: Stats) -> Run:
+        problem = self.problem
+        old, advantage = self.rollouts.old_logprob.flatten(), self.credit.advantage.flatten()
+
+        def run() -> None:
+            problem.forget()
+            logprob, _ = stats(problem.hidden, problem.head, problem.target)
+            ratio = (logprob - old).exp()
+            clipped = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+            (-clipped.sum() / self.totals.tokens).backward()
+
+        return run
+
+
+def main() -> None:
+    chosen = options(__doc__)
+    dapo, gspo = tokenpo.method("dapo", dual=None), tokenpo.method("gspo", low=0.2, high=0.28)
+    for shape in chosen.shapes:
+        for dtype in chosen.dtypes:
+            problem = Problem.of(SHAPES[shape], getattr(torch, dtype))
+            step = Step(problem, dapo)
+            runs = {
+                "fused": step.fused(),
+                "half dead": Step(problem, dapo, dead=0.5).fused(),
+                "sequence": Step(problem, gspo).fused(),
+                "lean": step.fused(lean=True),
+                "apart": step.apart(),
+            }
+            runs |= {name: step.three_lines(stats) for name, stats in {"naive": naive, **peers()}.items()}
+            runs = {name: run for name, run in runs.items() if not chosen.only or name in chosen.only}
+            if chosen.memory:
+                for name, run in runs.items():
+                    extra = peak_megabytes(run, problem)
+                    print(f"{shape:<7}{dtype:<9}{name:<10}{extra:8.0f} MB beyond the gradients", flush=True)
+                continue
+            report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds), "floor")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""An objective straight from hidden states and the head, a few whole responses at a time.
+
+Losses of disjoint rows add up, so the loss of a chunk of responses, and with it the gradient at each of its tokens, is
+known as soon as the chunk's logits are: hidden states and head get their gradients at once, from what the softmax left
+in place of the logits. That is three matrix products, nothing computed twice, and never more logits than a chunk holds.
+A response longer than a chunk takes a fourth product: its logits are formed again once its loss is known. Rows of
+logits whose gradient is exactly zero (no advantage, clipped) are skipped in the two products of the way back.
+
+An objective of batch scope looks at the whole optimiser step first: either `observe` has been called, or the rows given
+here are all there are, and their statistics are taken in a pass of their own.
+
+Axes: N responses, T their tokens, M true entries of the mask in the order of `mask.nonzero()`, H hidden size,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..errors import TokenPOError
+from ..objective import Objective
+from ..ops.head import HeadGradient
+from ..ops.softmax import wide
+from ..ops.token_stats import same_dtype
+from ..types import Credit, Loss, Rollouts, Totals
+from .work import Fused, Work
+
+__all__ = ["Fused", "fused_gradient", "fused_loss"]
+
+
+def fused_loss(
+    objective: Objective,
+    hidden: Tensor,
+    head: Tensor,
+    rollouts: Rollouts,
+    credit: Credit,
+    totals: Totals,
+    *,
+    bias: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    chunk: int | None = None,
+) -> Fused:
+    """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
+
+    All gradients are computed here and only scaled by what arrives in the backward pass; without gradients there is one
+    product instead of three.
+
+    Args:
+        hidden: [M, H], the final hidden state that predicts each response token.
+        head: [V, H] output embedding.
+        rollouts: with token_ids; temperature is 1 where it has none.
+        credit: of `prepare`, or of `observe` for an objective of batch scope.
+        totals: denominators of the whole optimiser step.
+        bias: [V], if the head has one.
+        generator: of `observe`, where it has not been called.
+        chunk: tokens whose logits are alive at a time; by default about 16 MB of them.
+
+    Raises:
+        MissingInput: no token ids, or an input that the objective needs is absent.
+        TokenPOError: shapes that do not belong together, or a part of a step without the statistics of the whole.
+    """
+    hidden, head, bias = same_dtype(hidden, head, bias)
+    work = Work.of(objective, hidden, head, bias, rollouts, credit, totals, chunk)
+    found: list[Fused] = []
+
+    def run(total: HeadGradient | None) -> Tensor:
+        found.append(work.run(generator, total))
+        return found[0].loss.value
+
+    # Inside a Function one cannot tell whether gradients are off.
+    value = _Fused.apply(hidden, head, bias, run) if torch.is_grad_enabled() else run(None)
+    return dataclasses.replace(found[0], loss=Loss(value, found[0].loss.terms))
+
+
+def fused_gradient(
+    objective: Objective,
+    hidden: Tensor,
+    head: Tensor,
+    rollouts: Rollouts,
+    credit: Credit,
+    totals: Totals,
+    *,
+    bias: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    chunk: int | None = None,
+    lean: bool = False,
+) -> tuple[Fused, Tensor]:
+    """The same without graph: gradients are added to `head.grad` and `bias.grad` in place, as leaves that want them.
+
+    No second buffer of the head's size is needed where the head is float32, whatever autocast computes in.
+
+    Args:
+        lean: look at the vocabulary in tiles too. The logits held are a block of 512 tokens x 2048 of the vocabulary,
+            for a fourth product; `chunk` means nothing then.
+
+    Returns:
+        The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.
+    """
+    for name, x in (("head", head), ("bias", bias)):
+        if x is not None and x.requires_grad and not x.is_leaf:
+            raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
+    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
+    total = HeadGradient(torch.empty_like(work.hidden), _buffer(head), None if bias is None else _buffer(bias))
+    fused = work.run_lean(generator, total) if lean else work.run(generator, total)
+    for x, added in ((head, total.head), (bias, total.bias)):
+        if x is not None and x.grad is not None and added is not None and added is not x.grad:
+            x.grad += added
+    assert total.hidden is not None
+    return fused, total.hidden.to(hidden.dtype)
+
+
+def _buffer(x: Tensor) -> Tensor | None:
+    """Where to add the gradient of a leaf: its own buffer if that is wide enough."""
+    if not x.requires_grad:
+        return None
+    if x.grad is None:
+        x.grad = torch.zeros_like(x)
+    return x.grad if x.dtype == wide(x.dtype) else torch.zeros_like(x, dtype=wide(x.dtype))
+
+
+class _Fused(torch.autograd.Function):
+    """Hands out gradients that are known since the forward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        head: Tensor,
+        bias: Tensor | None,
+        run: Callable[[HeadGradient | None], Tensor],
+    ) -> Tensor:
+        if not any(ctx.needs_input_grad):
+            return run(None)
+        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=True)
+        value = run(total)
+        ctx.save_for_backward(*total.like(hidden, head, bias))
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (*(None if x is None else x * grads[0].to(x.dtype) for x in ctx.saved_tensors), None)

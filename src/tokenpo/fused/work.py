@@ -1,0 +1,204 @@
+"""The work behind the fused objective: responses in chunks, from their logits to the gradients of the head.
+
+Axes as in the package: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import MissingInput, NotFinite, TokenPOError
+from ..objective import Objective
+from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
+from ..ops.softmax import RowStats, ascent, residual
+from ..ops.tiles import Tiled
+from ..ops.token_stats import inverse_temperature, joined, live_rows, part
+from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """A loss with what it was made of.
+
+    Args:
+        loss: as `Objective.loss` gives it.
+        policy: exactly what the objective needs, detached.
+        pull: [N, T], the gradient of the loss at each log-probability.
+    """
+
+    loss: Loss
+    policy: Policy
+    pull: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What all chunks share. `target` [M] and `scale`, 1/T as a number or [M, 1], belong to `hidden`; no graph."""
+
+    objective: Objective
+    rollouts: Rollouts
+    credit: Credit
+    totals: Totals
+    hidden: Tensor
+    head: Tensor
+    bias: Tensor | None
+    target: Tensor
+    scale: float | Tensor
+    chunk: int
+
+    @staticmethod
+    def of(
+        objective: Objective,
+        hidden: Tensor,
+        head: Tensor,
+        bias: Tensor | None,
+        rollouts: Rollouts,
+        credit: Credit,
+        totals: Totals,
+        chunk: int | None,
+    ) -> Work:
+        if rollouts.token_ids is None:
+            raise MissingInput(f"{objective.name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
+        mask, heat = rollouts.mask, rollouts.temperature
+        target = rollouts.token_ids[mask]
+        if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (len(target), head.shape[1]):
+            raise TokenPOError(
+                f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
+                f"with M = {len(target)} response tokens"
+            )
+        scale = inverse_temperature(1.0 if heat is None else heat[mask], len(target), target, "fused objective")
+        tensors = hidden.detach(), head.detach(), detached(bias), target, scale
+        return Work(objective, rollouts, credit, totals, *tensors, chunk or chunk_rows(len(head)))
+
+    def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
+        """The loss; adds the gradients to `total`, if there is one."""
+        # What is computed in was decided by `same_dtype`.
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            work = self._observed(generator)
+            buffer = self.hidden.new_empty(min(self.chunk, len(self.hidden)), len(self.head))
+            return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
+
+    def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
+        """The same for all responses at once, the vocabulary in tiles: logits are formed twice."""
+        tiled = Tiled(self.head, self.bias)
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            drift = "entropy_drift" in self.objective.needs
+            known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
+            work = self._observed(generator, known[0])
+            fused, g, g_entropy = work._loss(slice(None), known[0])
+            if total.hidden is not None:
+                total.hidden.zero_()
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, g, g_entropy)
+            return fused
+
+    def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
+        """With what the objective must see of the whole step, from the statistics of all tokens."""
+        if self.objective.scope == "row" or self.objective.has_observed(self.credit):
+            return self
+        stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
+        everything = Batch(self.rollouts, self.credit, self._policy(slice(None), stats))
+        return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
+
+    def _plan(self) -> Iterator[tuple[slice, slice]]:
+        """(rows, tokens) of whole responses that fit a chunk together; a longer one stands alone."""
+        row = start = end = 0
+        for index, length in enumerate(self.rollouts.mask.sum(1).tolist()):
+            if end > start and end + length - start > self.chunk:
+                yield slice(row, index), slice(start, end)
+                row, start = index, end
+            end += length
+        yield slice(row, len(self.rollouts)), slice(start, end)
+
+    def _part(self, rows: slice, at: slice, total: HeadGradient | None, buffer: Tensor) -> Fused:
+        """Loss and gradients of some responses, whose logits fit the buffer or are formed twice."""
+        h, y, scale = self.hidden[at], self.target[at], part(self.scale, at)
+        fits = len(h) <= self.chunk
+        stats = self._form(h, y, scale, buffer) if fits else self._stats(at)
+        fused, g, g_entropy = self._loss(rows, stats)
+        if total is None:
+            return fused
+        parts = live_rows(g, g_entropy, self.chunk)
+        if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
+            total.hidden[at] = 0
+        for live in parts:
+            h_live, y_live, scale_live = h[live], y[live], part(scale, live)
+            if not fits:
+                self._form(h_live, y_live, scale_live, buffer)
+            elif not isinstance(live, slice):
+                keep_rows_(buffer, live)
+            incoming = g[live], None if g_entropy is None else g_entropy[live]
+            w, factor = ascent(buffer[: len(h_live)], stats.at(live), y_live, scale_live, *incoming, spend=True)
+            total.add(_moved(live, at.start, len(h_live)), w, factor, h_live, self.head, spend=True)
+        return fused
+
+    def _form(self, hidden: Tensor, target: Tensor, scale: float | Tensor, buffer: Tensor) -> RowStats:
+        """Statistics of tokens that fit a chunk; leaves the residual in the buffer."""
+        logits = logits_of(hidden, self.head, self.bias, buffer)
+        return residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)
+
+    def _stats(self, at: slice) -> RowStats:
+        """Statistics of any number of tokens; their logits are forgotten."""
+        parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
+        buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
+        found = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
+        return joined(found)
+
+    def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
+        """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has one, entropies."""
+        objective, piece = self.objective, self.rollouts.rows(rows)
+        policy = self._policy(rows, stats)
+        leaves = [policy.logprob]
+        if objective.entropy_gradient and policy.entropy is not None:
+            leaves.append(policy.entropy)
+        with torch.enable_grad():
+            for leaf in leaves:
+                leaf.requires_grad_()
+            try:
+                batch = Batch(piece, self.credit.rows(rows), policy)
+            except NotFinite as error:
+                # The row of all responses, not of the chunk.
+                raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
+            loss = objective.loss(batch, self.totals)
+        grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
+        seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
+        fused = Fused(Loss(loss.value.detach(), loss.terms), seen, grads[0])
+        return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
+
+    def _policy(self, rows: slice, stats: RowStats) -> Policy:
+        """Back to [N', T], zero on padding; exactly what the objective asks for."""
+        mask, needs = self.rollouts.mask[rows], self.objective.needs
+
+        def table(x: Tensor) -> Tensor:
+            return x.new_zeros(mask.shape).masked_scatter_(mask, x)
+
+        return Policy(
+            table(stats.logprob),
+            table(stats.entropy) if "entropy" in needs else None,
+            table(stats.drift) if "entropy_drift" in needs else None,
+        )
+
+
+def _moved(at: slice | Tensor, by: int, count: int) -> slice | Tensor:
+    return slice(by + at.start, by + at.start + count) if isinstance(at, slice) else at + by
+
+
+def _joined(parts: list[Fused]) -> Fused:
+    if len(parts) == 1:
+        return parts[0]
+    value = torch.stack([one.loss.value for one in parts]).sum()
+    terms = {name: torch.cat([one.loss.terms[name] for one in parts]) for name in parts[0].loss.terms}
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(Policy):
+        column = [getattr(one.policy, field.name) for one in parts]
+        fields[field.name] = None if column[0] is None else torch.cat(column)
+    return Fused(Loss(value, terms), Policy(**fields), torch.cat([one.pull for one in parts]))
+
+
+def detached(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.detach()

@@ -1,0 +1,105 @@
+"""The output embedding in both directions: logits of some rows, and gradients from what their softmax left behind.
+
+Axes: M rows (tokens), H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .softmax import wide
+
+# Logits per chunk: 16 MB of float32.
+_CHUNK_LOGITS = 2**22
+_LEAST_CHUNK_ROWS = 128
+# Rows of the head whose gradient is added at once where it must change its dtype.
+_TILE = 8192
+
+
+def chunk_rows(vocabulary: int) -> int:
+    """Rows of logits [·, V] that make a chunk."""
+    return max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // vocabulary)
+
+
+def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
+    """hidden [M, H] headᵀ [H, V] + bias [V], without graph; in the first M rows of `out`, if given."""
+    out = None if out is None else out[: len(hidden)]
+    if bias is None:
+        return torch.mm(hidden, head.t(), out=out)
+    return torch.addmm(bias, hidden, head.t(), out=out)
+
+
+@dataclass(eq=False)
+class HeadGradient:
+    """Sums of gradients: `hidden` [M, H] in its own dtype, `head` [V, H] and `bias` [V] in float32 at least.
+
+    None where a gradient is not wanted.
+    """
+
+    hidden: Tensor | None
+    head: Tensor | None
+    bias: Tensor | None
+
+    @staticmethod
+    def start(
+        hidden: Tensor, head: Tensor, bias: Tensor | None, wanted: tuple[bool, bool, bool], *, every: bool = False
+    ) -> HeadGradient:
+        """Zeros; with `every` row about to be added, nothing yet in `hidden`."""
+        return HeadGradient(
+            (torch.empty_like(hidden) if every else torch.zeros_like(hidden)) if wanted[0] else None,
+            torch.zeros_like(head, dtype=wide(head.dtype)) if wanted[1] else None,
+            torch.zeros_like(bias, dtype=wide(bias.dtype)) if bias is not None and wanted[2] else None,
+        )
+
+    def like(self, hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The sums in the dtypes of what they are gradients of."""
+        pairs = ((self.hidden, hidden), (self.head, head), (self.bias, bias))
+        return tuple(None if x is None or y is None else x.to(y.dtype) for x, y in pairs)
+
+    def add(self, at: slice | Tensor, w: Tensor, factor: Tensor, hidden: Tensor, head: Tensor, *, spend: bool) -> None:
+        """Adds the gradient f · w [M', V] of the logits of the rows `at`.
+
+        Args:
+            at: their places, each row once.
+            w, factor: as `softmax.ascent` gives them.
+            hidden: [M', H], their hidden states.
+            head: [V, H].
+            spend: w may be overwritten.
+        """
+        f: Tensor | None = factor
+        if w.shape[1] < 2 * hidden.shape[1]:
+            # The smaller side is scaled.
+            w, f = torch.mul(w, factor, out=w if spend else torch.empty_like(w)), None
+        if self.bias is not None:
+            self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
+        if self.hidden is not None:
+            pulled = torch.mm(w, head, out=self.hidden[at] if isinstance(at, slice) else None)
+            if f is not None:
+                pulled.mul_(f)
+            if isinstance(at, Tensor):
+                self.hidden.index_copy_(0, at, pulled)
+        if self.head is not None:
+            _add_product(self.head, w.t(), hidden if f is None else (hidden * f).to(w.dtype))
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total [V, H] += a [V, M] b [M, H]."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+        return
+    for start in range(0, len(a), _TILE):
+        total[start : start + _TILE] += a[start : start + _TILE] @ b
+
+
+def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
+    """w[rows] for ascending `rows`, moved to the top of w [M, V] itself."""
+    if len(rows) < len(w):
+        step = max(1, 2**20 // w.shape[1])
+        for start in range(0, len(rows), step):
+            # A row never moves down: what later blocks read is not yet overwritten.
+            block = rows[start : start + step]
+            w[start : start + len(block)] = w[block]
+    return w[: len(rows)]

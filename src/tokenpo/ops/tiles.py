@@ -1,0 +1,137 @@
+"""The head one tile of the vocabulary at a time: the least memory, for one more product.
+
+Statistics come from a running softmax over the tiles; the way back forms each tile of logits again and adds its rows of
+the head's gradient in place. Nothing larger than a block of tokens x a tile of the vocabulary is held, whatever the
+number of tokens and the size of the vocabulary.
+
+Axes: M rows (tokens), H hidden size, V vocabulary; k rows of a block, t columns of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log
+
+import torch
+from torch import Tensor
+
+from .head import HeadGradient, logits_of
+from .softmax import FLOOR, RowStats, ascent, wide
+
+ROWS, TILE = 512, 2048
+_LN2 = log(2)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiled:
+    """A head that is never looked at as a whole.
+
+    Args:
+        head: [V, H].
+        bias: [V], if it has one.
+        rows: tokens of a block.
+        tile: tokens of the vocabulary.
+    """
+
+    head: Tensor
+    bias: Tensor | None = None
+    rows: int = ROWS
+    tile: int = TILE
+
+    def stats(
+        self, hidden: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False
+    ) -> tuple[RowStats, Tensor]:
+        """Statistics of tokens [M], and the logits' log-partition [2, M]: their maximum m and log2 Σ exp(z - m)/T."""
+        pieces = [
+            self._block(hidden[at], target[at], scale[at] if isinstance(scale, Tensor) else scale)
+            for at in _slices(len(hidden), self.rows)
+        ]
+        found = torch.cat(pieces, 1)
+        return RowStats(found[2], found[3], found[4] if drift else found.new_empty(0)), found[:2]
+
+    def add_gradient(
+        self,
+        total: HeadGradient,
+        hidden: Tensor,
+        target: Tensor,
+        scale: float | Tensor,
+        known: tuple[RowStats, Tensor],
+        g: Tensor,
+        g_entropy: Tensor | None,
+    ) -> None:
+        """Adds the gradients of Σ g log p_y + g_entropy H to `total`; tokens where both are exactly 0 are skipped."""
+        live = ((g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)).nonzero()[:, 0]
+        stats, partition = known
+        # Sums over tiles in the head's own dtype would lose what is small.
+        pulled = torch.zeros(len(live), hidden.shape[1], dtype=stats.logprob.dtype, device=hidden.device)
+        parts = [(at, live[at]) for at in _slices(len(live), self.rows)]
+        for tile in _slices(len(self.head), self.tile):
+            weight = self.head[tile]
+            mine = HeadGradient(
+                None,
+                None if total.head is None else total.head[tile],
+                None if total.bias is None else total.bias[tile],
+            )
+            for at, rows in parts:
+                h, y, a = hidden[rows], target[rows], scale[rows] if isinstance(scale, Tensor) else scale
+                left = self._residual(h, y, a, partition[:, rows], stats.logprob[rows], tile)
+                incoming = g[rows], None if g_entropy is None else g_entropy[rows]
+                place = _column(y, tile, left.shape[1] - 1)
+                w, factor = ascent(left, stats.at(rows), place, a, *incoming, spend=True)
+                w = w[:, :-1]
+                if total.hidden is not None:
+                    pulled[at] += (w @ weight) * factor
+                mine.add(at, w, factor, h, weight, spend=True)
+        if total.hidden is not None:
+            total.hidden.index_copy_(0, live, pulled.to(total.hidden.dtype))
+
+    def _block(self, hidden: Tensor, target: Tensor, scale: float | Tensor) -> Tensor:
+        """[5, k]: m and log2 Σ exp(z - m)/T, log p_y, H and drift, from running sums over the tiles."""
+        dtype = wide(hidden.dtype)
+        scale = scale / _LN2
+        peak = hidden.new_full((len(hidden), 1), torch.finfo(dtype).min, dtype=dtype)
+        at_target, s, mean, squares, moved = (torch.zeros_like(peak) for _ in range(5))
+        for tile in _slices(len(self.head), self.tile):
+            z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile]).to(dtype)
+            higher = torch.maximum(peak, z.amax(-1, keepdim=True))
+            step = ((peak - higher) * scale).clamp(min=FLOOR)
+            shrink, peak = step.exp2(), higher
+            place = _column(target, tile, z.shape[1]).unsqueeze(-1)
+            inside = place < z.shape[1]
+            at_target = torch.where(inside, z.gather(-1, place.clamp(max=z.shape[1] - 1)), at_target)
+            d = z.sub_(peak).mul_(scale).clamp_(min=FLOOR)
+            p = d.exp2()
+            d.mul_(p)
+            # What was summed at the old maximum, seen from the new one.
+            moved = (moved + step * squares) * shrink.square() + (d * p).sum(-1, keepdim=True)
+            squares = squares * shrink.square() + p.square().sum(-1, keepdim=True)
+            mean = (mean + step * s) * shrink + d.sum(-1, keepdim=True)
+            s = s * shrink + p.sum(-1, keepdim=True)
+        log_s, mean = s.log2(), mean / s
+        logprob = (at_target - peak) * scale - log_s
+        drift = (moved - mean * squares) / s.square()
+        nats = torch.cat([logprob, log_s - mean, drift], 1) * _LN2
+        return torch.cat([peak, log_s, nats], 1).t()
+
+    def _residual(
+        self, hidden: Tensor, target: Tensor, scale: float | Tensor, partition: Tensor, logprob: Tensor, tile: slice
+    ) -> Tensor:
+        """p - 1_y of a tile in the head's dtype, [k, t + 1]: targets of other tiles fall into the last column."""
+        peak, log_s = partition[0].unsqueeze(-1), partition[1].unsqueeze(-1)
+        z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
+        left = z.new_zeros(len(z), z.shape[1] + 1)
+        d = (z.sub_(peak) if z.dtype == peak.dtype else z - peak).mul_(scale / _LN2).sub_(log_s)
+        left[:, :-1] = d.exp2_()
+        place = _column(target, tile, z.shape[1]).unsqueeze(-1)
+        return left.scatter_(-1, place, logprob.expm1().unsqueeze(-1).to(left.dtype))
+
+
+def _column(target: Tensor, tile: slice, outside: int) -> Tensor:
+    """Where in a tile each target stands; `outside` where it stands in another."""
+    place = target - tile.start
+    return torch.where((place >= 0) & (place < outside), place, outside)
+
+
+def _slices(count: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
