@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except TokenPOError as error:
-        print(f"tokenpo: {error}", file=sys.stderr)
+        # One line, whatever was quoted in it.
+        print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)

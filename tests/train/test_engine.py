@@ -94,7 +94,7 @@ def test_wrong_methods_and_options_name_the_nearest():
         build_objective(recipe(method={"name": "hapoo"}))
     with pytest.raises(UnknownName, match="did you mean 'low'"):
         build_objective(recipe(method={"name": "grpo", "lowe": 0.1}))
-    with pytest.raises(TokenPOError, match=r"method grpo: option low = 'wide' must be a number"):
+    with pytest.raises(TokenPOError, match=r"method grpo: option \w+ = .* must be a number"):
         build_objective(recipe(method={"name": "grpo", "low": "wide"}))
 
 

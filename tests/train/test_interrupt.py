@@ -23,6 +23,7 @@ import torch
 import tokenpo.train.engine as engine
 from tokenpo.cli import main
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(sys.argv[1])))  # as tests/conftest.py does
 spec = importlib.util.spec_from_file_location("fixtures", sys.argv[1])
 fixtures = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fixtures)

@@ -42,7 +42,7 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
     assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
     assert json.loads((run / "versions.json").read_text())["torch"] == torch.__version__
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-000004"]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000004"]
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     assert AutoModelForCausalLM.from_pretrained(run / "model").config.hidden_size == 16

@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 
 from .. import wording
 from ..errors import TokenPOError, UnknownName
-from .mistakes import explain, refuse_dates
+from .mistakes import explain, refuse_unwritable
 from .overrides import apply
 from .shipped import find_recipe as find_recipe
 
@@ -249,7 +249,7 @@ def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ..
         name = json.dumps(raw["method"])
         place = told.get(("method",), where)
         raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
-    refuse_dates(raw, (), where, told)
+    refuse_unwritable(raw, (), where, told)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:

@@ -23,17 +23,30 @@ def explain(problems: Sequence[ErrorDetails], where: str, told: Told, fields_of:
     return "; ".join(said)
 
 
-def refuse_dates(value: Any, path: tuple[str, ...], where: str, told: Told) -> None:
-    """TOML has dates, but no setting is one, and config.json could not hold it.
+def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, told: Told) -> None:
+    """Refuses dates, which no setting is and config.json could not hold, and half a character, which no file can.
 
     Raises:
         TokenPOError: naming the setting.
     """
     if isinstance(value, (datetime.date, datetime.time)):
         raise TokenPOError(f"{_teller(path, where, told)}: {'.'.join(path)} = {value} is a date: put it in quotes")
+    half = next((x for x in (*path, value) if isinstance(x, str) and not _is_unicode(x)), None)
+    if half is not None:
+        raise TokenPOError(
+            f"{_teller(path, where, told)}: {half!r:.80} holds half a character (\\ud800 to \\udfff): mend it"
+        )
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        refuse_dates(item, (*path, str(key)), where, told)
+        refuse_unwritable(item, (*path, str(key)), where, told)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _place(problem: ErrorDetails, fields_of: Fields) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def to_toml(config: Config, *, explain: bool = False) -> str:
 
 def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str], explain: bool) -> None:
     plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    if path and plain:
+    if path and (plain or (not table and path != ("task", "options"))):
         lines.append(f"\n[{'.'.join(map(_toml_key, path))}]")
     fields = fields_of(path) if explain else {}
     for key, value in plain.items():
@@ -33,7 +33,12 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 def _toml_key(key: str) -> str:
     bare = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if bare else json.dumps(key)
+    return key if bare else _text(key)
+
+
+def _text(value: str) -> str:
+    """As JSON writes it, but for DEL, which TOML wants escaped, and for pairs of surrogates, which it does not know."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml(value: Any) -> str:
@@ -45,5 +50,4 @@ def _toml(value: Any) -> str:
         return str(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items()) + "}"
-    # JSON writes strings, booleans and numbers as TOML does, except for DEL, which TOML wants escaped.
-    return json.dumps(value).replace("\x7f", "\\u007f")
+    return _text(value) if isinstance(value, str) else json.dumps(value)

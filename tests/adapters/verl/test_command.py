@@ -85,6 +85,7 @@ def test_plain_prompts_stay_plain(tmp_path: Path) -> None:
         ({"model": {"dtype": "float64"}}, "'float32' or 'bfloat16'"),
         ({"train": {"minibatches": 3}}, "divisor of rollout.prompts = 8"),
         ({"train": {"warmup": 5}}, "once a rollout batch"),
+        ({"train": {"nonfinite": "skip"}}, "'skip' means nothing to verl"),
     ],
 )
 def test_refused(sections: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -82,6 +82,11 @@ def _refuse(config: Config) -> None:
         (config.threads is not None, f"threads = {config.threads}", "set it to 'none', and OMP_NUM_THREADS outside"),
         (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
         (train.warmup > 0 and updates > 1, f"train.warmup = {train.warmup}", schedule),
+        (
+            train.nonfinite == "skip",
+            "train.nonfinite = 'skip'",
+            "set it to 'stop'; verl's actors have a rule of their own",
+        ),
     )
     for bad, what, remedy in refusals:
         if bad:
