@@ -349,7 +349,11 @@ def test_stages_of_one_paper_have_its_defaults() -> None:
         ("dapo", {"overlong_length": 4, "overlong_cache": 8}, "cache 8 must lie in 1..length 4"),
         ("gtpo", {"entropy_clamp": (0.3, 0.2)}, "gtpo: entropy_clamp must be (low, high) with 0 <= low <= high"),
         ("gtpo", {"entropy_clamp": (-0.1, 0.2)}, "gtpo: entropy_clamp must be (low, high) with 0 <= low <= high"),
-        ("gtpo", {"entropy_clamp": (0.1, 0.2, 0.3)}, "gtpo: entropy_clamp must be (low, high) with 0 <= low <= high"),
+        (
+            "gtpo",
+            {"entropy_clamp": (0.1, 0.2, 0.3)},
+            "gtpo: option entropy_clamp = (0.1, 0.2, 0.3) must be two numbers",
+        ),
         ("hapo", {"beta": 1.01}, "hapo: beta = 1.01 must lie in [0, 1], or advantages would change sign"),
         ("hapo", {"beta": -0.1}, "hapo: beta = -0.1 must lie in [0, 1], or advantages would change sign"),
         ("hapo", {"low": 0.6, "alpha": 1.0}, "clip bounds need 0 <= low <= 1"),

@@ -143,7 +143,7 @@ def test_negative_rewards_are_refused_where_they_count() -> None:
     [
         ({"eps": 0.0}, r"maxrl: eps = 0\.0 must exceed 0: a group without a right answer has mean 0"),
         ({"order": 0}, r"maxrl: order = 0 must be an integer >= 1"),
-        ({"order": 1.5}, r"maxrl: order = 1\.5 must be an integer >= 1"),
+        ({"order": 1.5}, r"method maxrl: option order = 1\.5 must be a whole number"),
         ({"order": 2, "baseline": "none"}, r"maxrl: order = 2 takes the place of the baseline: leave out baseline = "),
         ({"baseline": "keep"}, r"maxrl: baseline='keep' is no choice; did you mean 'kept'\?"),
     ],

@@ -102,7 +102,7 @@ def test_wrong_tokens_can_all_be_silenced() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": float("nan")}, "nthr: beta is not a number"),
+        ({"beta": float("nan")}, "method nthr: option beta = nan must be a number"),
         ({"eta": -0.1}, "nthr: eta = -0.1 must be ≥ 0 and finite"),
         ({"eta": INF}, "nthr: eta = inf must be ≥ 0 and finite"),
     ],

@@ -70,7 +70,7 @@ def test_without_lean_and_mask_it_is_grpo() -> None:
     assert tokenpo.method("thr", p=0.0, mask=False).needs == frozenset()
 
 
-@pytest.mark.parametrize("p", [-1.0, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("p", [-1.0, 1.0, 1.5])
 def test_the_lean_keeps_the_sign(p: float) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=rf"thr: p = {p} must lie in \(−1, 1\)"):
         tokenpo.method("thr", p=p)
