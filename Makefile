@@ -5,6 +5,8 @@ METHOD ?= tepo
 BIN    := $(VENV)/bin
 # TRL and verl, beside the environment of the other commands.
 ENGINES ?= .venv-engines
+# Those of speed; crash, verifiers and long_run are figures of trust and are run by name (docs/trust.md).
+BENCHMARKS := import_time objective sampler token_stats fused_objective
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
@@ -34,7 +36,7 @@ slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs
 	$(BIN)/python -m pytest -m slow
 
 bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
 	$(BIN)/python tools/mutants.py
