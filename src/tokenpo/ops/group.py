@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,3 +79,13 @@ class Groups:
         mean = self.sum(weight * x) / mass.clamp(min=1)
         spread = self.sum(weight * (x - mean).square()) / (mass - correction).clamp(min=1)
         return mean, spread.sqrt()
+
+
+def numbered(names: Sequence[Hashable]) -> list[int]:
+    """0, 1, ... for the names, in the order in which they first appear.
+
+    >>> numbered(["b", "a", "b"])
+    [0, 1, 0]
+    """
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TokenPOError
+from ..ops.group import numbered
 from ..types import Policy, Rollouts
 from .response import FACTS, NOW, Response
 
@@ -83,8 +84,7 @@ def record(
         now["logprob"] = facts["old_logprob"]
         now["entropy"] = facts["old_entropy"] if now["entropy"] is None else now["entropy"]
         facts["old_entropy"] = now["entropy"] if facts["old_entropy"] is None else facts["old_entropy"]
-    groups: dict[int | str, int] = {}
-    number = [groups.setdefault(response.group, len(groups)) for response in found]
+    number = numbered([response.group for response in found])
     rollouts = Rollouts(
         mask=_mask(found),
         reward=torch.tensor([response.reward for response in found], dtype=torch.float64),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MissingInput
+from ...ops.group import numbered
 from ...recorded import Response, pieces, responses
 from ...types import Policy, Rollouts
 
@@ -61,7 +62,7 @@ def from_inputs(
     rollouts = Rollouts(
         mask=mask,
         reward=torch.as_tensor(rewards, device=mask.device).double(),
-        group=torch.as_tensor(_by_prompt(prompts) if groups is None else groups, device=mask.device),
+        group=torch.as_tensor(numbered([*map(tuple, prompts)]) if groups is None else groups, device=mask.device),
         old_logprob=anchor,
         old_entropy=old_entropies,
         ref_logprob=inputs.get("ref_per_token_logps"),
@@ -73,9 +74,3 @@ def from_inputs(
     tokens = [pieces(tokenizer, row[kept].tolist()) for row, kept in zip(ids, mask, strict=True)]
     texts = [tokenizer.decode(prompt) for prompt in prompts]
     return [*responses(rollouts, tokens, prompts=texts, correct=correct, step=step, policy=policy)]
-
-
-def _by_prompt(prompts: Sequence[list[int]]) -> list[int]:
-    """The same number for the same prompt, in the order in which they appear."""
-    seen: dict[tuple[int, ...], int] = {}
-    return [seen.setdefault(tuple(prompt), len(seen)) for prompt in prompts]

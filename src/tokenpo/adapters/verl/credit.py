@@ -15,6 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from ...objective import Objective, State
+from ...ops.group import numbered
 from ...types import Batch, Credit, Policy, Rollouts, Totals
 from .layout import GROUP, REWARD, SEQUENCES, TOKEN_FIELDS, padded, signal_fields, spread, texts, token_facts
 
@@ -50,7 +51,9 @@ class Step:
         reward = padded(data["rm_scores"]).sum(1)
         uid = [name for name, alive in zip(texts(data["uid"]), live.tolist(), strict=True) if alive]
         rollouts = Rollouts(
-            reward=reward[live], group=_numbered(uid), **{name: value[live] for name, value in facts.items()}
+            reward=reward[live],
+            group=torch.tensor(numbered(uid)),
+            **{name: value[live] for name, value in facts.items()},
         )
         credit = objective.prepare(rollouts, state)
         return Step(objective, rollouts, credit, live, data["response_mask"], temperature)
@@ -115,8 +118,3 @@ def minibatches(rows: int, ranks: int, size: int) -> list[list[int]]:
         [rank * share + start + offset for rank in range(ranks) for offset in range(part)]
         for start in range(0, share, part)
     ]
-
-
-def _numbered(names: Sequence[str]) -> Tensor:
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return torch.tensor([numbers[name] for name in names])

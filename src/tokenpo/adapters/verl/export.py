@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MissingInput
+from ...ops.group import numbered
 from ...recorded import Response, pieces, responses
 from ...types import Rollouts
 
@@ -49,7 +50,6 @@ def from_batch(
         )
     alive = mask.any(1)
     uid = [str(name) for name in _needed(batch, "uid")]
-    seen: dict[str, int] = {}
 
     def rows(x: Tensor | None) -> Tensor | None:
         return None if x is None else x[alive]
@@ -59,7 +59,7 @@ def from_batch(
     rollouts = Rollouts(
         mask=mask[alive],
         reward=torch.where(mask, scores, 0.0).sum(1).double()[alive],
-        group=torch.tensor([seen.setdefault(name, len(seen)) for name in uid], device=mask.device)[alive],
+        group=torch.tensor(numbered(uid), device=mask.device)[alive],
         old_logprob=old[alive],
         old_entropy=rows(recorded),
         ref_logprob=rows(_field(batch, "ref_log_prob")),
