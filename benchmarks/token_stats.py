@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from objective import milliseconds
+from objective import milliseconds, peak_bytes
 from tokenpo.ops.token_stats import token_stats
 
 SHAPES = {"small": (4096, 192, 64), "middle": (2048, 256, 8192), "large": (384, 896, 151936)}
@@ -125,15 +125,8 @@ def peak_megabytes(run: Run, problem: Problem) -> float:
     run()
     # What is freed must have been seen when it was made.
     problem.forget()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-    level = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        level += event.nbytes()
-        peak = max(peak, level)
     gradients = sum(x.numel() * x.element_size() for x in (problem.hidden, problem.head))
-    return (peak - gradients) / 2**20
+    return (peak_bytes(run) - gradients) / 2**20
 
 
 def report(shape: str, dtype: str, times: dict[str, float], floor: str) -> None:
