@@ -11,7 +11,7 @@ always does (metrics, dual clip), ours what we always do (checks at the boundary
 
 `--alone` leaves phase one out, ours and theirs: from the advantages to the gradient at the log-probabilities, beside
 verl's vanilla policy loss, TRL's `compute_loss` (its metrics included, no model) and the clipped loss in three lines.
-Temporaries are the most memory held at once beyond that gradient, from the allocator's record, in tensors [N, T] of
+Temporaries are the most memory held at once, that gradient included, from the allocator's record, in tensors [N, T] of
 float32; ours include what `Loss.terms` keeps.
 """
 
@@ -20,9 +20,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +31,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from timing import milliseconds, peak_bytes
 
 
 @dataclass(frozen=True)
@@ -206,32 +205,6 @@ def verls(name: str, data: Data, *, phase_one: bool = True) -> Callable[[], None
     return run
 
 
-def milliseconds(runs: dict[Any, Callable[[], None]], rounds: int) -> dict[Any, float]:
-    """Median CPU time of each, over rounds in which they take turns."""
-    for run in runs.values():
-        run()
-    seen: dict[Any, list[float]] = {key: [] for key in runs}
-    for _ in range(rounds):
-        for key, run in runs.items():
-            start = time.process_time()
-            run()
-            seen[key].append(1e3 * (time.process_time() - start))
-    return {key: statistics.median(times) for key, times in seen.items()}
-
-
-def peak_bytes(run: Callable[[], None]) -> int:
-    """Most memory held at once by one run, beyond what was held before it."""
-    run()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-    level = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        level += event.nbytes()
-        peak = max(peak, level)
-    return peak
-
-
 def losses_alone(data: Data, names: list[str], rounds: int) -> str:
     """A line for each method and each peer: milliseconds, how often it fits into verl's vanilla, temporaries."""
     peers = {"verl vanilla": verls("grpo", data, phase_one=False), "TRL": trls(data), "three lines": three_lines(data)}
@@ -242,7 +215,7 @@ def losses_alone(data: Data, names: list[str], rounds: int) -> str:
     lines = [f"{'loss alone':<22}{'ms':>8}{'verl/it':>9}{'temporaries':>13}"]
     for name, run in runs.items():
         faster = f"{'-':>9}" if vanilla is None or not times[name] else f"{vanilla / times[name]:>9.2f}"
-        lines.append(f"{name:<22}{times[name]:>8.2f}{faster}{peak_bytes(run) / size - 1:>13.1f}")
+        lines.append(f"{name:<22}{times[name]:>8.2f}{faster}{peak_bytes(run) / size:>13.1f}")
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from objective import milliseconds
+from timing import milliseconds
 from tokenpo.ops import ranked
 
 Make = Callable[[int, torch.Generator], Tensor]
