@@ -107,7 +107,9 @@ def main(arguments: list[str] | None = None) -> None:
                     extra = peak_megabytes(run, problem)
                     print(f"{shape:<7}{dtype:<9}{name:<10}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
-            report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor")
+            report(
+                shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor"
+            )
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def trls(data: Data) -> Callable[[], None] | None:
     from foreign_support.trl_trainer import Trainer
 
     trainer = Trainer(gradient_accumulation_steps=1, loss_type="grpo", beta=0.0)
-    n, t = data.mask.shape
+    n = len(data.mask)
     fields = {
         "completion_mask": data.mask.long(),
         "completion_ids": data.fields["token_ids"],

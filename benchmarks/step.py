@@ -1,21 +1,24 @@
 """A whole training step of the embedded engine beside TRL's trainer, on the same work: sample, reward, learn.
 
-    python benchmarks/step.py [--sizes 1.6M 0.1M] [--rounds 3] [--steps 8] [--warmup 2]      # where TRL is installed
+    python benchmarks/step.py [--sizes 1.6M 0.1M] [--rounds 3] [--steps 8] [--warmup 2] [--device cuda]
+
+Where TRL is installed.
 
 Both train the same random Qwen3 of byte tokens with GRPO on the same prompts and the same reward (an even sum of token
 ids), on one thread in float32: 1.6 M parameters with one update for each rollout batch, 0.1 M with four. TRL is tuned:
 no bf16, no gradient checkpointing, no reference model, no reports, one process. The learning rate is 0, so that answers
 stay as long as they are. Runs of a few steps take turns; the first steps of each are left out. The figure is the median
-CPU time of a step (a rollout batch with its updates) and its ratio; tokens of a step stand beside it, since lengths are
-drawn. Ours records entropies and checks what it learns from, as always; TRL logs its metrics, as always.
+CPU time of a step (a rollout batch with its updates; on a GPU, wall-clock) and its ratio; tokens of a step stand beside
+it, since lengths are drawn. Ours records entropies and checks what it learns from, as always; TRL logs its metrics, as
+always.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from timing import clock
 from tokenpo.lm.tiny import tokenizer
 from tokenpo.train.config import parse_config
 from tokenpo.train.loop import train
@@ -75,12 +79,12 @@ def save_model(work: Work, directory: Path) -> float:
     return sum(p.numel() for p in model.parameters()) / 1e6
 
 
-def ours(work: Work, folder: Path, steps: int) -> Timed:
-    marks, tokens = [time.process_time()], []
+def ours(work: Work, folder: Path, steps: int, device: str) -> Timed:
+    marks, tokens = [clock(device)], []
 
     class Watch(SilentView):
         def step(self, metrics, total) -> None:
-            marks.append(time.process_time())
+            marks.append(clock(device))
             tokens.append(metrics["length"] * work.prompts * work.group)
 
     (folder / "even.py").write_text(REWARD)
@@ -90,7 +94,7 @@ def ours(work: Work, folder: Path, steps: int) -> Timed:
         config = parse_config(
             {
                 "threads": 1,
-                "model": {"path": str(folder / "model"), "device": "cpu"},
+                "model": {"path": str(folder / "model"), "device": device},
                 "task": {
                     "name": "files",
                     "options": {"path": str(folder / "prompts.jsonl"), "verifier": f"{folder / 'even.py'}:even"},
@@ -107,7 +111,7 @@ def ours(work: Work, folder: Path, steps: int) -> Timed:
     return Timed(differences(marks), tokens)
 
 
-def trl(work: Work, folder: Path, steps: int) -> Timed:
+def trl(work: Work, folder: Path, steps: int, device: str) -> Timed:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -116,11 +120,11 @@ def trl(work: Work, folder: Path, steps: int) -> Timed:
 
     class Watch(TrainerCallback):
         def on_train_begin(self, args, state, control, **rest) -> None:
-            marks.append(time.process_time())
+            marks.append(clock(device))
 
         def on_step_end(self, args, state, control, **rest) -> None:
             if state.global_step % work.updates == 0:
-                marks.append(time.process_time())
+                marks.append(clock(device))
 
     def even(completion_ids: list[list[int]], **columns: object) -> list[float]:
         tokens.append(sum(len(ids) for ids in completion_ids))
@@ -128,7 +132,7 @@ def trl(work: Work, folder: Path, steps: int) -> Timed:
 
     rows = work.prompts * work.group
     settings = GRPOConfig(
-        str(folder / "trl"), use_cpu=True, bf16=False, gradient_checkpointing=False, report_to="none",
+        str(folder / "trl"), use_cpu=device == "cpu", bf16=False, gradient_checkpointing=False, report_to="none",
         save_strategy="no", logging_steps=10**6, disable_tqdm=True, seed=0, learning_rate=0.0,
         lr_scheduler_type="constant", max_steps=steps * work.updates, per_device_train_batch_size=rows // work.updates,
         gradient_accumulation_steps=1, steps_per_generation=work.updates, num_generations=work.group,
@@ -144,7 +148,7 @@ def trl(work: Work, folder: Path, steps: int) -> Timed:
 
 
 def differences(marks: list[float]) -> list[float]:
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -155,9 +159,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--warmup", type=int, default=2, help="steps of a run that are left out")
     parser.add_argument("--new-tokens", type=int, help="most tokens of a response")
     parser.add_argument("--only", nargs="+", choices=["tokenpo", "TRL"], default=["tokenpo", "TRL"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    runs: dict[str, Callable[[Work, Path, int], Timed]] = {"tokenpo": ours, "TRL": trl}
+    runs: dict[str, Callable[[Work, Path, int, str], Timed]] = {"tokenpo": ours, "TRL": trl}
     for size in options.sizes:
         work = SIZES[size]
         if options.new_tokens:
@@ -168,15 +173,15 @@ def main(arguments: list[str] | None = None) -> None:
             millions = save_model(work, folder / "model")
             for _ in range(options.rounds):
                 for name, timed in seen.items():
-                    timed.append(runs[name](work, folder, options.steps))
+                    timed.append(runs[name](work, folder, options.steps, options.device))
         print(
-            f"{millions:.2f} M parameters, {work.prompts} x {work.group} responses of {work.new_tokens} tokens at most, "
-            f"{work.updates} updates a step, {options.rounds} runs of {options.steps} steps less {options.warmup}"
+            f"{millions:.2f} M parameters, {work.prompts} x {work.group} responses of {work.new_tokens} tokens at most"
+            f", {work.updates} updates a step, {options.rounds} runs of {options.steps} steps less {options.warmup}"
         )
         median = {name: statistics.median(kept(timed, "seconds", options.warmup)) for name, timed in seen.items()}
         for name, timed in seen.items():
             tokens = statistics.mean(kept(timed, "tokens", options.warmup))
-            print(f"  {name:<9}{1e3 * median[name]:9.0f} ms of CPU time a step   {tokens:7.0f} tokens", flush=True)
+            print(f"  {name:<9}{1e3 * median[name]:9.0f} ms a step   {tokens:7.0f} tokens", flush=True)
         if len(median) == 2:
             print(f"  TRL / tokenpo {median['TRL'] / median['tokenpo']:.2f}", flush=True)
 

@@ -172,9 +172,16 @@ def main(arguments: list[str] | None = None) -> None:
                     extra = peak_megabytes(run, problem)
                     print(f"{shape:<7}{dtype:<9}{name:<6}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
-            report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor")
+            report(
+                shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor"
+            )
             runs = {f"score {name}": scoring(problem, stats) for name, stats in candidates.items()}
-            report(shape, dtype, milliseconds({"one product": problem.floor(1), **runs}, chosen.rounds, chosen.device), "one product")
+            report(
+                shape,
+                dtype,
+                milliseconds({"one product": problem.floor(1), **runs}, chosen.rounds, chosen.device),
+                "one product",
+            )
 
 
 if __name__ == "__main__":
