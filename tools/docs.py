@@ -228,7 +228,8 @@ def generated() -> dict[Path, str]:
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
-    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table("", METHODS, titles=True), provenance=legend)
+    everything = methods_table("", METHODS, titles=True)
+    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=everything, provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
