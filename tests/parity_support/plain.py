@@ -46,4 +46,6 @@ def plainly(
         batch = objective.observe(batch, generator)
     loss = objective.loss(batch, tokenpo.Totals.of(rollouts, length)).value
     names, parameters = zip(*model.named_parameters(), strict=True)
-    return float(loss), dict(zip(names, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True))
+    return float(loss.detach()), dict(
+        zip(names, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True)
+    )

@@ -29,6 +29,7 @@ from tokenpo.adapters.trl.heat import Heat, heated  # noqa: E402
 from tokenpo.adapters.trl.order import by_groups, require_whole_groups  # noqa: E402
 from tokenpo.adapters.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
 from tokenpo.adapters.trl.refill import stacked  # noqa: E402
+from tokenpo.adapters.trl.served import Served  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:
@@ -69,6 +70,7 @@ def test_a_moved_surface_is_said_in_one_sentence() -> None:
     class Moved:
         def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list): ...
         def _generate_and_score_completions(self, inputs): ...
+        def _prepare_inputs(self, generation_batch): ...
         def _compute_loss(self, model, inputs, extra): ...
 
     with pytest.raises(Unsupported, match=r"_compute_loss takes \(self, model, inputs, extra\).*install trl 1\.16"):
@@ -150,6 +152,52 @@ def test_vllms_correction_is_a_weight_of_ours() -> None:
     assert off.weights == ()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"top_k": 5}, "in vLLM, with top_k = 5: leave it at 0, or switch"),
+        ({"min_p": 0.1}, "min_p = 0.1: leave it at 0.0"),
+        ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex: leave it out"),
+        ({"generation_kwargs": {"seed": 1, "logit_bias": {}}}, "generation_kwargs['logit_bias']: leave it out"),
+        ({"repetition_penalty": 1.1}, "cannot combine with repetition_penalty"),
+    ],
+)
+def test_vllm_heats_only_what_the_trainer_sees_too(given: dict, said: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(said)):
+        chosen(args(use_vllm=True, method="hapo", **given), None, own_rollouts=False)
+
+
+def test_vllm_heats() -> None:
+    harmless = {"seed": 1, "stop": ["#"]}
+    assert chosen(args(use_vllm=True, method="hapo", generation_kwargs=harmless), None, own_rollouts=False).temperature
+    with pytest.raises(Unsupported, match="rollout_func"):
+        chosen(args(use_vllm=True, method="hapo"), None, own_rollouts=True)
+
+
+@pytest.mark.parametrize(
+    ("reported", "shift", "refused"),
+    [
+        (-1.02, 0.1, False),  # 0.02 from the adapted -1.0, 0.12 from the base -0.9
+        (-0.92, 0.1, True),
+        (-0.9, 0.0005, False),  # nothing to tell apart
+    ],
+)
+def test_what_vllm_reports_shows_whether_it_was_heated(reported: float, shift: float, refused: bool) -> None:
+    """Two tokens that count and one of padding that does not; the adapted log-probability is -1."""
+    served = Served(tokenpo.method("hapo"), {}, 1.0)
+    facts = {
+        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), -1.0),
+        "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
+    }  # fmt: skip
+    plain, here = tokenpo.Policy(torch.full((1, 3), shift - 1.0)), SimpleNamespace(gather=lambda x: x)
+    if refused:
+        said = r"are 0.08 nats a token from .* adapted temperature and 0.02 from those at 1:"
+        with pytest.raises(Unsupported, match=said):
+            served.require_adapted(here, plain, facts)
+    else:
+        served.require_adapted(here, plain, facts)
+
+
 def test_the_reference_is_loaded_where_it_is_read() -> None:
     for name, beta, expected in (
         ("grpo", 0.0, 0.0),
@@ -196,10 +244,9 @@ def test_a_recipes_rollout_batch_is_trls() -> None:
     # 16384 tokens hold 4096 rows of four; of 4000 tokens a row, four fit.
     long = schedule(recipe(rollout={"max_new_tokens": 4000}), accepted(config), 1, 10)
     assert long.rows == 4
-    assert (found["minibatch_by"], settings(recipe(), plan, accepted(config), Path())["minibatch_by"]) == (
-        "groups",
-        "rows",
-    )
+    assert found["minibatch_by"] == "groups"
+    whole = recipe(train={"minibatches": 1})
+    assert settings(whole, plan, accepted(whole), Path())["minibatch_by"] == "rows"
     with pytest.raises(Unsupported, match=r"24 rows cannot be divided evenly over train\.minibatches = 5 and 1"):
         schedule(recipe(rollout={"prompts": 3}, train={"minibatches": 5}), accepted(config), 1, 10)
 
@@ -210,7 +257,7 @@ def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> Non
     config = recipe(**sections)
     assert [schedule(config, accepted(config), n, 10).accumulate for n in (1, 2)] == [1, 1]
     with pytest.raises(
-        Unsupported, match=r"each of 4 processes takes 2 rows .* group_size = 4: --set train.minibatch_b"
+        Unsupported, match=r"each of 4 processes takes 2 rows .*group_size = 4: --set train.minibatch_b"
     ):
         schedule(config, accepted(config), 4, 10)
     rows = recipe(**{**sections, "train": {"minibatches": 4, "minibatch_by": "rows"}})
