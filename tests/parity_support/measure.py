@@ -7,6 +7,7 @@ sets of weights stand for reference, old and current policy.
 
 from __future__ import annotations
 
+import copy
 import functools
 import tempfile
 from collections.abc import Sequence
@@ -108,13 +109,16 @@ def _trl(name: str, *, reported: bool) -> str | None:
 def _refused(names: Sequence[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {name: {} for name in names}
     with composing() as compose:
-        for name in names:
-            if sentence := _trl(name, reported=False):
-                found[name]["TRL"] = sentence
-            try:
-                asked(compose(f"+algorithm.tokenpo.method={name}"))
-            except Unsupported as error:
-                found[name]["verl"] = str(error)
+        base = compose("+algorithm.tokenpo.method=grpo")
+    for name in names:
+        if sentence := _trl(name, reported=False):
+            found[name]["TRL"] = sentence
+        config = copy.deepcopy(base)
+        config.algorithm.tokenpo.method = name
+        try:
+            asked(config)
+        except Unsupported as error:
+            found[name]["verl"] = str(error)
     return found
 
 

@@ -42,7 +42,7 @@ def test_what_vllm_reports_is_what_the_trainer_works_out(mode: str, out: Path, r
         facts = load_file(out / mode / f"batch{batch}.safetensors")
         mask = facts["mask"]
         apart = (facts["rollout_logprob"] - facts["old_logprob"])[mask].abs()
-        assert mask.sum() > 40
+        assert mask.sum() > 30
         assert apart.max() < 1e-3
     assert (facts["temperature"][mask] - 1.2).abs().max() > 0.1
 
