@@ -58,7 +58,7 @@ class Drawing(Tapped):
         super()._begin(found, seconds)
 
 
-NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy")
+NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy", "rollout_logprob")
 
 
 def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[str, Any]:
@@ -70,8 +70,9 @@ def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[s
     trainer.train()
     for number, (found, _, _) in enumerate(trainer.batches):
         if found.rollouts is not None:
-            kept = {name: getattr(found.rollouts, name).contiguous() for name in NAMES}
-            save_file(kept, directory / f"batch{number}.safetensors")
+            kept = {name: getattr(found.rollouts, name) for name in NAMES}
+            there = {name: x.contiguous() for name, x in kept.items() if x is not None}
+            save_file(there, directory / f"batch{number}.safetensors")
     return {
         "seen": gather_object(trainer.seen),
         "prompts": [texts for _, texts, _ in trainer.batches],
@@ -215,7 +216,8 @@ def refusals(model: str, out: Path) -> dict[str, str]:
         "passes": lambda: make(method="lopti", beta=0.0),
         "spans": lambda: make(gradient_accumulation_steps=4, steps_per_generation=2),
         "continuous": lambda: make(method="hapo", use_transformers_continuous_batching=True),
-        "vllm": lambda: make(method="hapo", use_vllm=True),
+        "vllm": lambda: make(method="hapo", use_vllm=True, top_p=0.9),
+        "vllm_kwargs": lambda: make(method="hapo", use_vllm=True, generation_kwargs={"frequency_penalty": 0.1}),
         "penalty": lambda: make(method="lopti", beta=0.1, num_iterations=2),
         "nameless": lambda: make(method="archer", chosen=nameless),
         "config": lambda: TokenPOTrainer(model=model, reward_funcs=even, args={}, train_dataset=prompts()),

@@ -13,25 +13,19 @@ from tokenpo.methods import METHODS
 
 need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
 
-from hydra import compose, initialize_config_module  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
+from adapters.verl.support.composed import composing  # noqa: E402
 from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
 from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
 
-BASE = [
-    "trainer.v1.trainer_mode=tokenpo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=cpu",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.n=8",
-    "reward.reward_model.rollout.name=cpu",
-]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def compose_verl() -> Any:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        yield lambda *words: compose("ppo_trainer", overrides=[*BASE, *words])
+    with composing() as make:
+        yield make
 
 
 def _asked(compose_verl: Any, *words: str) -> tuple[Asked, DictConfig]:
@@ -116,8 +110,8 @@ def test_every_silent_setting_is_refused(compose_verl: Any) -> None:
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
         (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
         (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.ratio_tolerance=x"], TokenPOError, "expected a number"),
-        (["+algorithm.tokenpo.method=nthr"], Unsupported, "needs influence, which verl does not compute"),
-        (["+algorithm.tokenpo.method=tw_grpo"], Unsupported, "needs divergence, which verl does not compute"),
+        (["+algorithm.tokenpo.method=nthr"], Unsupported, "needs influence, which verl does not provide"),
+        (["+algorithm.tokenpo.method=tw_grpo"], Unsupported, "needs divergence, which verl does not provide"),
         (["+algorithm.tokenpo.method=grpo", "actor_rollout_ref.actor.strategy=veomni"], Unsupported, "strategy=fsdp2$"),
         (
             ["+algorithm.tokenpo.method=clip_cov", "actor_rollout_ref.actor.optim.lr_warmup_steps=5"],
