@@ -60,13 +60,16 @@ def test_the_page_promises_nothing_but_rounding(tool: ModuleType) -> None:
     rows, _ = tool.written(tool.PAGE.read_text(encoding="utf-8"))
     for name, row in rows.items():
         for column, (_, floor) in tool.COLUMNS.items():
-            if row[column] != tool.REFUSED:
+            if row[column] not in (tool.REFUSED, tool.OPEN):
                 assert all(floor <= float(x) * 1.01 <= 11 * floor for x in row[column].split(", ")), (name, column)
 
 
 def test_a_page_is_read_back_as_it_was_written(tool: ModuleType) -> None:
     rows = {name: dict.fromkeys(tool.COLUMNS, "1e-6, 1e-5") for name in METHODS}
     rows["arm"] = dict.fromkeys(tool.COLUMNS, tool.REFUSED)
+    assert "not computed yet" not in tool.page(rows, {})
+    rows["thr"]["TRL"] = tool.OPEN
+    assert "not computed yet" in tool.page(rows, {})
     refusals = {"arm": ["arm needs prompt_logprob, which it has not", "arm needs more: read it"]}
     assert tool.written(tool.page(rows, refusals)) == (rows, refusals)
 
@@ -100,6 +103,7 @@ def test_cells_of_what_was_measured(tool: ModuleType) -> None:
         ("refused", "refused", False),
         ("refused", "1e-6, 1e-6", True),
         ("1e-6, 1e-6", "refused", True),
+        ("open", "1e-6, 1e-6", True),
     ],
 )
 def test_what_makes_a_page_untrue(tool: ModuleType, old: str, new: str, expected: bool) -> None:

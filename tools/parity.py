@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "parity.md"
 COMMAND = "python tools/parity.py"
 GENERATED = f"<!-- Written by tools/parity.py: run `{COMMAND}` with the engines' environment, do not edit. -->"
-REFUSED = "refused"
+REFUSED, OPEN = "refused", "open"
 # Column -> (its field in what was measured, the smallest bound that is told).
 COLUMNS = {
     "embedded": ("embedded", 1e-5), "TRL": ("trl", 1e-5),
@@ -59,7 +59,7 @@ No smaller bound is told than {single} in float32 and {double} in float64: what 
 
 {table}
 
-{options}
+{open}{options}
 
 ## What is refused
 
@@ -110,6 +110,7 @@ def page(rows: Mapping[str, Mapping[str, str]], refusals: Mapping[str, Sequence[
         single=told(COLUMNS["TRL"][1]),
         double=told(COLUMNS["verl, 1 rank"][1]),
         table=table(("method", *COLUMNS), body),
+        open=f"- *{OPEN}*: not computed yet; `{COMMAND}` does it.\n" if any(OPEN in row for row in body) else "",
         options="\n".join(f"- `{name}`: {note}." for name, note in NOTES.items()),
         refused="\n".join(f"- {sentence}" for name in METHODS for sentence in refusals.get(name, ())),
     )
@@ -128,7 +129,7 @@ def written(text: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]
 
 def exceeded(old: str, new: str) -> bool:
     """Whether a cell is no longer true."""
-    if REFUSED in (old, new):
+    if REFUSED in (old, new) or OPEN in (old, new):
         return old != new
     return any(float(now) > 1.5 * float(then) for then, now in zip(old.split(", "), new.split(", "), strict=True))
 
