@@ -17,7 +17,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from tokenpo.adapters.verl.command import command, prepare  # noqa: E402
 from tokenpo.adapters.verl.data import compute_score  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
-from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
+from tokenpo.errors import TokenPOError  # noqa: E402
 from tokenpo.train.config import Config, parse_config  # noqa: E402
 from tokenpo.train.objective import build_objective  # noqa: E402
 
@@ -75,22 +75,6 @@ def test_the_precision_is_the_recipes(tmp_path: Path) -> None:
 def test_plain_prompts_stay_plain(tmp_path: Path) -> None:
     template = _read(_recipe(tmp_path)).actor_rollout_ref.model.custom_chat_template
     assert template == "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-
-
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"model": {"path": "tiny"}}, "model.path = 'tiny'.*give the path"),
-        ({"model": {"device": "cpu"}}, "set model.device = 'auto'"),
-        ({"model": {"dtype": "float64"}}, "'float32' or 'bfloat16'"),
-        ({"train": {"minibatches": 3}}, "divisor of rollout.prompts = 8"),
-        ({"train": {"warmup": 5}}, "once a rollout batch"),
-        ({"train": {"nonfinite": "skip"}}, "'skip' means nothing to verl"),
-    ],
-)
-def test_refused(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=message):
-        command(_recipe(tmp_path, **sections))
 
 
 def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:
