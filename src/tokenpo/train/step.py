@@ -103,8 +103,9 @@ def improve(
         piece = Tally()
         try:
             accumulate(part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, piece, rows, watching)
-            if check_ratio and number == 0:
+            if check_ratio:  # an update that was skipped has moved nothing, so the next one is asked
                 _require_ratio_one(piece, learner)
+                check_ratio = False
             if not math.isfinite(piece.loss):
                 raise NotFinite(f"the loss of {part.objective.name} is {piece.loss}")
             made = _descend(part, updates + number)
