@@ -23,13 +23,18 @@ from refusal_cases import Answers, check_case, section  # noqa: E402
 from refusal_cases.page import PAGE, TITLES, page  # noqa: E402
 
 
-def asked(engine: str, directory: Path) -> str:
-    """The engine's section, every case held to what it must name."""
+def asked(engine: str, directory: Path) -> tuple[str, list[str]]:
+    """The engine's section, and what is wrong with its cases."""
     answers, cases = Answers(directory), importlib.import_module(f"refusal_cases.{engine}").CASES
     directory.mkdir()
+    wrong, seen = [], []
     for case in cases:
-        check_case(engine, case, answers(case))
-    return section(engine, cases, [answers(case) for case in cases])
+        try:
+            seen.append((case, answers(case)))
+            check_case(engine, case, answers(case))
+        except AssertionError as error:
+            wrong.append(f"{engine}: {case.asked}: {error}")
+    return section(engine, [case for case, _ in seen], [said for _, said in seen]), wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is stale")
     check = parser.parse_args(arguments).check
     with tempfile.TemporaryDirectory() as directory:
-        text = page({engine: asked(engine, Path(directory, engine)) for engine in TITLES})
+        found = {engine: asked(engine, Path(directory, engine)) for engine in TITLES}
+    if wrong := [line for _, lines in found.values() for line in lines]:
+        print("\n".join(wrong))
+        return 1
+    text = page({engine: text for engine, (text, _) in found.items()})
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if check:
         known = before.splitlines()

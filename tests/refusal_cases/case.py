@@ -71,10 +71,12 @@ class Answers:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: dict[str, Said] = {}
+        self._asked = 0
 
     def __call__(self, case: Case) -> Said:
         if case.asked not in self._known:
-            place = self._directory / str(len(self._known))
+            self._asked += 1
+            place = self._directory / str(self._asked)
             place.mkdir()
             self._known[case.asked] = said(case, place)
         return self._known[case.asked]

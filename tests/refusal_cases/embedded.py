@@ -35,7 +35,7 @@ def _own(directory: Path) -> None:
 def _recipe(directory: Path, **sections: dict[str, Any]) -> Config:
     raw: dict[str, Any] = {
         "model": {"path": "tiny", "device": "cpu"},
-        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 24},
+        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 64},
         "train": {"steps": 1, "minibatches": 1},
         "evaluate": {"problems": 0},
         "output": {"dir": str(directory / "run")},
@@ -71,7 +71,7 @@ CASES = [
     Case(
         "`nthr` for a model whose head carries a LoRA adapter",
         _adapted_head,
-        ("nthr", "influence", "PeftModel"),
+        ("nthr", "influence", "Qwen3ForCausalLM"),
         "leave the head out of the LoRA targets",
     ),
     Case(
