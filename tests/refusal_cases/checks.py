@@ -27,7 +27,7 @@ ELSEWHERE = {
     ("adapters/vllm/processor.py", "_bases"): "a young surface moved: tests/adapters/vllm/test_processor.py",
     ("commands/launch.py", "_verl_module"): "verl is missing: tests/commands/test_launch.py",
     ("commands/launch.py", "_require"): "an engine is missing: tests/commands/test_launch.py",
-    ("lm/packed.py", "_forward"): "answered with padded batches: tests/lm/test_packed.py",
+    ("lm/packed.py", "_forward"): "answered with padded batches: tests/lm/test_score.py",
     ("tasks/rewards.py", "_signature"): "a function of the user's: tests/tasks/test_rewards.py",
     ("train/trackers.py", "require_trackers"): "a package is missing: tests/train/test_trackers.py",
     ("train/trackers.py", "open"): "a tracker fails: tests/train/test_trackers.py",
