@@ -16,8 +16,10 @@ from random_models import random_qwen
 from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.adapters.trl.config import REPLACED
 from tokenpo.adapters.trl.forward import Forward
+from tokenpo.adapters.trl.order import by_groups
 from tokenpo.adapters.trl.recipe import accepted, schedule
 from tokenpo.adapters.trl.refill import carried
+from tokenpo.adapters.trl.served import Served, require_server
 from tokenpo.errors import TokenPOError
 from tokenpo.train.config import Config, parse_config
 
@@ -104,11 +106,31 @@ def _images_with_logits(directory: Path) -> None:
     Forward.of(trainer, objective).policy(None, {"pixel_values": torch.zeros(2, 3)}, torch.ones(2, 1))
 
 
+def _bare_server(directory: Path) -> None:
+    """What TRL's client is told by a server that runs no processor."""
+    client = SimpleNamespace(get_server_info=lambda: {"model_config": {"logits_processors": []}})
+    trainer: Any = SimpleNamespace(
+        use_vllm=True, vllm_mode="server", vllm_generation=SimpleNamespace(vllm_client=client),
+        accelerator=SimpleNamespace(is_main_process=True),
+        args=args(directory, vllm_server_base_url="http://localhost:8000"),
+    )  # fmt: skip
+    require_server(trainer, tokenpo.method("hapo"))
+
+
+def _deaf(directory: Path) -> None:
+    """Reported log-probabilities of -0.92: 0.08 nats from the adapted ones, 0.02 from those at the base temperature."""
+    facts = {
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -1.0),
+        "rollout_logprob": torch.full((1, 2), -0.92),
+    }  # fmt: skip
+    plain, here = tokenpo.Policy(torch.full((1, 2), -0.9)), SimpleNamespace(gather=lambda x: x)
+    Served(tokenpo.method("hapo"), {}, 1.0).require_adapted(here, plain, facts)
+
+
 def recipe(**sections: dict) -> Config:
     raw: dict = {
         "model": {"path": "tiny", "device": "cpu"},
         "task": {"name": "dial_sum"},
-        "train": {"minibatch_by": "rows"},
     }
     for name, section in sections.items():
         raw[name] = {**raw.get(name, {}), **section}
@@ -122,6 +144,11 @@ def _recipe(asked: str, sections: dict, thing: str, remedy: str) -> Case:
 def _uneven(directory: Path) -> None:
     config = recipe(rollout={"prompts": 3}, train={"minibatches": 5})
     schedule(config, accepted(config), 1, 10)
+
+
+def _parts_of_groups(directory: Path) -> None:
+    config = recipe(rollout={"prompts": 8, "group_size": 4}, train={"minibatches": 4})
+    schedule(config, accepted(config), 4, 10)
 
 
 def _replaced(name: str, remedy: str) -> Case:
@@ -167,11 +194,47 @@ CASES = [
         ("gradient_accumulation_steps = 2", "two passes"),
         "set steps_per_generation=2",
     ),
-    _adaptive("vLLM", "use_vllm=False", use_vllm=True),
+    _adaptive("`top_p` in vLLM", "top_p = 0.9: leave it at 1.0", use_vllm=True, top_p=0.9),
+    _adaptive("`top_k` in vLLM", "top_k = 5: leave it at 0", use_vllm=True, top_k=5),
+    _adaptive("`min_p` in vLLM", "min_p = 0.1: leave it at 0.0", use_vllm=True, min_p=0.1),
+    _adaptive("structured outputs of vLLM", "vllm_structured_outputs_regex: leave it out", use_vllm=True,
+              vllm_structured_outputs_regex="a+"),
+    _adaptive("`generation_kwargs` that change probabilities in vLLM", "generation_kwargs['frequency_penalty']: leave",
+              use_vllm=True, generation_kwargs={"frequency_penalty": 0.1}),
+    Case(
+        "`hapo`'s adaptive temperature with a vLLM server that was started without our processor",
+        _bare_server,
+        ("hapo", "temperature", "http://localhost:8000"),
+        "start it with --logits-processors",
+    ),
+    Case(
+        "`hapo`'s adaptive temperature with a vLLM that samples without it",
+        _deaf,
+        ("hapo", "adapted temperature"),
+        "update vLLM or TRL to the versions in docs/vllm.md",
+    ),
     _adaptive("a `rollout_func`", OFF, given={"rollout_func": _own_samples}),
     _adaptive("continuous batching", "set use_transformers_continuous_batching=False",
               use_transformers_continuous_batching=True),
     _adaptive("`repetition_penalty`", "leave it at 1.0", repetition_penalty=1.1),
+    Case(
+        "`minibatch_by='groups'` with steps that do not divide a rollout batch",
+        _trainer(minibatch_by="groups", gradient_accumulation_steps=2, steps_per_generation=3, num_iterations=2),
+        ("minibatch_by='groups'", "steps_per_generation = 3"),
+        "set minibatch_by='rows'",
+    ),
+    Case(
+        "`minibatch_by='groups'` with steps that take a part of a group",
+        _trainer(minibatch_by="groups", per_device_train_batch_size=2, steps_per_generation=4),
+        ("minibatch_by='groups'", "= 2 rows"),
+        "make them a multiple of 4",
+    ),
+    Case(
+        "`minibatch_by='groups'` for a model with images",
+        lambda directory: by_groups([{"pixel_values": torch.zeros(2, 3)}], 2, torch.Generator()),
+        ("minibatch_by='groups'", "pixel_values"),
+        "set minibatch_by='rows'",
+    ),
     Case(
         "`dynamic_sampling` with a data set that is a stream",
         _trainer(dynamic_sampling=True, given={"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
@@ -249,8 +312,8 @@ CASES = [
         "expected a TokenPOConfig",
         TokenPOError,
     ),
-    _recipe('`train.minibatch_by = "groups"`', {"train": {"minibatch_by": "groups"}}, "train.minibatch_by",
-            "--set train.minibatch_by=rows"),
+    Case("in a recipe: minibatches of groups, on more processes than take whole ones", _parts_of_groups,
+         ("train.minibatch_by = 'groups'",), "--set train.minibatch_by=rows"),
     _recipe('`train.nonfinite = "skip"`', {"train": {"nonfinite": "skip"}}, "train.nonfinite",
             "--set train.nonfinite=stop"),
     _recipe("`rollout.correction`", {"rollout": {"correction": {}}}, "rollout.correction",

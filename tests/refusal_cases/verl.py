@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImp
 
 import tokenpo
 import tokenpo.adapters.verl.plugin  # where the package is on the path but not installed
+from adapters.verl.support.composed import BASE
 from tokenpo.adapters.verl.command import command
 from tokenpo.adapters.verl.plugin import _refuse_legacy
 from tokenpo.adapters.verl.queue import one_output_each
@@ -28,11 +29,6 @@ from tokenpo.train.config import parse_config
 from .case import Case
 from .embedded import typed
 
-BASE = [
-    "trainer.v1.trainer_mode=tokenpo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=cpu",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.n=8",
-    "reward.reward_model.rollout.name=cpu",
-]  # fmt: skip
 # A value other than verl's default, of the setting's own kind.
 OTHER = {
     "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",

@@ -57,7 +57,7 @@ class Drawing(Tapped):
         super()._begin(found, seconds)
 
 
-NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy")
+NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy", "rollout_logprob")
 
 
 def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[str, Any]:
@@ -69,8 +69,9 @@ def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[s
     trainer.train()
     for number, (found, _, _) in enumerate(trainer.batches):
         if found.rollouts is not None:
-            kept = {name: getattr(found.rollouts, name).contiguous() for name in NAMES}
-            save_file(kept, directory / f"batch{number}.safetensors")
+            kept = {name: getattr(found.rollouts, name) for name in NAMES}
+            there = {name: x.contiguous() for name, x in kept.items() if x is not None}
+            save_file(there, directory / f"batch{number}.safetensors")
     return {
         "seen": gather_object(trainer.seen),
         "prompts": [texts for _, texts, _ in trainer.batches],

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 import tokenpo
 from tokenpo.report import write_report
 from tokenpo.report.record import read_run, read_trace
 from trl_support import run_script
-from trl_support.reference import Reference, same
+from trl_support.drawn import agrees, heated
+from trl_support.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "parser")
@@ -52,53 +52,10 @@ def _lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "tokenpo" / "metrics.jsonl").read_text().splitlines()]
 
 
-def _agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, reference: Reference, state: Any) -> Any:
-    """Loss and gradient of every step of a rollout batch are the embedded engine's; the rollouts, rescored."""
-    facts = load_file(directory / f"batch{batch}.safetensors")
-    mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
-    steps = [load_file(directory / f"step{batch * updates + k}.safetensors") for k in range(updates)]
-    given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids", "temperature")}
-    given["temperature"] = given["temperature"].where(mask, 1.0)
-    rollouts = reference.scored(given, prompts, steps[0])
-    torch.testing.assert_close(facts["old_logprob"][mask], rollouts.old_logprob[mask], rtol=1e-4, atol=1e-5)
-    if rollouts.old_entropy is not None:
-        torch.testing.assert_close(facts["old_entropy"][mask], rollouts.old_entropy[mask], rtol=1e-4, atol=1e-5)
-    credit, compared = reference.objective.prepare(rollouts, state), False
-    for k, tensors in enumerate(steps):
-        seen = [micro for micro in ran["seen"] if micro["step"] == batch * updates + k]
-        rows = sorted(row for micro in seen for row in micro["rows"] if mask[row].any())
-        if not rows:
-            continue
-        loss, grads = reference.gradient(tensors, rows, batch * updates + k, k / updates, rollouts, prompts, credit)
-        processes = len(seen)
-        assert sum(micro["loss"] for micro in seen) / processes == pytest.approx(loss, rel=1e-4, abs=1e-6)
-        compared |= same(tensors, grads, f"gradient of step {k} of rollout batch {batch}")
-    assert compared
-    return rollouts
-
-
 def test_adaptive_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
     part: Callable, out: Path, model_dir: Path
 ) -> None:
-    """The temperature that a token was drawn at is the rule's of the entropy of its logits at the base temperature, and
-    loss and gradient are the embedded engine's at the temperatures that were recorded."""
-    objective, base = tokenpo.method("hapo", tau=0.4), 1.2
-    reference = Reference(model_dir, objective, seed=3, longest=8)
-    adaptive, state, ran = objective.temperature, objective.start(), part("hapo")
-    assert adaptive is not None
-    for batch in range(2):
-        facts = load_file(out / "hapo" / f"batch{batch}.safetensors")
-        mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
-        weights = load_file(out / "hapo" / f"step{2 * batch}.safetensors")
-        given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids")}
-        at_base = reference.scored({**given, "temperature": torch.full(mask.shape, base)}, prompts, weights)
-        expected = adaptive(at_base.old_entropy[mask], base, state[adaptive])
-        torch.testing.assert_close(facts["temperature"][mask], expected, rtol=1e-4, atol=1e-4)
-        assert (facts["temperature"][mask].std() > 0.05) == (batch == 1)
-        rollouts = _agrees(out / "hapo", ran, batch, 2, reference, state)
-        state = objective.after(state, rollouts)
-        if batch == 0:
-            assert ran["memory"][1] == [pytest.approx(dict(state[adaptive]), rel=1e-3)]
+    heated(model_dir, out / "hapo", part("hapo"))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -120,7 +77,7 @@ def test_dynamic_sampling_trains_on_groups_that_differ(
         assert 0 < ran["discarded"][batch] < 1
         # The memory, the mean reward of what came before, has seen all that was drawn, which is better than was kept.
         state = {objective.memories[0]: ran["memory"][batch][0]}
-        _agrees(directory / "some", ran, batch, 4, reference, state)
+        agrees(directory / "some", ran, batch, 4, reference, state)
     (kept,) = objective.after(objective.start(), reference_rollouts(directory / "some")).values()
     assert ran["memory"][1][0]["1"] > kept["1"]
 
@@ -143,7 +100,7 @@ def test_places_that_dynamic_sampling_cannot_fill_count_nowhere(
     for batch in short:
         facts = load_file(directory / "few" / f"batch{batch}.safetensors")
         assert facts["mask"].any(1).sum() == 4 * few["kept"][batch]
-        _agrees(directory / "few", few, batch, 4, reference, {reference.objective.memories[0]: few["memory"][batch][0]})
+        agrees(directory / "few", few, batch, 4, reference, {reference.objective.memories[0]: few["memory"][batch][0]})
     assert never["kept"] == [0]
     assert never["drawn"] == [24]
     grads = load_file(directory / "never" / "step3.safetensors")

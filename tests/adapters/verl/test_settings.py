@@ -13,25 +13,19 @@ from tokenpo.methods import METHODS
 
 need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
 
-from hydra import compose, initialize_config_module  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
+from adapters.verl.support.composed import composing  # noqa: E402
 from tokenpo.adapters.verl.settings import Asked, asked  # noqa: E402
 from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
 
-BASE = [
-    "trainer.v1.trainer_mode=tokenpo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=cpu",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4", "actor_rollout_ref.rollout.n=8",
-    "reward.reward_model.rollout.name=cpu",
-]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def compose_verl() -> Any:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        yield lambda *words: compose("ppo_trainer", overrides=[*BASE, *words])
+    with composing() as make:
+        yield make
 
 
 def _asked(compose_verl: Any, *words: str) -> tuple[Asked, DictConfig]:

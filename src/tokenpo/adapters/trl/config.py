@@ -56,6 +56,10 @@ class TokenPOConfig(GRPOConfig):
     max_extra_batches: int = field(
         default=3, metadata={"help": "How often dynamic sampling may draw anew for one rollout batch."}
     )
+    minibatch_by: str = field(
+        default="rows",
+        metadata={"help": "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."},
+    )
     trace_every: int = field(
         default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
     )
@@ -74,6 +78,8 @@ class TokenPOConfig(GRPOConfig):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
+        if self.minibatch_by not in ("rows", "groups"):
+            raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
         for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")

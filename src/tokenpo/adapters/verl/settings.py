@@ -15,11 +15,10 @@ from ...objective import Objective
 from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
 from ...train.objective import build_objective
-from .layout import TOKEN_FIELDS
+from .provides import require_inputs
 from .temperature import LOOP, PROCESSOR
 
 PLACE = "algorithm.tokenpo"
-PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
 # Our key -> section of a recipe.
 _SECTIONS = {
     "soft_overlong": "rollout",
@@ -140,11 +139,7 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
             f"actor_rollout_ref.actor.strategy={strategy}: tokenpo's loss ran in verl's FSDP engines only, set "
             "actor_rollout_ref.actor.strategy=fsdp2"
         )
-    for name in sorted(objective.needs - PROVIDES):
-        raise Unsupported(
-            f"{objective.name} needs {name}, which verl does not compute: train it with the embedded engine "
-            f"(tokenpo train --method {objective.name}), or choose another method"
-        )
+    require_inputs(objective)
     multi = objective.scope == "batch" or len(objective.split()) > 1
     if multi and not _constant_rate(config):
         raise Unsupported(
