@@ -5,12 +5,14 @@ METHOD ?= tepo
 BIN    := $(VENV)/bin
 # TRL and verl, beside the environment of the other commands.
 ENGINES ?= .venv-engines
+# HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
+HASHES  ?=
 # Those of speed; crash, verifiers and long_run are figures of trust and are run by name (docs/trust.md).
 BENCHMARKS := import_time objective quantiles sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines test-engines-slow check slow bench mutants docs format clean
+.PHONY: quickstart test test-engines test-engines-slow parity check slow bench mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -23,6 +25,9 @@ test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own 
 
 test-engines-slow: $(ENGINES)/.ready  ## the slow marks of the engines: every method in turn, a reward that rises, resuming
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -m slow tests/adapters
+
+parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
+	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/parity.py
 
 check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/ruff format --check .
@@ -55,16 +60,26 @@ clean:
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(if $(HASHES),$(HASHED))
 	$(BIN)/pip install --quiet -c constraints.txt torch
 	touch $@
 
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,tasks,track,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev]'
 	touch $@
+
+# setuptools first: it builds what comes as source, and pip would fetch another without a hash for that.
+define HASHED
+sed -n '/^setuptools==/,/[^\\]$$/p' constraints-hashes.txt > $(VENV)/setuptools.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r $(VENV)/setuptools.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps --no-build-isolation -r constraints-hashes.txt
+endef
+# What is in the list is there by then, and nothing else may come.
+NOTHING_ELSE = $(if $(HASHES),--no-index --no-build-isolation)
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)

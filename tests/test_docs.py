@@ -147,7 +147,7 @@ def test_the_example_of_contributing_is_a_method(
 
     # What follows from the table: the page, the README's row, the errors.
     monkeypatch.setattr(tool, "ROOT", tmp_path)
-    assert f"# {name}" in tool.page(name) and f"docs/methods/{name}.md" in tool.methods_table("docs/methods/")
+    assert f"# {name}" in tool.page(name) and f"docs/methods/{name}.md" in tool.readme_tables()
     assert tokenpo.methods.paper(name).arxiv in tool.page(name)
     with pytest.raises(tokenpo.UnknownName, match=name):
         tokenpo.method(name + "s")

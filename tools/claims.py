@@ -37,16 +37,17 @@ PROBLEMS = 100
 
 @dataclass(frozen=True)
 class Task:
-    """A recipe, the accuracy that `steps` waits for, and what `tokenpo eval` is told of its problems."""
+    """A recipe, the accuracy that `steps` waits for, the methods, and what `tokenpo eval` is told of its problems."""
 
     recipe: str
     threshold: float
+    methods: tuple[str, ...]
     evaluation: tuple[str, ...]
 
 
 TASKS = (
-    Task("quickstart", 0.9, ("--max-new-tokens", "80")),
-    Task("long_chains", 0.5, ("--max-new-tokens", "112", "--task-option", "operands=[8,16]")),
+    Task("quickstart", 0.9, METHODS + ABLATIONS, ("--max-new-tokens", "80")),
+    Task("long_chains", 0.5, METHODS, ("--max-new-tokens", "112", "--task-option", "operands=[8,16]")),
 )
 
 
@@ -76,9 +77,9 @@ def evaluations(task: Task, out: Path) -> Iterator[tuple[str, int, Path, list[st
 def run(out: Path) -> None:
     """Everything that is missing: first the methods of the claims, then the ablations, then the samples."""
     tokenpo = [sys.executable, "-m", "tokenpo"]
-    for methods in (METHODS, METHODS + ABLATIONS):
+    for count in (len(METHODS), None):
         for task in TASKS:
-            subprocess.run([*tokenpo, *comparison(task, out, methods)], check=True)
+            subprocess.run([*tokenpo, *comparison(task, out, task.methods[:count])], check=True)
     for task in TASKS:
         for *_, directory, command in evaluations(task, out):
             if not (directory / "results.json").is_file():
@@ -123,7 +124,7 @@ def commands() -> Mapping[str, str]:
     shown = {}
     for task in TASKS:
         *_, sampled = next(evaluations(task, out))
-        lines = (comparison(task, out, METHODS + ABLATIONS), sampled)
+        lines = (comparison(task, out, task.methods), sampled)
         shown[task.recipe] = "\n".join("tokenpo " + " ".join(line) for line in lines)
     return shown
 

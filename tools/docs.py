@@ -13,7 +13,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import family
@@ -30,6 +30,8 @@ README = ROOT / "README.md"
 PAPERS = ROOT / "src" / "tokenpo" / "recipes" / "papers"
 PICTURE = "family.png"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
+# The table of methods is ordered: the token-level family and its baselines, then their neighbours.
+LAST_OPEN = "hapo"
 
 PROVENANCE = {
     "paper": "read in the text of the paper",
@@ -188,19 +190,28 @@ def parts(objective: Objective) -> str:
     return f"\nThe parts it holds at its defaults that live in the same file:\n\n```py\n{source}\n```\n"
 
 
-def methods_table(prefix: str) -> str:
+def methods_table(prefix: str, names: Iterable[str], *, titles: bool) -> str:
     """One row per method; `prefix` leads to the pages."""
     rows = [
         (
             f"[`{name}`]({prefix}{name}.md)",
             cell(summary(name)),
-            f"{cell(paper(name).title)}, {linked(paper(name).reference)}",
+            (f"{cell(paper(name).title)}, " if titles else "") + linked(paper(name).reference),
             paper(name).provenance,
             needs(METHODS[name]()),
         )
-        for name in METHODS
+        for name in names
     ]
     return table(("method", "what it changes", "paper", "provenance", "needs"), rows)
+
+
+def readme_tables() -> str:
+    """The methods up to `LAST_OPEN`, and the others behind a fold."""
+    names = list(METHODS)
+    count = names.index(LAST_OPEN) + 1
+    first, others = (methods_table("docs/methods/", part, titles=False) for part in (names[:count], names[count:]))
+    fold = f"<details><summary>{len(names) - count} more: the neighbours</summary>\n\n{others}\n\n</details>"
+    return f"{first}\n\n{fold}"
 
 
 def with_table(readme: str) -> str:
@@ -209,7 +220,7 @@ def with_table(readme: str) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"README.md lacks {BEGIN} ... {END}, between which its table of methods belongs")
-    return f"{before}{BEGIN}\n{methods_table('docs/methods/')}\n{END}{after}"
+    return f"{before}{BEGIN}\n{readme_tables()}\n{END}{after}"
 
 
 def generated() -> dict[Path, str]:
@@ -217,7 +228,8 @@ def generated() -> dict[Path, str]:
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
-    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(""), provenance=legend)
+    everything = methods_table("", METHODS, titles=True)
+    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=everything, provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():

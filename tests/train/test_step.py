@@ -12,6 +12,7 @@ from tokenpo.errors import Unsupported
 from tokenpo.sampling.seeds import keyed_generator
 from tokenpo.train.config import Train
 from tokenpo.train.engine import build_engine
+from tokenpo.train.forward import Forward
 from tokenpo.train.rollout import collect
 from tokenpo.train.step import Learner, _descend, accumulate, improve, learning_rate, live_rows, minibatches
 from tokenpo.train.tally import Tally, Tracer
@@ -130,6 +131,22 @@ def test_a_policy_that_did_not_sample_is_refused(make):
     learner, *data = make("grpo", "float32", move=0.0)
     tally = improve(learner, *data, 0, Tracer(0), check_ratio=True)
     assert tally.updates == 2
+
+
+def test_the_policy_is_held_to_the_sampler_after_an_update_that_was_skipped(make, monkeypatch):
+    learner, rollouts, *rest = make("grpo", "float32", move=0.5)
+    learner = dataclasses.replace(learner, options=learner.options.model_copy(update={"nonfinite": "skip"}))
+    real, calls = Forward._passes, []
+
+    def passes(self, *arguments):
+        calls.append(1)
+        for seen in real(self, *arguments):
+            yield seen._replace(out=seen.out.index_fill(0, torch.tensor([0]), torch.nan)) if len(calls) == 1 else seen
+
+    monkeypatch.setattr(Forward, "_passes", passes)
+    with pytest.raises(Unsupported, match="before the first update"):
+        improve(learner, rollouts, *rest, 0, Tracer(0), check_ratio=True)
+    assert len(calls) > 1
 
 
 def test_the_summary_is_that_of_the_tensors_of_the_loss(make):

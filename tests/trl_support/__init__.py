@@ -11,8 +11,8 @@ HERE = Path(__file__).parent
 __all__ = ["environment", "run_script"]
 
 
-def run_script(script: str, *arguments: object, processes: int = 1) -> str:
-    """A script of this folder in `processes` processes that talk by gloo; its output."""
+def run_script(script: str, *arguments: object, processes: int = 1, timeout: float = 550) -> str:
+    """A script of this folder in `processes` processes that talk by gloo; its output. Ends after `timeout` seconds."""
     launch = [sys.executable]
     if processes > 1:
         launch += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", "0"]
@@ -22,7 +22,7 @@ def run_script(script: str, *arguments: object, processes: int = 1) -> str:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=timeout,
     )
     assert done.returncode == 0, f"{script}: {done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout

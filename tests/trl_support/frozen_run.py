@@ -40,7 +40,7 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
         gradient_checkpointing=False, num_generations=frozen.GROUP, max_completion_length=frozen.LONGEST,
         report_to="none", save_strategy="no", learning_rate=2e-2, lr_scheduler_type="constant", max_grad_norm=0.0,
         shuffle_dataset=False, logging_steps=1, disable_tqdm=True, seed=3, trace_every=1,
-        reward_weights=frozen.WEIGHTS[: len(functions)], **case["schedule"], **BACKEND,
+        reward_weights=frozen.WEIGHTS[: len(functions)], **case["schedule"], **case.get("settings", {}), **BACKEND,
     )  # fmt: skip
     dataset = Dataset.from_dict({"prompt": frozen.prompts()})
     trainer = Tapped(model=model, reward_funcs=functions, args=args, train_dataset=dataset, rollout_func=sampled)

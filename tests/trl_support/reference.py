@@ -19,25 +19,34 @@ from tokenpo.train.tally import Tally
 class Reference:
     """The embedded engine for one objective, with the seed and the longest response of the run it stands beside."""
 
-    def __init__(self, model: Path, objective: tokenpo.Objective, *, seed: int, longest: int) -> None:
+    def __init__(
+        self, model: Path, objective: tokenpo.Objective, *, seed: int, longest: int, micro_rows: int = 256
+    ) -> None:
         self.lm, self.ref = language.load(model), language.load(model)
         self.objective = objective
         needs = objective.needs
-        forward = Forward(self.lm, 256, 10**6, drift="entropy_drift" in needs, entropy_grad=objective.entropy_gradient)
+        drift, graph = "entropy_drift" in needs, objective.entropy_gradient
+        forward = Forward(self.lm, micro_rows, 10**6, drift=drift, entropy_grad=graph)
         optimizer = torch.optim.SGD(self.lm.model.parameters(), lr=0.0)
         self.learner = Learner(self.lm, objective, optimizer, forward, Train(lr=0.0), longest, seed)
 
     def scored(
         self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
     ) -> tokenpo.Rollouts:
-        """Rollouts with the view of the policy of these weights, and of the reference, where the objective reads it."""
+        """Rollouts with what the embedded engine knows of them at these weights, as far as the objective reads it."""
         self._set(weights)
         bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():
             old = self.learner.forward.policy(bare, prompts)
             ref = Forward(self.ref, 256, 10**6).policy(bare, prompts)
-        more = {"old_entropy": old.entropy, "ref_logprob": ref.logprob}
-        more = {name: x for name, x in more.items() if name in self.objective.needs}
+            asked = {
+                "old_entropy": lambda: old.entropy,
+                "ref_logprob": lambda: ref.logprob,
+                "influence": lambda: self.learner.forward.influence(bare, prompts),
+                "divergence": lambda: self.learner.forward.divergence(bare, prompts),
+                "prompt_logprob": lambda: self.learner.forward.prompt_logprob(bare, prompts, 1.0),
+            }
+            more = {name: find() for name, find in asked.items() if name in self.objective.needs}
         return dataclasses.replace(bare, old_logprob=old.logprob, **more)
 
     def gradient(
@@ -76,9 +85,15 @@ class Reference:
                 x.copy_(weights[f"weight/{name}"])
 
 
+def apart(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor]) -> tuple[float, float]:
+    """Norm of the difference between two gradients, and of the second; both by the name of the parameter."""
+    left = torch.cat([theirs[name].flatten() for name in ours])
+    right = torch.cat([x.flatten() for x in ours.values()])
+    return float((left - right).norm()), float(right.norm())
+
+
 def same(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor], what: str) -> bool:
     """Asserts that gradients agree to 1e-5 of their norm; whether there was one to compare."""
-    left = torch.cat([theirs[f"grad/{name}"].flatten() for name in ours])
-    right = torch.cat([x.flatten() for x in ours.values()])
-    assert (left - right).norm() <= 1e-5 * right.norm(), what
-    return bool(right.norm() > 1e-3)
+    difference, norm = apart({name: theirs[f"grad/{name}"] for name in ours}, ours)
+    assert difference <= 1e-5 * norm, what
+    return norm > 1e-3

@@ -18,8 +18,16 @@ import torch
 
 @dataclass
 class SamplingParams:
+    """Of vLLM's fields those that the processors read, and those that TRL fills."""
+
+    n: int = 1
+    repetition_penalty: float = 1.0
     temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
     min_p: float = 0.0
+    max_tokens: int | None = 16
+    logprobs: int | None = None
     extra_args: dict[str, Any] | None = None
 
 

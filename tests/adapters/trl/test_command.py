@@ -14,7 +14,7 @@ from trl_support import environment
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 SMALL = (
-    "train.minibatch_by=rows", "train.minibatches=2", "rollout.prompts=4", "rollout.group_size=4",
+    "train.minibatches=2", "rollout.prompts=4", "rollout.group_size=4",
     "rollout.max_new_tokens=24", "evaluate.problems=4", "evaluate.samples=0", "output.checkpoint_every=1",
     "output.trace_every=1",
 )  # fmt: skip

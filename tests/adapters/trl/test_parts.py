@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 import tokenpo
 from foreign_support import need
-from tokenpo.errors import TokenPOError, Unsupported
+from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS
 from tokenpo.train.config import Config, parse_config
 
@@ -25,8 +27,10 @@ from tokenpo.adapters.trl.chosen import chosen, with_reference  # noqa: E402
 from tokenpo.adapters.trl.config import REPLACED  # noqa: E402
 from tokenpo.adapters.trl.cycle import Cycle  # noqa: E402
 from tokenpo.adapters.trl.heat import Heat, heated  # noqa: E402
+from tokenpo.adapters.trl.order import by_groups, require_whole_groups  # noqa: E402
 from tokenpo.adapters.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
 from tokenpo.adapters.trl.refill import stacked  # noqa: E402
+from tokenpo.adapters.trl.served import Served  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:
@@ -67,6 +71,7 @@ def test_a_moved_surface_is_said_in_one_sentence() -> None:
     class Moved:
         def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list): ...
         def _generate_and_score_completions(self, inputs): ...
+        def _prepare_inputs(self, generation_batch): ...
         def _compute_loss(self, model, inputs, extra): ...
 
     with pytest.raises(Unsupported, match=r"_compute_loss takes \(self, model, inputs, extra\).*install trl 1\.16"):
@@ -130,14 +135,9 @@ def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
     assert found["each"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
 
 
-def test_every_setting_of_trls_own_loss_is_refused() -> None:
-    fields = TokenPOConfig.__dataclass_fields__
-    assert set(REPLACED) <= set(fields)
-    for name, remedy in REPLACED.items():
-        default = fields[name].default
-        other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
-        with pytest.raises(Unsupported, match=re.escape(remedy)):
-            args(**{name: other})
+def test_every_setting_of_trls_own_loss_is_a_setting_of_trls() -> None:
+    """That each is refused, with its remedy, is in test_refusals.py."""
+    assert set(REPLACED) <= set(TokenPOConfig.__dataclass_fields__)
 
 
 def test_vllms_correction_is_a_weight_of_ours() -> None:
@@ -146,6 +146,52 @@ def test_vllms_correction_is_a_weight_of_ours() -> None:
     assert objective.weights == (tokenpo.stages.RolloutCorrection(sequence=True, mask=True, cap=3.0, floor=0.0),)
     off = chosen(args(use_vllm=True, vllm_importance_sampling_correction=False), "gspo", own_rollouts=False)
     assert off.weights == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"top_k": 5}, "in vLLM, with top_k = 5: leave it at 0, or switch"),
+        ({"min_p": 0.1}, "min_p = 0.1: leave it at 0.0"),
+        ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex: leave it out"),
+        ({"generation_kwargs": {"seed": 1, "logit_bias": {}}}, "generation_kwargs['logit_bias']: leave it out"),
+        ({"repetition_penalty": 1.1}, "cannot combine with repetition_penalty"),
+    ],
+)
+def test_vllm_heats_only_what_the_trainer_sees_too(given: dict, said: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(said)):
+        chosen(args(use_vllm=True, method="hapo", **given), None, own_rollouts=False)
+
+
+def test_vllm_heats() -> None:
+    harmless = {"seed": 1, "stop": ["#"]}
+    assert chosen(args(use_vllm=True, method="hapo", generation_kwargs=harmless), None, own_rollouts=False).temperature
+    with pytest.raises(Unsupported, match="rollout_func"):
+        chosen(args(use_vllm=True, method="hapo"), None, own_rollouts=True)
+
+
+@pytest.mark.parametrize(
+    ("reported", "shift", "refused"),
+    [
+        (-1.02, 0.1, False),  # 0.02 from the adapted -1.0, 0.12 from the base -0.9
+        (-0.92, 0.1, True),
+        (-0.9, 0.0005, False),  # nothing to tell apart
+    ],
+)
+def test_what_vllm_reports_shows_whether_it_was_heated(reported: float, shift: float, refused: bool) -> None:
+    """Two tokens that count and one of padding that does not; the adapted log-probability is -1."""
+    served = Served(tokenpo.method("hapo"), {}, 1.0)
+    facts = {
+        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), -1.0),
+        "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
+    }  # fmt: skip
+    plain, here = tokenpo.Policy(torch.full((1, 3), shift - 1.0)), SimpleNamespace(gather=lambda x: x)
+    if refused:
+        said = r"are 0.08 nats a token from .* adapted temperature and 0.02 from those at 1:"
+        with pytest.raises(Unsupported, match=said):
+            served.require_adapted(here, plain, facts)
+    else:
+        served.require_adapted(here, plain, facts)
 
 
 def test_the_reference_is_loaded_where_it_is_read() -> None:
@@ -177,7 +223,6 @@ def recipe(**sections: dict) -> Config:
     raw: dict = {
         "model": {"path": "tiny", "device": "cpu"},
         "task": {"name": "dial_sum"},
-        "train": {"minibatch_by": "rows"},
     }
     for name, section in sections.items():
         raw[name] = {**raw.get(name, {}), **section}
@@ -195,25 +240,67 @@ def test_a_recipes_rollout_batch_is_trls() -> None:
     # 16384 tokens hold 4096 rows of four; of 4000 tokens a row, four fit.
     long = schedule(recipe(rollout={"max_new_tokens": 4000}), accepted(config), 1, 10)
     assert long.rows == 4
+    assert found["minibatch_by"] == "groups"
+    whole = recipe(train={"minibatches": 1})
+    assert settings(whole, plan, accepted(whole), Path())["minibatch_by"] == "rows"
     with pytest.raises(Unsupported, match=r"24 rows cannot be divided evenly over train\.minibatches = 5 and 1"):
         schedule(recipe(rollout={"prompts": 3}, train={"minibatches": 5}), accepted(config), 1, 10)
 
 
+def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> None:
+    """8 groups of 4 in four minibatches: one process takes 8 rows of each, two take 4, and four would take 2."""
+    sections = {"rollout": {"prompts": 8, "group_size": 4}, "train": {"minibatches": 4}}
+    config = recipe(**sections)
+    assert [schedule(config, accepted(config), n, 10).accumulate for n in (1, 2)] == [1, 1]
+    with pytest.raises(
+        Unsupported, match=r"each of 4 processes takes 2 rows .*group_size = 4: --set train.minibatch_b"
+    ):
+        schedule(config, accepted(config), 4, 10)
+    rows = recipe(**{**sections, "train": {"minibatches": 4, "minibatch_by": "rows"}})
+    assert schedule(rows, accepted(rows), 4, 10).rows == 2
+
+
 @pytest.mark.parametrize(
-    ("sections", "remedy"),
+    ("plan", "rows", "remedy"),
     [
-        ({"train": {"minibatch_by": "groups"}}, "--set train.minibatch_by=rows"),
-        ({"train": {"nonfinite": "skip"}}, "--set train.nonfinite=stop"),
-        ({"rollout": {"correction": {}}}, "--set rollout.correction=none"),
-        ({"train": {"ratio_tolerance": 0.1}}, "--set train.ratio_tolerance=none"),
-        ({"evaluate": {"every": 5}}, "--set evaluate.every=0"),
-        ({"model": {"device": "cuda:1"}}, "--set model.device=auto"),
-        ({"rollout": {"group_size": 1}}, "groups of two"),
+        ((2, 4, 1), 2, None),  # steps of four rows
+        ((1, 4, 1), 8, None),
+        ((4, 2, 2), 3, None),  # every step takes all chunks, twice
+        ((1, 4, 1), 2, "= 2 rows: make them a multiple of 4, or set minibatch_by='rows'"),
+        ((2, 3, 2), 4, "steps_per_generation = 3 of a rollout batch: make it a multiple"),
     ],
 )
-def test_what_a_recipe_asks_for_and_trl_does_not_have(sections: dict, remedy: str) -> None:
+def test_which_schedules_hold_whole_groups(plan: tuple, rows: int, remedy: str | None) -> None:
+    if remedy is None:
+        require_whole_groups(Cycle(*plan), rows, 4)
+        return
     with pytest.raises(Unsupported, match=re.escape(remedy)):
-        accepted(recipe(**sections))
+        require_whole_groups(Cycle(*plan), rows, 4)
+
+
+def test_whole_groups_are_put_together_again() -> None:
+    """Rows 8 to 19 of a second rank, shuffled by TRL into chunks of two: six groups of two, in a drawn order."""
+    shuffled = torch.tensor([13, 8, 19, 10, 9, 16, 11, 18, 12, 15, 17, 14])
+    chunks = [
+        {"tokenpo_row": rows, "ids": torch.stack([rows, -rows], 1), "text": [str(int(r)) for r in rows],
+         "count": torch.tensor(7), "none": None}
+        for rows in shuffled.split(2)
+    ]  # fmt: skip
+    found = by_groups(chunks, 2, torch.Generator().manual_seed(0))
+    rows = [chunk["tokenpo_row"].tolist() for chunk in found]
+    assert sorted(rows) == [[first, first + 1] for first in range(8, 20, 2)]
+    assert rows != sorted(rows)
+    for chunk in found:
+        assert chunk["ids"][:, 0].tolist() == (-chunk["ids"][:, 1]).tolist() == chunk["tokenpo_row"].tolist()
+        assert chunk["text"] == [str(row) for row in chunk["tokenpo_row"].tolist()]
+        assert (int(chunk["count"]), chunk["none"]) == (7, None)
+    with pytest.raises(Unsupported, match="TRL drew pixel_values: set minibatch_by='rows'"):
+        by_groups([{**chunk, "pixel_values": chunk["ids"]} for chunk in chunks], 2, torch.Generator())
+
+
+def test_minibatch_by_is_rows_or_groups() -> None:
+    with pytest.raises(TokenPOError, match="minibatch_by = 'group' must be 'rows' or 'groups'"):
+        args(minibatch_by="group")
 
 
 def test_a_task_is_two_reward_functions() -> None:
@@ -232,8 +319,25 @@ def test_a_task_is_two_reward_functions() -> None:
     assert rewards.accuracy(completions=answers, completion_ids=[[1], [2], [3]], place=[0, 1, 2]) == [1.0, 1.0, 1.0]
 
 
-def test_two_methods_are_refused() -> None:
-    with pytest.raises(TokenPOError, match="name two methods"):
-        chosen(args(method="dapo"), "tepo", own_rollouts=False)
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"method": "grpoo"}, UnknownName, "did you mean 'grpo'"),
+        ({"method_options": {"lowe": 0.1}}, UnknownName, "method grpo has no option 'lowe'; did you mean 'low'"),
+        ({"method_options": "low"}, TokenPOError, "TokenPOConfig.method_options = 'low' is no JSON object"),
+    ],
+)
+def test_a_mistake_in_the_method_is_named(given: dict, error: type, said: str) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        chosen(args(**given), None, own_rollouts=False)
+
+
+def test_a_method_is_a_name_or_a_value() -> None:
     with pytest.raises(TokenPOError, match="expected the name of a method or an Objective"):
         chosen(args(), 3, own_rollouts=False)  # pyright: ignore[reportArgumentType]
+
+
+def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(Unsupported, match=r"needs trl>=1\.16,<2, and it cannot be imported .*: pip install 'tokenpo"):
+        contract.check_import()

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 import tokenpo
 from tokenpo.report import write_report
 from tokenpo.report.record import read_run, read_trace
 from trl_support import run_script
-from trl_support.reference import Reference, same
+from trl_support.drawn import agrees, heated
+from trl_support.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("trl_here")
-PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "refusals", "parser")
+PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "parser")
 
 
 @pytest.fixture(scope="module")
@@ -52,53 +52,10 @@ def _lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "tokenpo" / "metrics.jsonl").read_text().splitlines()]
 
 
-def _agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, reference: Reference, state: Any) -> Any:
-    """Loss and gradient of every step of a rollout batch are the embedded engine's; the rollouts, rescored."""
-    facts = load_file(directory / f"batch{batch}.safetensors")
-    mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
-    steps = [load_file(directory / f"step{batch * updates + k}.safetensors") for k in range(updates)]
-    given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids", "temperature")}
-    given["temperature"] = given["temperature"].where(mask, 1.0)
-    rollouts = reference.scored(given, prompts, steps[0])
-    torch.testing.assert_close(facts["old_logprob"][mask], rollouts.old_logprob[mask], rtol=1e-4, atol=1e-5)
-    if rollouts.old_entropy is not None:
-        torch.testing.assert_close(facts["old_entropy"][mask], rollouts.old_entropy[mask], rtol=1e-4, atol=1e-5)
-    credit, compared = reference.objective.prepare(rollouts, state), False
-    for k, tensors in enumerate(steps):
-        seen = [micro for micro in ran["seen"] if micro["step"] == batch * updates + k]
-        rows = sorted(row for micro in seen for row in micro["rows"] if mask[row].any())
-        if not rows:
-            continue
-        loss, grads = reference.gradient(tensors, rows, batch * updates + k, k / updates, rollouts, prompts, credit)
-        processes = len(seen)
-        assert sum(micro["loss"] for micro in seen) / processes == pytest.approx(loss, rel=1e-4, abs=1e-6)
-        compared |= same(tensors, grads, f"gradient of step {k} of rollout batch {batch}")
-    assert compared
-    return rollouts
-
-
 def test_adaptive_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
     part: Callable, out: Path, model_dir: Path
 ) -> None:
-    """The temperature that a token was drawn at is the rule's of the entropy of its logits at the base temperature, and
-    loss and gradient are the embedded engine's at the temperatures that were recorded."""
-    objective, base = tokenpo.method("hapo", tau=0.4), 1.2
-    reference = Reference(model_dir, objective, seed=3, longest=8)
-    adaptive, state, ran = objective.temperature, objective.start(), part("hapo")
-    assert adaptive is not None
-    for batch in range(2):
-        facts = load_file(out / "hapo" / f"batch{batch}.safetensors")
-        mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
-        weights = load_file(out / "hapo" / f"step{2 * batch}.safetensors")
-        given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids")}
-        at_base = reference.scored({**given, "temperature": torch.full(mask.shape, base)}, prompts, weights)
-        expected = adaptive(at_base.old_entropy[mask], base, state[adaptive])
-        torch.testing.assert_close(facts["temperature"][mask], expected, rtol=1e-4, atol=1e-4)
-        assert (facts["temperature"][mask].std() > 0.05) == (batch == 1)
-        rollouts = _agrees(out / "hapo", ran, batch, 2, reference, state)
-        state = objective.after(state, rollouts)
-        if batch == 0:
-            assert ran["memory"][1] == [pytest.approx(dict(state[adaptive]), rel=1e-3)]
+    heated(model_dir, out / "hapo", part("hapo"))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -120,7 +77,7 @@ def test_dynamic_sampling_trains_on_groups_that_differ(
         assert 0 < ran["discarded"][batch] < 1
         # The memory, the mean reward of what came before, has seen all that was drawn, which is better than was kept.
         state = {objective.memories[0]: ran["memory"][batch][0]}
-        _agrees(directory / "some", ran, batch, 4, reference, state)
+        agrees(directory / "some", ran, batch, 4, reference, state)
     (kept,) = objective.after(objective.start(), reference_rollouts(directory / "some")).values()
     assert ran["memory"][1][0]["1"] > kept["1"]
 
@@ -143,7 +100,7 @@ def test_places_that_dynamic_sampling_cannot_fill_count_nowhere(
     for batch in short:
         facts = load_file(directory / "few" / f"batch{batch}.safetensors")
         assert facts["mask"].any(1).sum() == 4 * few["kept"][batch]
-        _agrees(directory / "few", few, batch, 4, reference, {reference.objective.memories[0]: few["memory"][batch][0]})
+        agrees(directory / "few", few, batch, 4, reference, {reference.objective.memories[0]: few["memory"][batch][0]})
     assert never["kept"] == [0]
     assert never["drawn"] == [24]
     grads = load_file(directory / "never" / "step3.safetensors")
@@ -223,35 +180,6 @@ def test_the_report_renders_what_the_run_left(out: Path) -> None:
 def test_accuracy_is_the_reward_function_of_that_name(out: Path) -> None:
     for line in _lines(out / "lora"):
         assert line["accuracy"] == line["rewards/even"] == pytest.approx(line["reward"] / 2)
-
-
-SENTENCES = {
-    "loss_type": "Unsupported: TokenPOConfig.loss_type = 'grpo' .* method='grpo'",
-    "epsilon": "Unsupported: TokenPOConfig.epsilon = 0.1 .* method_options={'low': 0.1}",
-    "method": "UnknownName: .*did you mean 'grpo'",
-    "option": "UnknownName: method grpo has no option 'lowe'; did you mean 'low'",
-    "options": "TokenPOError: TokenPOConfig.method_options = 'low' is no JSON object",
-    "two": "TokenPOError: method= is the objective dapo, so .* leave them out",
-    "need": "Unsupported: tw_grpo needs divergence, which the TRL engine does not provide .* embedded engine",
-    "sampler": "Unsupported: dppo_tv needs rollout_logprob, .* set use_vllm=True, or give a rollout_func",
-    "passes": "Unsupported: lopti takes 2 optimiser passes .* set num_iterations=2",
-    "spans": "Unsupported: an optimiser step .* set steps_per_generation=4",
-    "continuous": "Unsupported: hapo adapts the temperature .* use_transformers_continuous_batching=False",
-    "vllm": "Unsupported: hapo adapts the temperature .* .use_vllm=False",
-    "penalty": "TokenPOError: TokenPOConfig.beta = 0.1 comes on top of ReferenceKl",
-    "nameless": "Unsupported: archer needs ref_logprob, .* save_pretrained",
-    "config": "TokenPOError: .* expected a TokenPOConfig",
-    "save_steps": "TokenPOError: save_steps = 3 .* set save_steps=4",
-}
-
-
-@pytest.mark.parametrize("name", SENTENCES)
-def test_what_cannot_be_honoured_is_refused_with_its_remedy(name: str, part: Callable) -> None:
-    import re
-
-    said = part("refusals")
-    assert set(said) == set(SENTENCES)
-    assert re.match(SENTENCES[name], said[name], re.DOTALL), said[name]
 
 
 def test_trls_parser_reads_the_settings(part: Callable) -> None:

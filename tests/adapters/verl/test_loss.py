@@ -19,24 +19,18 @@ need("verl.workers.utils.padding", "verl is not installed: our loss was not call
 from adapters.verl.support import batches  # noqa: E402
 from tokenpo.adapters.verl import layout  # noqa: E402
 from tokenpo.adapters.verl.credit import Step, minibatches  # noqa: E402
+from tokenpo.adapters.verl.provides import PROVIDES  # noqa: E402
 from tokenpo.errors import MissingInput  # noqa: E402
-from tokenpo.stages import ConstantLength, EntropyBonus  # noqa: E402
+from tokenpo.methods import METHODS  # noqa: E402
+from tokenpo.stages import EntropyBonus  # noqa: E402
 
 CORE = ["grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "clip_cov", "kl_cov"]
 # Everything else of the table that reads no more than verl has, and so exercises every kind of part.
-MORE = [
-    "gspo_token", "tepo_v1", "adv_reweight", "cispo", "gmpo", "sapo", "aspo", "archer", "ce_gppo", "edge_grpo",
-    "forking_tokens", "stapo", "sent", "vespo", "dppo_tv", "topr", "luspo", "opo", "rloo", "gpg", "maxrl", "raft_pp",
-    "reinforce_pp", "reinforce_rej", "s_grpo", "aer", "skywork_entropy", "ha_dw", "hmpo", "lopti", "dhpo", "grpo_passk",
-]  # fmt: skip
+MORE = [name for name, build in METHODS.items() if name not in CORE and build().needs <= PROVIDES]
 
 
 def _objective(name: str) -> tokenpo.Objective:
-    """The method; the trial's longest response need not be LENGTH, so a constant length is made explicit."""
-    objective = tokenpo.method(name)
-    if isinstance(objective.aggregate, ConstantLength):
-        return dataclasses.replace(objective, aggregate=ConstantLength(float(batches.LENGTH)))
-    return objective
+    return batches.with_length(tokenpo.method(name))
 
 
 @pytest.mark.parametrize(("ranks", "micro", "padding"), [(1, 16, ()), (2, 3, (0, 5, 6, 17)), (4, 1, (2, 3, 8, 19))])

@@ -12,24 +12,16 @@ from ...methods import method
 from ...objective import Objective
 from ...signals.base import walk
 from ...stages import K3, ReferenceKl, RolloutCorrection
-from ...train.objective import negotiate
 from .config import TokenPOConfig
-
-ENGINE = "the TRL engine"
-ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
-REMEDIES = {
-    "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
-    "prompt_logprob": "train with the embedded engine (tokenpo train), which computes it",
-    "influence": "train with the embedded engine (tokenpo train), which computes it",
-    "divergence": "train with the embedded engine (tokenpo train), which computes it",
-}
+from .provides import ENGINE, require_inputs
+from .served import contradicted
 
 # Above every ratio there can be: its exponent is kept within ±20.
 _NO_CAP = 1e9
 
 
 def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool) -> Objective:
-    """The objective, with what settings of TRL add to every method, accepted by `negotiate`.
+    """The objective, with what settings of TRL add to every method, where TRL has what it reads.
 
     Args:
         given: the trainer's `method=`.
@@ -45,8 +37,7 @@ def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: 
         penalties=objective.penalties + _penalty(args, objective),
         weights=objective.weights + _correction(args, objective),
     )
-    sampled = {"rollout_logprob"} if args.use_vllm or own_rollouts else set()
-    negotiate(objective, ALWAYS | sampled, ENGINE, REMEDIES)
+    require_inputs(objective, reported=args.use_vllm or own_rollouts)
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
     return objective
@@ -117,14 +108,14 @@ def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollo
     """Raises Unsupported where the engine that samples cannot adapt the temperature from token to token."""
     off = "switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
     what = f"{objective.name} adapts the temperature from token to token, which {ENGINE}"
-    if args.use_vllm:
-        raise Unsupported(f"{what} cannot yet ask of vLLM: sample with transformers (use_vllm=False), or {off}")
     if own_rollouts:
         raise Unsupported(f"{what} cannot ask of a rollout_func, environment or tool: leave it out, or {off}")
     if args.use_transformers_continuous_batching:
         raise Unsupported(
             f"{what} cannot ask of continuous batching: set use_transformers_continuous_batching=False, or {off}"
         )
+    if args.use_vllm and (setting := contradicted(args)):
+        raise Unsupported(f"{what} cannot combine, in vLLM, with {setting}, or {off}")
     if args.repetition_penalty != 1.0:
         raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
 

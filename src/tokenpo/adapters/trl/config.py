@@ -23,12 +23,12 @@ REPLACED = {
     "use_adaptive_entropy": "choose the method 'skywork_entropy'",
     "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
     "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
-    "sapo_temperature_neg": "method_options={'tau_neg': ...} of the method 'sapo'",
-    "sapo_temperature_pos": "method_options={'tau_pos': ...} of the method 'sapo'",
-    "vespo_k_pos": "method_options of the method 'vespo'",
-    "vespo_lambda_pos": "method_options of the method 'vespo'",
-    "vespo_k_neg": "method_options of the method 'vespo'",
-    "vespo_lambda_neg": "method_options of the method 'vespo'",
+    "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
+    "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
+    "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
+    "vespo_lambda_pos": "give method_options={'lambda_pos': ...} to the method 'vespo'",
+    "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
+    "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
 }  # fmt: skip
 
 
@@ -56,6 +56,10 @@ class TokenPOConfig(GRPOConfig):
     max_extra_batches: int = field(
         default=3, metadata={"help": "How often dynamic sampling may draw anew for one rollout batch."}
     )
+    minibatch_by: str = field(
+        default="rows",
+        metadata={"help": "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."},
+    )
     trace_every: int = field(
         default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
     )
@@ -74,6 +78,8 @@ class TokenPOConfig(GRPOConfig):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
+        if self.minibatch_by not in ("rows", "groups"):
+            raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
         for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")

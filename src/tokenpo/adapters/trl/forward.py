@@ -52,15 +52,16 @@ class Forward:
             rows: rows of one pass; None takes all at once.
         """
         if self.single and not self.drift:
-            return self._fused(model, inputs, rows)
+            return self.fused(model, inputs, rows)
         if "pixel_values" in inputs:
             raise Unsupported(
-                "per-token temperatures and entropy_drift take a pass with logits, which the TRL engine has for text "
-                "only: choose another method for this model"
+                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or temperatures "
+                "from token to token), which the TRL engine has for text only: choose another method for this model"
             )
         return self._with_logits(model, inputs, temperature, rows or len(temperature))
 
-    def _fused(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
+    def fused(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
+        """The same at the trainer's temperature, by TRL's own pass."""
         score = self.trainer._get_per_token_logps_and_entropies
         extra = [name for name in inspect.signature(score).parameters if name not in _GIVEN]
         logprob, entropy = score(

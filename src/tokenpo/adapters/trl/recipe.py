@@ -53,6 +53,12 @@ def schedule(config: Config, objective: Objective, processes: int, longest_promp
             f"{train.minibatches} and {processes} processes, as TRL does: change one of them"
         )
     each = rows // (train.minibatches * processes)
+    if train.minibatches > 1 and train.minibatch_by == "groups" and each % rollout.group_size:
+        raise Unsupported(
+            f"train.minibatch_by = 'groups': TRL leaves rows where they were drawn, and each of {processes} processes "
+            f"takes {each} rows of a minibatch, no whole groups of rollout.group_size = {rollout.group_size}: --set "
+            "train.minibatch_by=rows, or change rollout.prompts, train.minibatches or the processes"
+        )
     most = max(1, min(train.micro_rows, train.micro_tokens // (rollout.max_new_tokens + longest_prompt)))
     micro = max(size for size in range(1, min(each, most) + 1) if each % size == 0)
     accumulate = each // micro
@@ -78,6 +84,7 @@ def settings(config: Config, plan: Schedule, objective: Objective, directory: Pa
         "per_device_train_batch_size": plan.rows,
         "gradient_accumulation_steps": plan.accumulate,
         "steps_per_generation": plan.parts,
+        "minibatch_by": train.minibatch_by if train.minibatches > 1 else "rows",
         "num_iterations": plan.iterations,
         "max_steps": train.steps * plan.updates,
         "shuffle_dataset": False,
@@ -106,18 +113,15 @@ def accepted(config: Config) -> Objective:
     Raises:
         Unsupported: naming the setting and what to write instead.
     """
-    rollout, train = config.rollout, config.train
+    rollout, train, output = config.rollout, config.train, config.output
     refusals = (
-        (
-            train.minibatches > 1 and train.minibatch_by == "groups",
-            "train.minibatch_by = 'groups': TRL shuffles the rows of a rollout batch; --set train.minibatch_by=rows",
-        ),
         (
             rollout.correction is not None,
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
         (train.ratio_tolerance is not None, "train.ratio_tolerance: --set train.ratio_tolerance=none"),
         (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
+        (output.rollouts_every > 0, "output.rollouts_every: --set output.rollouts_every=0"),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
             config.model.device not in ("auto", "cpu", "cuda"),

@@ -1,8 +1,8 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
 
-Three methods are overridden, each around TRL's own or in its place: `_calculate_rewards` (TRL keeps the raw rewards to
-itself), `_generate_and_score_completions` (phase one, the last moment with whole groups in order) and `_compute_loss`
-(phase two). Everything else is TRL's.
+Four methods are overridden, each around TRL's own or in its place: `_calculate_rewards` (TRL keeps the raw rewards to
+itself), `_generate_and_score_completions` (phase one, the last moment with whole groups in order), `_prepare_inputs`
+(the order of the rows, where groups are to stay whole) and `_compute_loss` (phase two). Everything else is TRL's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 from ...errors import TokenPOError, Unsupported
 from ...methods import METHODS, paper
 from ...objective import Objective
+from ...sampling.seeds import keyed_generator
 from ...train.objective import schedule_notes
 from ...train.step import HALF_TOLERANCE
 from ...train.tally import Tally, Tracer
@@ -36,9 +37,11 @@ from .cycle import Cycle
 from .forward import Forward
 from .heat import Heat, heated
 from .metrics import measured
+from .order import by_groups, require_whole_groups
 from .phase_one import Drawn, Scored, facts, whole
 from .phase_two import RolloutBatch, Step, batch_of, evaluated, rows_of, step_of, temperature_of
 from .refill import Draw, Refill, carried
+from .served import Served, require_server, with_processor
 
 logger = logging.getLogger(__name__)
 
@@ -78,15 +81,19 @@ class TokenPOTrainer(GRPOTrainer):
         args = with_reference(args, self.policy_objective)
         if args.dynamic_sampling and (own or not isinstance(given.get("train_dataset"), Dataset)):
             raise Unsupported(
-                "dynamic_sampling draws further prompts from train_dataset: give a datasets.Dataset, and no "
-                "rollout_func, tools or environment_factory, or leave it False"
+                "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a "
+                "datasets.Dataset, and no rollout_func, tools or environment_factory, or leave it False"
             )
         self.cycle = Cycle.of(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
         )
+        if args.minibatch_by == "groups":
+            require_whole_groups(self.cycle, args.per_device_train_batch_size, args.num_generations)
         _require_reference(self.policy_objective, model, given.get("peft_config"))
-        super().__init__(model, reward_funcs, args, *rest, **named)
+        with with_processor(self.policy_objective, args):
+            super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
+        require_server(self, self.policy_objective)
         if self.aux_loss_enabled:
             raise Unsupported(
                 f"{self.policy_objective.name} replaces TRL's loss, and with it the auxiliary loss of a mixture of "
@@ -133,6 +140,17 @@ class TokenPOTrainer(GRPOTrainer):
             self._begin(found, time.perf_counter() - started)
         return output | found.travelling(output["completion_ids"].shape[1], output["completion_ids"])
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        buffer = self._buffered_inputs
+        if self.args.minibatch_by == "rows" or not self.model.training or buffer is before:
+            return inputs
+        # A new rollout batch, which TRL has shuffled row by row.
+        draws = keyed_generator(self.args.seed, "minibatches", self.state.global_step)
+        buffer[:] = by_groups(buffer, self.num_generations, draws)
+        return buffer[self._step % len(buffer)]
+
     def _draw(self, inputs: Any, size: int) -> Draw:
         """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks."""
         heat = self._heat() if self.model.training else None
@@ -142,9 +160,16 @@ class TokenPOTrainer(GRPOTrainer):
         if scored is None or len(scored.prompts) != len(output["completion_ids"]):
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
         rows, width = output["completion_ids"].shape
-        base = torch.full((rows, width), float(self.temperature), device=output["completion_ids"].device)
-        temperature = base if heat is None else heat.recorded(rows, width).to(base.device)
+        temperature = torch.full((rows, width), float(self.temperature), device=output["completion_ids"].device)
+        plain = None
+        if isinstance(heat, Heat):
+            temperature = heat.recorded(rows, width).to(temperature.device)
+        elif heat is not None:
+            plain = heat.plain(self.forward_passes, self.model, output, self.args.per_device_train_batch_size)
+            temperature = heat.temperature(plain)
         local = facts(self, self.forward_passes, output, scored, temperature)
+        if isinstance(heat, Served) and plain is not None:
+            heat.require_adapted(self.accelerator, plain, local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
         return Draw(output, whole(self, local, scored, size), scored.prompts)
@@ -193,13 +218,18 @@ class TokenPOTrainer(GRPOTrainer):
         current.tracer.watch(rows_of([inputs]), batch)
         current.traced = (rows_of([inputs]), batch, loss)
 
-    def _heat(self) -> Heat | None:
+    def _heat(self) -> Heat | Served | None:
         adaptive = self.policy_objective.temperature
         if adaptive is None:
             return None
+        if self.use_vllm:
+            served = Served(self.policy_objective, self.memory, float(self.temperature))
+            return served if self.memory[adaptive] else None  # the first rollout batch is drawn at one temperature
         return Heat(functools.partial(adaptive, numbers=self.memory[adaptive]), float(self.temperature))
 
-    def _sampling(self, heat: Heat | None) -> AbstractContextManager[None]:
+    def _sampling(self, heat: Heat | Served | None) -> AbstractContextManager[None]:
+        if isinstance(heat, Served):
+            return heat.sampling(self.vllm_generation)
         return heated(self.accelerator.unwrap_model(self.model_wrapped), heat)
 
     def _show_advantages(self, rollouts: Rollouts, credit: Credit) -> None:
@@ -232,13 +262,13 @@ def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOC
         raise TokenPOError(f"TokenPOTrainer(args=...) is {kind}, expected a TokenPOConfig: it takes the same settings")
     if args.dynamic_sampling and args.log_completions:
         raise Unsupported(
-            "log_completions would show the last draw of dynamic_sampling, which is not what is trained on: leave one "
-            "of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
+            "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
+            "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
         )
     if args.restore_callback_states_from_checkpoint:
         raise Unsupported(
-            "restore_callback_states_from_checkpoint would replace the callback that holds the run's records; leave it "
-            "False: the method's own numbers are restored without it"
+            "TRL's restore_callback_states_from_checkpoint would replace the callback that holds the run's records: "
+            "leave it False, the method's own numbers are restored without it"
         )
     return args
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from ...objective import Objective, State
 from ...ops.group import numbered
 from ...types import Batch, Credit, Policy, Rollouts, Totals
-from .layout import GROUP, REWARD, SEQUENCES, TOKEN_FIELDS, padded, signal_fields, spread, texts, token_facts
+from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, spread, texts, token_facts
+from .provides import TOKEN_FIELDS
 
 
 def fields(objective: Objective) -> list[str]:

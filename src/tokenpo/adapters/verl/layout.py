@@ -14,15 +14,8 @@ from verl.workers.utils.padding import response_to_nested
 from ...errors import MissingInput
 from ...objective import Objective
 from ...signals import BatchSignal, MemorySignal, Part, Signal, walk
+from .provides import TOKEN_FIELDS
 
-# A need of an objective -> verl's field, and what makes verl fill it.
-TOKEN_FIELDS = {
-    "old_logprob": ("old_log_probs", "algorithm.rollout_correction.bypass_mode=False"),
-    "old_entropy": ("entropy", "algorithm.rollout_correction.bypass_mode=False"),
-    "rollout_logprob": ("rollout_log_probs", "actor_rollout_ref.rollout.calculate_log_probs=True"),
-    "ref_logprob": ("ref_log_prob", "actor_rollout_ref.actor.use_kl_loss=True"),
-    "token_ids": ("responses", "verl's own agent loop"),
-}
 # Fields that phase one adds to verl's batch, one number a row.
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
 

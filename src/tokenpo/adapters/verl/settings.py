@@ -15,11 +15,10 @@ from ...objective import Objective
 from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
 from ...train.objective import build_objective
-from .layout import TOKEN_FIELDS
+from .provides import require_inputs
 from .temperature import LOOP, PROCESSOR
 
 PLACE = "algorithm.tokenpo"
-PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
 # Our key -> section of a recipe.
 _SECTIONS = {
     "soft_overlong": "rollout",
@@ -131,7 +130,7 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
             continue  # verl then follows adv_estimator
         if found != value:
             raise Unsupported(
-                f"{name}={found} would be ignored by {objective.name} under tokenpo ({remedy}): set "
+                f"{name}={found} would be ignored by {objective.name} in tokenpo's trainer for verl ({remedy}): set "
                 f"{name}={'null' if value is None else value}"
             )
     strategy = config.actor_rollout_ref.actor.strategy
@@ -140,11 +139,7 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
             f"actor_rollout_ref.actor.strategy={strategy}: tokenpo's loss ran in verl's FSDP engines only, set "
             "actor_rollout_ref.actor.strategy=fsdp2"
         )
-    for name in sorted(objective.needs - PROVIDES):
-        raise Unsupported(
-            f"{objective.name} needs {name}, which verl does not compute: train it with the embedded engine "
-            f"(tokenpo train --method {objective.name}), or choose another method"
-        )
+    require_inputs(objective)
     multi = objective.scope == "batch" or len(objective.split()) > 1
     if multi and not _constant_rate(config):
         raise Unsupported(
@@ -209,13 +204,13 @@ def _loop(config: DictConfig, objective: Objective) -> str:
     rollout = config.actor_rollout_ref.rollout
     if rollout.name in ("sglang", "trtllm"):
         raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, which tokenpo can tell vLLM and not "
-            f"{rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
+            f"{objective.name} adapts the temperature from token to token, which tokenpo's trainer for verl can tell "
+            f"vLLM and not {rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
         )
     loop = rollout.agent.default_agent_loop
     if loop not in ("single_turn_agent", LOOP):
         raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, and the agent loop {loop} does not pass "
+            f"{objective.name} adapts the temperature from token to token, and verl's agent loop {loop} does not pass "
             f"its statistics on: set actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}, or switch the "
             f"adaptive temperature off with +{PLACE}.options.tau=0"
         )

@@ -18,6 +18,7 @@ from tokenpo import trial
 from tokenpo.adapters.verl import trace
 from tokenpo.adapters.verl.credit import Step, minibatches
 from tokenpo.adapters.verl.loss import objective_loss
+from tokenpo.stages import ConstantLength
 
 LENGTH = 9
 
@@ -33,10 +34,21 @@ class Both:
     rows: list[int]
 
 
-def both(seed: int, padding: Sequence[int] = ()) -> Both:
-    """Random rollouts; at each place in `padding` verl has put a row of its own, which holds NaN where it may."""
+def with_length(objective: tokenpo.Objective) -> tokenpo.Objective:
+    """The objective with LENGTH as its constant length: the trial's longest response need not be that long."""
+    if isinstance(objective.aggregate, ConstantLength):
+        return dataclasses.replace(objective, aggregate=ConstantLength(float(LENGTH)))
+    return objective
+
+
+def both(seed: int, padding: Sequence[int] = (), inputs: trial.Inputs | None = None) -> Both:
+    """Rollouts; at each place in `padding` verl has put a row of its own, which holds NaN where it may.
+
+    Args:
+        inputs: of at most 11 groups; None takes random ones.
+    """
     g = torch.Generator().manual_seed(seed)
-    inputs = trial.example(seed)
+    inputs = inputs or trial.example(seed)
     mask = inputs.rollouts["mask"]
     n = mask.shape[0] + len(padding)
     rows = [place for place in range(n) if place not in padding]
@@ -48,7 +60,7 @@ def both(seed: int, padding: Sequence[int] = ()) -> Both:
         length = 1 if i is None else int(mask[i].sum())
         prompt = int(torch.randint(2, 6, (), generator=g))
         row = _padding_row() if i is None else _row(inputs, i, length)
-        row |= {"prompts": torch.ones(prompt, dtype=torch.long), "responses": torch.ones(length, dtype=torch.long)}
+        row["prompts"] = torch.ones(prompt, dtype=torch.long)
         row["input_ids"] = torch.ones(prompt + length, dtype=torch.long)
         for name, value in row.items():
             fields.setdefault(name, []).append(value)
@@ -70,6 +82,7 @@ def _row(inputs: trial.Inputs, i: int, length: int) -> dict[str, Tensor]:
     score[-1] = facts["reward"][i]
     return {
         "response_mask": torch.ones(length, dtype=torch.long), "rm_scores": score,
+        "responses": facts["token_ids"][i, :length],
         "old_log_probs": facts["old_logprob"][i, :length], "entropy": facts["old_entropy"][i, :length],
         "ref_log_prob": facts["ref_logprob"][i, :length], "rollout_log_probs": facts["rollout_logprob"][i, :length],
     }  # fmt: skip
@@ -79,6 +92,7 @@ def _padding_row() -> dict[str, Tensor]:
     nothing = torch.full((1,), torch.nan, dtype=torch.float64)
     return {
         "response_mask": torch.zeros(1, dtype=torch.long), "rm_scores": torch.zeros(1, dtype=torch.float64),
+        "responses": torch.ones(1, dtype=torch.long),
         "old_log_probs": nothing, "entropy": nothing, "ref_log_prob": nothing, "rollout_log_probs": nothing,
     }  # fmt: skip
 

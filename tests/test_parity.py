@@ -1,0 +1,110 @@
+"""docs/parity.md lists the methods that there are and the refusals that there are; how its tool reads and rounds."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import tokenpo
+from tokenpo.adapters.trl import provides as trl
+from tokenpo.adapters.verl import provides as verl
+from tokenpo.errors import Unsupported
+from tokenpo.methods import METHODS
+from tokenpo.train.objective import negotiate
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    spec = importlib.util.spec_from_file_location("parity_tool", ROOT / "tools" / "parity.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "parity_tool", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _sentence(ask: Callable[[], None]) -> list[str]:
+    try:
+        ask()
+    except Unsupported as error:
+        return [str(error)]
+    return []
+
+
+def test_the_page_has_every_method_and_refuses_what_the_engines_refuse(tool: ModuleType) -> None:
+    remedy = f"run `{tool.COMMAND}` with the engines' environment and commit docs/parity.md"
+    rows, refusals = tool.written(tool.PAGE.read_text(encoding="utf-8"))
+    assert list(rows) == list(METHODS), f"docs/parity.md has not the rows that the table of methods has: {remedy}"
+    for name in METHODS:
+        objective = tokenpo.method(name)
+        bare = _sentence(lambda o=objective: trl.require_inputs(o, reported=False))
+        sampled = _sentence(lambda o=objective: trl.require_inputs(o, reported=True))
+        cluster = _sentence(lambda o=objective: verl.require_inputs(o))
+        expected = {"embedded": _sentence(lambda o=objective: negotiate(o)), "TRL": sampled}
+        expected |= {"verl, 1 rank": cluster, "verl, 2 ranks": cluster}
+        told = {column: cell == tool.REFUSED for column, cell in rows[name].items()}
+        assert told == {column: bool(sentence) for column, sentence in expected.items()}, f"{name}: {remedy}"
+        assert refusals.get(name, []) == [*bare, *cluster], f"{name}: {remedy}"
+
+
+def test_the_page_promises_nothing_but_rounding(tool: ModuleType) -> None:
+    rows, _ = tool.written(tool.PAGE.read_text(encoding="utf-8"))
+    for name, row in rows.items():
+        for column, (_, floor) in tool.COLUMNS.items():
+            if row[column] not in (tool.REFUSED, tool.OPEN):
+                assert all(floor <= float(x) * 1.01 <= 11 * floor for x in row[column].split(", ")), (name, column)
+
+
+def test_a_page_is_read_back_as_it_was_written(tool: ModuleType) -> None:
+    rows = {name: dict.fromkeys(tool.COLUMNS, "1e-6, 1e-5") for name in METHODS}
+    rows["arm"] = dict.fromkeys(tool.COLUMNS, tool.REFUSED)
+    assert "not computed yet" not in tool.page(rows, {})
+    rows["thr"]["TRL"] = tool.OPEN
+    assert "not computed yet" in tool.page(rows, {})
+    refusals = {"arm": ["arm needs prompt_logprob, which it has not", "arm needs more: read it"]}
+    assert tool.written(tool.page(rows, refusals)) == (rows, refusals)
+
+
+@pytest.mark.parametrize(
+    ("value", "floor", "expected"), [(3e-7, 1e-6, "1e-6"), (1.1e-6, 1e-6, "1e-5"), (0.0, 1e-12, "1e-12")]
+)
+def test_a_difference_is_rounded_up_to_a_power_of_ten(
+    tool: ModuleType, value: float, floor: float, expected: str
+) -> None:
+    assert tool.told(tool.bound(value, floor)) == expected
+
+
+@pytest.mark.parametrize("value", [0.01, math.nan, math.inf])
+def test_what_is_no_rounding_is_not_written_down(tool: ModuleType, value: float) -> None:
+    with pytest.raises(SystemExit, match="this engine does not compute the objective"):
+        tool.bound(value, 1e-6)
+
+
+def test_cells_of_what_was_measured(tool: ModuleType) -> None:
+    gap = SimpleNamespace(loss=2e-6, gradient=0.0)
+    found = SimpleNamespace(embedded=gap, trl=None, verl_1=gap, verl_2=None)
+    assert list(tool.cells(found).values()) == ["1e-5, 1e-6", "refused", "1e-5, 1e-12", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("1e-5, 1e-6", "1e-6, 1e-6", False),  # smaller than promised
+        ("1e-5, 1e-6", "1e-5, 1e-5", True),
+        ("refused", "refused", False),
+        ("refused", "1e-6, 1e-6", True),
+        ("1e-6, 1e-6", "refused", True),
+        ("open", "1e-6, 1e-6", True),
+    ],
+)
+def test_what_makes_a_page_untrue(tool: ModuleType, old: str, new: str, expected: bool) -> None:
+    assert tool.exceeded(old, new) is expected

@@ -1,0 +1,138 @@
+"""TRL's optimiser steps on frozen rollouts, and how far they are from the embedded engine's.
+
+The reference takes nothing of the adapter: the rollouts and rewards are functions of their place, the weights are those
+that TRL had before the step, and of TRL's own run only the rows of each step are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch.nn.utils.rnn import pad_sequence
+
+import tokenpo
+
+from . import frozen, run_script
+from .reference import Reference, apart
+
+# Options without which a method would leave frozen rollouts alone: too few tokens, or nothing that samples.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "hapo": {"tau": 0}, "clip_cov": {"fraction": 0.2}, "kl_cov": {"fraction": 0.3},
+}  # fmt: skip
+
+
+def case(method: str, key: str, schedule: dict[str, int], rewards: list[str]) -> dict[str, Any]:
+    """One run of `frozen_run.py`."""
+    options = OPTIONS.get(method, {})
+    return {
+        "name": f"{method}-{key}", "method": method, "options": options, "schedule": schedule, "rewards": rewards,
+    }  # fmt: skip
+
+
+def planned(case: dict[str, Any], processes: int) -> dict[str, Any]:
+    """The case, of two rollout batches where the method carries something from one to the next."""
+    plan = case["schedule"]
+    parts = plan.get("steps_per_generation", plan["gradient_accumulation_steps"])
+    updates = parts * plan.get("num_iterations", 1) // plan["gradient_accumulation_steps"]
+    rows = plan["per_device_train_batch_size"] * parts * processes
+    assert rows % frozen.GROUP == 0
+    batches = 2 if tokenpo.method(case["method"], **case["options"]).memories or updates == 1 else 1
+    return {**case, "rows": rows, "updates": updates, "schedule": {**plan, "max_steps": batches * updates}}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What TRL did in one optimiser step."""
+
+    case: dict[str, Any]
+    number: int
+    rows: list[int]
+    loss: float
+    tensors: dict[str, torch.Tensor]
+
+
+def ran(
+    model: Path, out: Path, cases: list[dict[str, Any]], processes: int, *, timeout: float = 550
+) -> Callable[[str], list[Step]]:
+    """TRL on all cases, once; the steps of one by its name."""
+    plans = [planned(case, processes) for case in cases]
+    (out / "cases.json").write_text(json.dumps(plans))
+    run_script("frozen_run.py", model, out / "cases.json", out, processes=processes, timeout=timeout)
+    return lambda name: _read(out, next(case for case in plans if case["name"] == name), processes)
+
+
+def _read(directory: Path, case: dict[str, Any], processes: int) -> list[Step]:
+    ranks = [json.loads((directory / case["name"] / f"rank{r}.json").read_text()) for r in range(processes)]
+    assert all(rank["updates"] == case["updates"] for rank in ranks)
+    steps = []
+    for number in range(case["schedule"]["max_steps"]):
+        seen = [micro for rank in ranks for micro in rank["seen"] if micro["step"] == number]
+        assert len(seen) == processes * case["schedule"]["gradient_accumulation_steps"]
+        rows = sorted(row for micro in seen for row in micro["rows"])
+        loss = sum(micro["loss"] for micro in seen) / processes
+        tensors = load_file(directory / case["name"] / f"step{number}.safetensors")
+        steps.append(Step(case, number, rows, loss, tensors))
+    return steps
+
+
+def facts(case: dict[str, Any], batch: int) -> dict[str, torch.Tensor]:
+    """The rollout batch, as far as it does not depend on weights."""
+    ids = [frozen.completion(batch, row) for row in range(case["rows"])]
+    rewards = [frozen.total(row, case["rewards"]) for row in ids]
+    mask = pad_sequence(
+        [torch.ones(len(row)).bool() & (r is not None) for row, r in zip(ids, rewards, strict=True)], True
+    )
+    found = {
+        "mask": mask,
+        "reward": torch.tensor([r or 0.0 for r in rewards]),
+        "group": torch.arange(case["rows"]) // frozen.GROUP,
+        "token_ids": pad_sequence([torch.tensor(row) for row in ids], True),
+        "temperature": torch.ones(mask.shape),
+    }
+    if "rollout_logprob" in tokenpo.method(case["method"]).needs:
+        said = [torch.tensor(frozen.reported(batch, row)) for row in range(case["rows"])]
+        found["rollout_logprob"] = pad_sequence(said, True)
+    return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One optimiser step of an engine beside the reference.
+
+    Args:
+        loss, expected: the engine's and the reference's.
+        apart, norm: of the difference between the gradients, and of the reference's.
+        moved: the largest |log-ratio| that the step saw.
+    """
+
+    loss: float
+    expected: float
+    apart: float
+    norm: float
+    moved: float
+
+
+def compared(model: Path, steps: list[Step]) -> list[Compared]:
+    """Every step of a case beside the embedded engine at the same weights."""
+    case, found = steps[0].case, []
+    objective = tokenpo.method(case["method"], **case["options"])
+    reference = Reference(model, objective, seed=3, longest=frozen.LONGEST)
+    state, groups = objective.start(), case["rows"] // frozen.GROUP
+    for step in steps:
+        batch, place = divmod(step.number, case["updates"])
+        if place == 0:
+            prompts = [reference.lm.encode(text) for text in frozen.prompts()[batch * groups : (batch + 1) * groups]]
+            rollouts = reference.scored(facts(case, batch), prompts, step.tensors)
+            credit = objective.prepare(rollouts, state)
+            state = objective.after(state, rollouts)
+        share = place / case["updates"]
+        loss, grads = reference.gradient(step.tensors, step.rows, step.number, share, rollouts, prompts, credit)
+        difference, norm = apart({name: step.tensors[f"grad/{name}"] for name in grads}, grads)
+        found.append(Compared(step.loss, loss, difference, norm, reference.moved(rollouts, prompts)))
+    return found
