@@ -125,7 +125,8 @@ def update(step: Step, model: Model, gpu: Gpu) -> list[Line]:
     return [
         Line("rank: loss and backward from log-probabilities", step.loss_temporaries * micro * FLOAT / GIGA,
              step.loss_passes * tokens * FLOAT / gpu.bytes),
-        Line("rank: the step's totals, one all-reduce for each optimiser step", None, step.minibatches * step.all_reduce),
+        Line("rank: the step's totals, one all-reduce for each optimiser step", None,
+             step.minibatches * step.all_reduce),
         Line("rank: head, three products and its gradient in float32 (tokenpo.fused)", head * FLOAT / GIGA,
              products(3, tokens, model, gpu)),
         Line("rank: head, four products (recompute: a fused head without the loss)", head * FLOAT / GIGA,
@@ -148,7 +149,8 @@ def table(name: str, step: Step, model: Model, gpu_name: str) -> str:
     gpu = GPUS[gpu_name]
     whole = rest(step, model, gpu)
     lines = [
-        f"{name} on {model.ranks} {gpu_name}: {step.rows} responses, {step.longest} tokens at most, {step.mean:g} on average",
+        f"{name} on {model.ranks} {gpu_name}: {step.rows} responses, {step.longest} tokens at most, "
+        f"{step.mean:g} on average",
         f"scoring and update of the whole model: {whole:.0f} s on each rank, sampling not counted",
         f"{'':<2}{'part':<88}{'GB':>8}{'s':>9}{'share':>9}",
     ]
