@@ -1,8 +1,8 @@
 """Which bytes of a run depend on the number of CPU threads? python benchmarks/threads.py
 
-The same short recipe with one thread, with one again, and with two. Printed is, for each file that a run leaves, whether
-its bytes are those of the first run (seconds taken out of the metrics), and for the weights the largest difference. The
-second run must agree in all of them, or the exit code is 1; of the third torch promises nothing.
+The same short recipe with one thread, with one again, and with two. Printed is, for each file that a run leaves,
+whether its bytes are those of the first run (seconds taken out of the metrics), and for the weights the largest
+difference. The second run must agree in all of them, or the exit code is 1; of the third torch promises nothing.
 """
 
 from __future__ import annotations
