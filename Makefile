@@ -8,7 +8,7 @@ ENGINES ?= .venv-engines
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
 # Those of speed; crash, verifiers and long_run are figures of trust and are run by name (docs/trust.md).
-BENCHMARKS := import_time objective sampler token_stats fused_objective
+BENCHMARKS := import_time objective quantiles sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
@@ -42,6 +42,7 @@ slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs
 
 bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/objective.py --alone
 
 mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
 	$(BIN)/python tools/mutants.py
