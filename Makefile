@@ -5,8 +5,10 @@ METHOD ?= tepo
 BIN    := $(VENV)/bin
 # TRL and verl, beside the environment of the other commands.
 ENGINES ?= .venv-engines
+# HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
+HASHES  ?=
 # Those of speed; crash, verifiers and long_run are figures of trust and are run by name (docs/trust.md).
-BENCHMARKS := import_time objective sampler token_stats fused_objective
+BENCHMARKS := import_time objective quantiles sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
@@ -40,6 +42,7 @@ slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs
 
 bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/objective.py --alone
 
 mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
 	$(BIN)/python tools/mutants.py
@@ -57,16 +60,26 @@ clean:
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(if $(HASHES),$(HASHED))
 	$(BIN)/pip install --quiet -c constraints.txt torch
 	touch $@
 
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[train,lora,tasks,track,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev]'
 	touch $@
+
+# setuptools first: it builds what comes as source, and pip would fetch another without a hash for that.
+define HASHED
+sed -n '/^setuptools==/,/[^\\]$$/p' constraints-hashes.txt > $(VENV)/setuptools.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r $(VENV)/setuptools.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps --no-build-isolation -r constraints-hashes.txt
+endef
+# What is in the list is there by then, and nothing else may come.
+NOTHING_ELSE = $(if $(HASHES),--no-index --no-build-isolation)
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)

@@ -1,13 +1,15 @@
 """An objective from hidden states and head to their gradients, beside the products it cannot avoid.
 
     python benchmarks/fused_objective.py [--shapes small middle large] [--dtypes float32 bfloat16] [--rounds 5]
+    python benchmarks/fused_objective.py --device cuda --dtypes bfloat16 --shapes gpu --chunk 4096 [--memory]
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
 hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of
 the groups have equal rewards, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by
 `token_stats` and the loss through autograd. TRL's and
 verl's fused heads get the three lines of the clipped loss. The floor is the three matrix products with outputs that
-exist already. One thread; candidates take turns; medians of CPU time as multiples of the floor.
+exist already. One thread; candidates take turns; medians of CPU time as multiples of the floor; on a GPU, of what lies
+between two of its events.
 
 `--memory` shows instead the most memory held at once beyond the gradients, which have the leaves' dtype.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 import torch
 
 import tokenpo
-from objective import milliseconds
+from timing import milliseconds
 from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
 from tokenpo.fused import fused_gradient
 from tokenpo.ops.token_stats import token_stats
@@ -28,19 +30,22 @@ LENGTH, GROUP = 32, 2
 class Step:
     """The responses of a problem as one optimiser step; the policy is near the one that sampled."""
 
-    def __init__(self, problem: Problem, method: tokenpo.Objective, *, dead: float = 0.0) -> None:
+    def __init__(
+        self, problem: Problem, method: tokenpo.Objective, *, dead: float = 0.0, chunk: int | None = None
+    ) -> None:
         n = len(problem.target) // LENGTH
         with torch.no_grad():
-            now = token_stats(problem.hidden, problem.head, problem.target).logprob.view(n, LENGTH)
-        generator = torch.Generator().manual_seed(1)
-        group = torch.arange(n) // GROUP
-        reward = torch.arange(n).remainder(2).float().masked_fill(group < dead * n / GROUP, 1.0)
-        self.problem, self.objective = problem, method
+            now = token_stats(problem.hidden, problem.head, problem.target, chunk=chunk).logprob.view(n, LENGTH)
+        device = now.device
+        generator = torch.Generator(device).manual_seed(1)
+        group = torch.arange(n, device=device) // GROUP
+        reward = torch.arange(n, device=device).remainder(2).float().masked_fill(group < dead * n / GROUP, 1.0)
+        self.problem, self.objective, self.chunk = problem, method, chunk
         self.rollouts = tokenpo.Rollouts(
-            mask=torch.ones(n, LENGTH, dtype=torch.bool),
+            mask=torch.ones(n, LENGTH, dtype=torch.bool, device=device),
             reward=reward,
             group=group,
-            old_logprob=now + 0.05 * torch.randn(n, LENGTH, generator=generator),
+            old_logprob=now + 0.05 * torch.randn(n, LENGTH, generator=generator, device=device),
             token_ids=problem.target.view(n, LENGTH),
         )
         self.credit, self.totals = method.prepare(self.rollouts), tokenpo.Totals.of(self.rollouts)
@@ -51,7 +56,7 @@ class Step:
 
         def run() -> None:
             problem.forget()
-            _, pulled = fused_gradient(*step, lean=lean)
+            _, pulled = fused_gradient(*step, lean=lean, chunk=self.chunk)
             problem.hidden.grad = pulled
 
         return run
@@ -61,7 +66,7 @@ class Step:
 
         def run() -> None:
             problem.forget()
-            logprob = token_stats(problem.hidden, problem.head, problem.target).logprob
+            logprob = token_stats(problem.hidden, problem.head, problem.target, chunk=self.chunk).logprob
             batch = tokenpo.Batch(self.rollouts, self.credit, tokenpo.Policy(logprob.view(shape)))
             self.objective.loss(batch, self.totals).value.backward()
 
@@ -81,17 +86,17 @@ class Step:
         return run
 
 
-def main() -> None:
-    chosen = options(__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    chosen = options(__doc__, arguments)
     dapo, gspo = tokenpo.method("dapo", dual=None), tokenpo.method("gspo", low=0.2, high=0.28)
     for shape in chosen.shapes:
         for dtype in chosen.dtypes:
-            problem = Problem.of(SHAPES[shape], getattr(torch, dtype))
-            step = Step(problem, dapo)
+            problem = Problem.of(SHAPES[shape], getattr(torch, dtype), chosen.device)
+            step = Step(problem, dapo, chunk=chosen.chunk)
             runs = {
                 "fused": step.fused(),
-                "half dead": Step(problem, dapo, dead=0.5).fused(),
-                "sequence": Step(problem, gspo).fused(),
+                "half dead": Step(problem, dapo, dead=0.5, chunk=chosen.chunk).fused(),
+                "sequence": Step(problem, gspo, chunk=chosen.chunk).fused(),
                 "lean": step.fused(lean=True),
                 "apart": step.apart(),
             }
@@ -102,7 +107,9 @@ def main() -> None:
                     extra = peak_megabytes(run, problem)
                     print(f"{shape:<7}{dtype:<9}{name:<10}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
-            report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds), "floor")
+            report(
+                shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor"
+            )
 
 
 if __name__ == "__main__":

@@ -1,27 +1,37 @@
 """Overhead of an objective: phase one, loss and backward, given the log-probabilities of 512 x 1024 tokens.
 
-    python benchmarks/objective.py [--rounds 15] [--rows 512] [--length 1024] [--profile METHOD]
+    python benchmarks/objective.py [--rounds 15] [--rows 512] [--length 1024] [--only METHOD ...]
+    python benchmarks/objective.py --alone      # the loss alone, from credit to gradient, with its temporaries
+    python benchmarks/objective.py --profile METHOD
 
 One thread, float32, ragged responses in groups of eight. Runs of all candidates alternate; the figure is the median CPU
 time of the process, so that a busy machine disturbs less. Where verl is importable, the same work by its functions
 (GRPO's outcome advantage, the registered policy loss, its aggregation) stands beside ours. Its numbers include what it
 always does (metrics, dual clip), ours what we always do (checks at the boundary, the terms that reports draw).
+
+`--alone` leaves phase one out, ours and theirs: from the advantages to the gradient at the log-probabilities, beside
+verl's vanilla policy loss, TRL's `compute_loss` (its metrics included, no model) and the clipped loss in three lines.
+Temporaries are the most memory held at once, that gradient included, from the allocator's record, in tensors [N, T] of
+float32; ours include what `Loss.terms` keeps.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import statistics
-import time
+import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import tokenpo
+from timing import milliseconds, peak_bytes
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,69 @@ def ours(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
     return run
 
 
+def alone(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
+    """From credit to the gradient: what an engine asks for at every micro-batch."""
+    chosen = {name: data.fields[name] for name in objective.needs}
+    policy = {name: chosen.pop(name) for name in ("entropy", "entropy_drift") if name in chosen}
+    rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"], **chosen)
+    credit, totals = objective.prepare(rollouts), tokenpo.Totals.of(rollouts)
+    generator = torch.Generator().manual_seed(0)
+
+    def run() -> None:
+        logprob = data.fields["logprob"].detach().requires_grad_()
+        if objective.entropy_gradient:
+            policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
+        batch = objective.observe(tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy)), generator)
+        objective.loss(batch, totals).value.backward()
+
+    return run
+
+
+def three_lines(data: Data) -> Callable[[], None]:
+    """PPO's clipped loss as one would write it down."""
+    old, advantage = data.fields["old_logprob"], advantages(data)
+
+    def run() -> None:
+        logprob = data.fields["logprob"].detach().requires_grad_()
+        ratio = (logprob - old).exp()
+        clipped = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+        (-(clipped * data.mask).sum() / data.mask.sum()).backward()
+
+    return run
+
+
+def advantages(data: Data) -> Tensor:
+    """GRPO's, [N, T]."""
+    rollouts = tokenpo.Rollouts(data.mask, data.reward, data.group, data.fields["old_logprob"])
+    return tokenpo.method("grpo").prepare(rollouts).advantage.contiguous()
+
+
+def trls(data: Data) -> Callable[[], None] | None:
+    """TRL's loss of one micro-batch, or None where it is not installed."""
+    if importlib.util.find_spec("trl") is None:
+        return None
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from foreign_support.trl_trainer import Trainer
+
+    trainer = Trainer(gradient_accumulation_steps=1, loss_type="grpo", beta=0.0)
+    n = len(data.mask)
+    fields = {
+        "completion_mask": data.mask.long(),
+        "completion_ids": data.fields["token_ids"],
+        "prompt_ids": torch.zeros(n, 1, dtype=torch.long),
+        "prompt_mask": torch.ones(n, 1, dtype=torch.long),
+        "advantages": advantages(data)[:, 0].contiguous(),
+        "old_per_token_logps": data.fields["old_logprob"],
+        "num_items_in_batch": data.mask.sum(),
+    }
+
+    def run() -> None:
+        logprob = data.fields["logprob"].detach().requires_grad_()
+        trainer.compute_loss(SimpleNamespace(logprob=logprob, entropy=data.fields["entropy"]), fields).backward()
+
+    return run
+
+
 @dataclass(frozen=True)
 class Foreign:
     """How verl is asked for a method: its registered loss, its aggregation, its config and whether to divide by std."""
@@ -97,7 +170,7 @@ VERL = {
 }
 
 
-def verls(name: str, data: Data) -> Callable[[], None] | None:
+def verls(name: str, data: Data, *, phase_one: bool = True) -> Callable[[], None] | None:
     """The same work by verl, or None where it has no such method or is not installed."""
     try:
         from verl.trainer.ppo import core_algos
@@ -118,28 +191,32 @@ def verls(name: str, data: Data) -> Callable[[], None] | None:
     index = data.group.numpy()
     old = data.fields["old_logprob"]
 
+    def credit() -> Tensor:
+        return core_algos.compute_grpo_outcome_advantage(rewards, mask, index, norm_adv_by_std_in_grpo=foreign.std)[0]
+
+    known = None if phase_one else credit()
+
     def run() -> None:
         logprob = data.fields["logprob"].detach().requires_grad_()
-        advantage, _ = core_algos.compute_grpo_outcome_advantage(
-            rewards, mask, index, norm_adv_by_std_in_grpo=foreign.std
-        )
+        advantage = credit() if known is None else known
         value, _ = loss(old, logprob, advantage, mask, loss_agg_mode=foreign.aggregate, config=config)
         value.backward()
 
     return run
 
 
-def milliseconds(runs: dict[Any, Callable[[], None]], rounds: int) -> dict[Any, float]:
-    """Median CPU time of each, over rounds in which they take turns."""
-    for run in runs.values():
-        run()
-    seen: dict[Any, list[float]] = {key: [] for key in runs}
-    for _ in range(rounds):
-        for key, run in runs.items():
-            start = time.process_time()
-            run()
-            seen[key].append(1e3 * (time.process_time() - start))
-    return {key: statistics.median(times) for key, times in seen.items()}
+def losses_alone(data: Data, names: list[str], rounds: int) -> str:
+    """A line for each method and each peer: milliseconds, how often it fits into verl's vanilla, temporaries."""
+    peers = {"verl vanilla": verls("grpo", data, phase_one=False), "TRL": trls(data), "three lines": three_lines(data)}
+    runs = {name: run for name, run in peers.items() if run is not None}
+    runs |= {name: alone(tokenpo.method(name), data) for name in names}
+    times, size = milliseconds(runs, rounds), 4 * data.mask.numel()
+    vanilla = times.get("verl vanilla")
+    lines = [f"{'loss alone':<22}{'ms':>8}{'verl/it':>9}{'temporaries':>13}"]
+    for name, run in runs.items():
+        faster = f"{'-':>9}" if vanilla is None or not times[name] else f"{vanilla / times[name]:>9.2f}"
+        lines.append(f"{name:<22}{times[name]:>8.2f}{faster}{peak_bytes(run) / size:>13.1f}")
+    return "\n".join(lines)
 
 
 def table(times: dict[tuple[str, str], float]) -> str:
@@ -161,25 +238,31 @@ def profile(run: Callable[[], None]) -> str:
     return seen.key_averages().table(sort_by="self_cpu_time_total", row_limit=25, max_name_column_width=40)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--only", nargs="+", metavar="METHOD", default=list(tokenpo.methods.METHODS))
+    parser.add_argument("--alone", action="store_true", help="the losses without phase one, and their temporaries")
     parser.add_argument("--profile", metavar="METHOD", help="show where one method spends its time instead")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     torch.set_num_threads(1)
     data = Data.of(options.rows, options.length)
     if options.profile:
-        print(profile(ours(tokenpo.method(options.profile), data)))
+        method = tokenpo.method(options.profile)
+        print(profile(alone(method, data) if options.alone else ours(method, data)))
+        return
+    print(f"{options.rows} x {options.length} tokens, float32, one thread, median CPU time of {options.rounds} rounds")
+    if options.alone:
+        print(losses_alone(data, options.only, options.rounds))
         return
     runs: dict[tuple[str, str], Callable[[], None]] = {("grpo", "ours"): ours(tokenpo.method("grpo"), data)}
-    for name in tokenpo.methods.METHODS:
+    for name in options.only:
         runs[name, "ours"] = ours(tokenpo.method(name), data)
         if (theirs := verls(name, data)) is not None:
             runs[name, "verl"] = theirs
-    print(f"{options.rows} x {options.length} tokens, float32, one thread, median CPU time of {options.rounds} rounds")
     print(table(milliseconds(runs, options.rounds)))
 
 

@@ -1,10 +1,12 @@
 """Log-probability and entropy from hidden states and head, forward and backward, beside the products they cannot avoid.
 
     python benchmarks/token_stats.py [--shapes small middle large] [--dtypes float32 bfloat16] [--rounds 5] [--memory]
+    python benchmarks/token_stats.py --device cuda --dtypes bfloat16 --shapes gpu
 
 The work is the log-probability and the full-vocabulary entropy (without gradient) of N tokens, and the gradients to
 hidden states and head. The floor is the three matrix products of it with outputs that exist already; scoring alone has
-one. One thread; candidates take turns; medians of the process's CPU time, as multiples of the floor. TRL's
+one. One thread; candidates take turns; medians of the process's CPU time, as multiples of the floor; on a GPU, of what
+lies between two of its events. TRL's
 ChunkedLogProbFunction and verl's FusedLinearForPPO stand beside ours where they are installed.
 
 `--memory` shows instead the most memory held at once beyond the gradients, from the allocator's own record.
@@ -13,16 +15,24 @@ ChunkedLogProbFunction and verl's FusedLinearForPPO stand beside ours where they
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from objective import milliseconds
+from timing import milliseconds, peak_bytes
 from tokenpo.ops.token_stats import token_stats
 
-SHAPES = {"small": (4096, 192, 64), "middle": (2048, 256, 8192), "large": (384, 896, 151936)}
+SHAPES = {
+    "least": (128, 16, 40),
+    "small": (4096, 192, 64),
+    "middle": (2048, 256, 8192),
+    "large": (384, 896, 151936),
+    "gpu": (32768, 3584, 151936),
+}
 Run = Callable[[], None]
 # (hidden, head, target) -> log-probability and entropy [N]
 Stats = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -38,13 +48,13 @@ class Problem:
     g: Tensor
 
     @staticmethod
-    def of(shape: tuple[int, int, int], dtype: torch.dtype) -> Problem:
+    def of(shape: tuple[int, int, int], dtype: torch.dtype, device: str = "cpu") -> Problem:
         n, h, v = shape
-        generator = torch.Generator().manual_seed(0)
-        hidden = torch.randn(n, h, generator=generator).to(dtype).requires_grad_()
-        head = (torch.randn(v, h, generator=generator) / h**0.5).to(dtype).requires_grad_()
-        target = torch.randint(v, (n,), generator=generator)
-        return Problem(hidden, head, target, torch.randn(n, generator=generator) / n)
+        here: Any = {"generator": torch.Generator(device).manual_seed(0), "device": device}
+        hidden = torch.randn(n, h, **here).to(dtype).requires_grad_()
+        head = (torch.randn(v, h, **here) / h**0.5).to(dtype).requires_grad_()
+        target = torch.randint(v, (n,), **here)
+        return Problem(hidden, head, target, torch.randn(n, **here) / n)
 
     def forget(self) -> None:
         self.hidden.grad = self.head.grad = None
@@ -52,7 +62,7 @@ class Problem:
     def floor(self, products: int = 3) -> Run:
         """The first of the unavoidable products, or all three."""
         hidden, head = self.hidden.detach(), self.head.detach()
-        logits = torch.empty(len(hidden), len(head), dtype=hidden.dtype)
+        logits = hidden.new_empty(len(hidden), len(head))
         outputs = torch.empty_like(hidden), torch.empty_like(head)
 
         def run() -> None:
@@ -64,8 +74,8 @@ class Problem:
         return run
 
 
-def ours(hidden: Tensor, head: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    seen = token_stats(hidden, head, target)
+def ours(hidden: Tensor, head: Tensor, target: Tensor, chunk: int | None = None) -> tuple[Tensor, Tensor]:
+    seen = token_stats(hidden, head, target, chunk=chunk)
     return seen.logprob, seen.entropy
 
 
@@ -125,50 +135,53 @@ def peak_megabytes(run: Run, problem: Problem) -> float:
     run()
     # What is freed must have been seen when it was made.
     problem.forget()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-    level = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        level += event.nbytes()
-        peak = max(peak, level)
     gradients = sum(x.numel() * x.element_size() for x in (problem.hidden, problem.head))
-    return (peak - gradients) / 2**20
+    return (peak_bytes(run, str(problem.hidden.device)) - gradients) / 2**20
 
 
 def report(shape: str, dtype: str, times: dict[str, float], floor: str) -> None:
+    least = times[floor] or 1e-9
     print(f"{shape:<7}{dtype:<9}floor {times[floor]:8.1f} ms  ", end="")
-    print("  ".join(f"{name} {ms / times[floor]:5.2f}" for name, ms in times.items() if name != floor), flush=True)
+    print("  ".join(f"{name} {ms / least:5.2f}" for name, ms in times.items() if name != floor), flush=True)
 
 
-def options(description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+def options(description: str, arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["small", "middle"])
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="of the candidates")
     parser.add_argument("--memory", action="store_true")
-    chosen = parser.parse_args()
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--chunk", type=int, help="tokens whose logits are alive at a time; a GPU wants thousands")
+    chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
     return chosen
 
 
-def main() -> None:
-    chosen = options(__doc__)
-    candidates: dict[str, Stats] = {"ours": ours, "naive": naive, **peers()}
+def main(arguments: list[str] | None = None) -> None:
+    chosen = options(__doc__, arguments)
+    candidates: dict[str, Stats] = {"ours": functools.partial(ours, chunk=chosen.chunk), "naive": naive, **peers()}
     candidates = {name: x for name, x in candidates.items() if not chosen.only or name in chosen.only}
     for shape in chosen.shapes:
         for dtype in chosen.dtypes:
-            problem = Problem.of(SHAPES[shape], getattr(torch, dtype))
+            problem = Problem.of(SHAPES[shape], getattr(torch, dtype), chosen.device)
             runs = {name: both_ways(problem, stats) for name, stats in candidates.items()}
             if chosen.memory:
                 for name, run in runs.items():
                     extra = peak_megabytes(run, problem)
                     print(f"{shape:<7}{dtype:<9}{name:<6}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
-            report(shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds), "floor")
+            report(
+                shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor"
+            )
             runs = {f"score {name}": scoring(problem, stats) for name, stats in candidates.items()}
-            report(shape, dtype, milliseconds({"one product": problem.floor(1), **runs}, chosen.rounds), "one product")
+            report(
+                shape,
+                dtype,
+                milliseconds({"one product": problem.floor(1), **runs}, chosen.rounds, chosen.device),
+                "one product",
+            )
 
 
 if __name__ == "__main__":

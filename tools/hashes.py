@@ -1,36 +1,77 @@
-"""Turns pip's report of an installation into requirements with hashes, for the machine that asks.
+"""Writes constraints-hashes.txt: the pins of constraints.txt with the sha256 of every file the index has of each.
 
-    pip install --dry-run --ignore-installed --report report.json -r constraints.txt
-    python tools/hashes.py report.json > constraints-hashes.txt
-    pip install --require-hashes -r constraints-hashes.txt
+    pip install uv
+    python tools/hashes.py            asks the index (PyPI, where nothing else is configured)
+    python tools/hashes.py --check    asks nobody; exit 1 where the two files name other versions
 
-The list is not part of the repository: a hash belongs to one file, and compiled packages (torch first of all, whose CPU
-wheels also differ by index) have another file for each platform and version of Python. With --require-hashes pip wants
-them all, so a list made on one machine refuses the next.
+All files of a version are in the list, those of every platform and Python, so it holds anywhere. torch is not in it:
+its wheels differ by index too (CPU and CUDA builds have the same version), and pip wants a hash for whichever it takes.
+setuptools is, which builds what comes as source.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import re
+import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+PINS, LIST = ROOT / "constraints.txt", ROOT / "constraints-hashes.txt"
+APART, BUILD = "torch", "setuptools==84.2.1"
+HEAD = """\
+# Written by tools/hashes.py: the versions of constraints.txt with the sha256 of every file that PyPI has of them, for
+# `make HASHES=1`. torch is not here (SECURITY.md says why); setuptools builds what comes as source.
+"""
 
-def lines(report: dict) -> list[str]:
-    """One requirement per installed file.
 
-    Raises:
-        SystemExit: a file without a hash (a checkout, say), for which pip would refuse the whole list.
-    """
-    found = []
-    for item in report["install"]:
-        name, version = item["metadata"]["name"], item["metadata"]["version"]
-        digest = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
-        if not digest:
-            raise SystemExit(f"{name} {version} has no sha256 in the report: install it from an index")
-        found.append(f"{name}=={version} --hash=sha256:{digest}")
-    return sorted(found, key=str.lower)
+def pins(text: str) -> list[str]:
+    """name==version of a requirements file, names as the index writes them."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)", text, re.MULTILINE)
+    return sorted(f"{re.sub('[-_.]+', '-', name).lower()}=={version}" for name, version in found)
+
+
+def wanted() -> list[str]:
+    """What the list should pin."""
+    known = pins(PINS.read_text(encoding="utf-8"))
+    return sorted([*(pin for pin in known if pin.partition("==")[0] != APART), BUILD])
+
+
+def problems(text: str) -> list[str]:
+    """What is wrong with a list: other versions, or a pin without a hash, for which pip would refuse it whole."""
+    found = [f"not pinned as in {PINS.name}: {pin}" for pin in sorted({*wanted()} ^ {*pins(text)})]
+    bare = re.findall(r"^(\S+==\S++)(?! \\\n    --hash=sha256:[0-9a-f]{64}\b)", text, re.MULTILINE)
+    return found + [f"without a hash: {pin}" for pin in bare]
+
+
+def hashed(requirements: Sequence[str]) -> str:
+    """uv's own answer; it resolves nothing, as every requirement is a pin."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory, "pins.txt")
+        source.write_text("\n".join(requirements), encoding="utf-8")
+        command = ["uv", "pip", "compile", "--no-config", "--quiet", "--no-deps", "--universal", "--generate-hashes"]
+        done = subprocess.run(
+            [*command, "--no-header", "--no-annotate", str(source)], capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise SystemExit(f"uv failed, nothing was written:\n{done.stderr}")
+    return HEAD + done.stdout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing and ask nobody; exit 1 when it is stale")
+    check = parser.parse_args(arguments).check
+    text = LIST.read_text(encoding="utf-8") if check else hashed(wanted())
+    wrong = problems(text)
+    print("\n".join(wrong) or f"{LIST.name}: {len(pins(text))} pins, {text.count('--hash=')} hashes")
+    if not (check or wrong):
+        LIST.write_text(text, encoding="utf-8")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    print("\n".join(lines(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))
+    sys.exit(main())

@@ -120,6 +120,7 @@ def _train(options: argparse.Namespace) -> int:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
     if options.accept_changes and (options.resume is None or options.engine != "embedded"):
         raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
+    launch.require_processes(options.engine, options.processes)
     need_engine()
     from .train.config import find_recipe, load_config
 

@@ -241,7 +241,7 @@ class Objective:
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         coefficient = self.aggregate(batch.mask, totals)
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
-        return counted.to(dtype) * (coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
+        return torch.where(counted, torch.as_tensor(coefficient, dtype=dtype, device=counted.device), 0.0)
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:

@@ -70,6 +70,29 @@ def test_a_missing_engine_is_said_with_its_remedy(
     assert not (tmp_path / "run").exists()
 
 
+def test_missing_verl_is_said_with_its_remedy(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenpo.adapters.verl.command", None)
+    assert main(["launch", "quickstart", "--engine", "verl", "--out", str(tmp_path / "run")]) == 2
+    assert "pip install 'tokenpo[verl]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        (["train", "quickstart"], "add --engine trl"),
+        (["train", "quickstart", "--engine", "verl"], "[verl.trainer]"),
+        (["launch", "quickstart", "--engine", "verl", "--print"], "[verl.trainer]"),
+    ],
+)
+def test_several_processes_are_trls_alone(command: list[str], remedy: str, capsys: pytest.CaptureFixture) -> None:
+    assert main([*command, "--processes", "3"]) == 2
+    said = capsys.readouterr().err
+    assert "--processes 3 means nothing to" in said and remedy in said
+
+
 def test_a_run_of_another_engine_is_not_resumed(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

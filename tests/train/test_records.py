@@ -14,6 +14,7 @@ from tokenpo.tasks import Problem, Score
 from tokenpo.train.loop import train
 from tokenpo.train.records import rollout_metrics
 from tokenpo.train.rollout import Experience
+from tokenpo.train.run import describe
 from tokenpo.train.view import SilentView
 
 STEP = {
@@ -49,6 +50,14 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     assert AutoTokenizer.from_pretrained(run / "model").decode([70]) == AutoTokenizer.from_pretrained(
         json.loads((run / "config.json").read_text())["model"]["path"]
     ).decode([70])
+
+
+def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
+    """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
+    names: list[str] = []
+    monkeypatch.setattr("tokenpo.train.run.write_whole", lambda path, text: names.append(path.name))
+    describe(tmp_path, small(tmp_path / "run"), "grpo")
+    assert names[0] == "config.json" and len(names) == 4
 
 
 def test_statistics_are_over_everything_drawn_by_hand():

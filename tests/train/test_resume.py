@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tokenpo.errors import TokenPOError
+from tokenpo.train import loop
 from tokenpo.train.config import differences
 from tokenpo.train.loop import resume, train
 from tokenpo.train.view import SilentView
@@ -80,6 +83,27 @@ def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
     assert differences(short, longer) == ["train.steps: 2 -> 4"]
     assert resume(short.directory(), SilentView(), longer).steps == 4
     assert logged(straight.directory) == logged(longer.directory())
+
+
+def test_a_model_of_fewer_steps_is_not_taken_for_the_last(small, coin, tmp_path, monkeypatch):
+    """Prolonged by a step and ended before the model was written: model/ still holds that of the steps before."""
+    config = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 1})
+    longer = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 2})
+    model = train(config, SilentView()).directory / "model" / "model.safetensors"
+    stale = model.read_bytes()
+
+    def killed(*arguments):
+        raise RuntimeError("power cut")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power cut"):
+        patch.setattr(loop.language, "save", killed)
+        resume(config.directory(), SilentView(), longer)
+    assert model.read_bytes() == stale
+    assert resume(config.directory(), SilentView(), longer).finished
+    saved = load_file(config.directory() / "checkpoints" / "step-000002" / "model.safetensors")
+    found = load_file(model)
+    assert all(torch.equal(found[name], x) for name, x in saved.items())
+    assert model.read_bytes() != stale
 
 
 def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):

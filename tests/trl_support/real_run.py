@@ -17,7 +17,6 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
 
 import tokenpo
 from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
@@ -190,40 +189,6 @@ def refused(build: Any) -> str:
     except tokenpo.TokenPOError as error:
         return f"{type(error).__name__}: {error}"
     return "nothing was refused"
-
-
-def refusals(model: str, out: Path) -> dict[str, str]:
-    """The sentence with which each of these is refused."""
-
-    def make(method: Any = None, chosen: Any = model, functions: Any = even, **settings: Any) -> TokenPOTrainer:
-        args = config(out / "refusals", max_steps=2, **settings)
-        return TokenPOTrainer(model=chosen, reward_funcs=functions, args=args, train_dataset=prompts(), method=method)
-
-    def misaligned() -> None:
-        make(steps_per_generation=2, save_strategy="steps", save_steps=3).train()
-
-    nameless = AutoModelForCausalLM.from_pretrained(model)
-    nameless.config._name_or_path = ""
-    cases = {
-        "loss_type": lambda: make(loss_type="grpo"),
-        "epsilon": lambda: make(epsilon=0.1),
-        "method": lambda: make(method="grpoo"),
-        "option": lambda: make(method_options={"lowe": 0.1}),
-        "options": lambda: make(method_options="low"),
-        "two": lambda: make(method=tokenpo.method("dapo"), method_options={"high": 0.3}),
-        "need": lambda: make(method="tw_grpo"),
-        "sampler": lambda: make(method="dppo_tv"),
-        "passes": lambda: make(method="lopti", beta=0.0),
-        "spans": lambda: make(gradient_accumulation_steps=4, steps_per_generation=2),
-        "continuous": lambda: make(method="hapo", use_transformers_continuous_batching=True),
-        "vllm": lambda: make(method="hapo", use_vllm=True, top_p=0.9),
-        "vllm_kwargs": lambda: make(method="hapo", use_vllm=True, generation_kwargs={"frequency_penalty": 0.1}),
-        "penalty": lambda: make(method="lopti", beta=0.1, num_iterations=2),
-        "nameless": lambda: make(method="archer", chosen=nameless),
-        "config": lambda: TokenPOTrainer(model=model, reward_funcs=even, args={}, train_dataset=prompts()),
-        "save_steps": misaligned,
-    }
-    return {name: refused(build) for name, build in cases.items()}
 
 
 def parser(model: str, out: Path) -> dict[str, Any]:

@@ -39,6 +39,7 @@ def add(commands: Any, recipe: str) -> None:
 
 def launch(options: argparse.Namespace) -> int:
     """The command."""
+    require_processes(options.engine, options.processes)
     need_engine()
     from ..train.config import find_recipe, load_config
 
@@ -99,6 +100,19 @@ def trl_command(arguments: Sequence[str], processes: int, config: Config) -> lis
     start += ["--mixed_precision", "no", "--dynamo_backend", "no"]
     start += ["--cpu"] if cpu else ["--multi_gpu"] if processes > 1 else []
     return [sys.executable, *start, "-m", MAIN, *arguments]
+
+
+def require_processes(engine: str, processes: int | None) -> None:
+    """Raises Unsupported where several processes are asked of an engine that this command starts in one."""
+    from ..errors import Unsupported
+
+    remedies = {
+        "embedded": "leave it out, or add --engine trl",
+        "verl": "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+    }
+    if engine in remedies and processes not in (None, 1):
+        name = "the embedded engine" if engine == "embedded" else "the verl engine"
+        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
 
 
 def _directory(config: Config, resume: str | None) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..ops import masked
+from ..ops import ranked
 from ..recorded import Recording
 
 
@@ -39,7 +39,7 @@ class Kinds:
             torch.tensor([x is answer for x in recording.correct])[:, None] & mask for answer in (True, False)
         )
         judged = any(x is not None for x in recording.correct)
-        threshold = None if entropy is None else float(masked.quantile(entropy[mask], quantile))
+        threshold = None if entropy is None else float(ranked.quantile(entropy[mask], quantile))
         high = None if entropy is None or threshold is None else mask & (entropy >= threshold)
         return Kinds(
             mask=mask,

@@ -125,16 +125,19 @@ def prompt_logprob(
     return masked.mean(policy.logprob, mask.to(lm.device), dim=1)[:, 0]
 
 
-def require_plain_head(lm: LanguageModel) -> None:
+def require_plain_head(lm: LanguageModel, asker: str = "") -> None:
     """Refuses a model for which `influence` has no meaning.
+
+    Args:
+        asker: who reads it, as the beginning of a sentence: "nthr needs influence, and ".
 
     Raises:
         Unsupported: naming the model and the remedy.
     """
     if not has_plain_head(lm):
         raise Unsupported(
-            f"influence is defined for a linear head, but the logits of {type(lm.model).__name__} are not just "
-            "head(hidden): they are capped or scaled, or the head carries an adapter; choose a method that does not "
+            f"{asker}influence is defined for a linear head, but the logits of {type(lm.model).__name__} are not just "
+            "head(hidden), they are capped or scaled, or the head carries an adapter: choose a method that does not "
             "need influence, or leave the head out of the LoRA targets"
         )
 

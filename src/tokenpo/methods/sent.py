@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..errors import TokenPOError, choose
 from ..objective import Objective
-from ..ops import covariance
+from ..ops import covariance, ranked
 from ..signals import BatchSignal
 from ..stages import Anchor, GroupAdvantage, ReferenceKl, TokenMean, Unclipped
 from ..types import Batch, Trust
@@ -66,7 +66,7 @@ class CovarianceTails(BatchSignal):
         entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
         assert entropy is not None  # declared in `needs`, checked by the objective
         values = entropy[batch.mask]
-        border = values.kthvalue(max(1, int(self.low_entropy * values.numel()))).values
+        border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, low)[low]
         count = max(1, int(self.fraction * cov.numel()))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..errors import TokenPOError, choose
 from ..objective import Objective
-from ..ops import masked
+from ..ops import ranked
 from ..signals import BatchSignal
 from ..stages import Clip, Drop, FixedBounds, GroupAdvantage, NormalisedWeight, TokenMean
 from ..types import Batch, Trust
@@ -64,7 +64,7 @@ class Spurious(BatchSignal):
         unlikely = batch.mask & (batch.credit.advantage > 0) & (logprob.exp() < self.prob)
         if not unlikely.any():
             return torch.zeros_like(entropy)
-        threshold = masked.quantile(entropy[unlikely], self.quantile)
+        threshold = ranked.quantile(entropy[unlikely], self.quantile)
         return (unlikely & (entropy < threshold)).to(entropy.dtype)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TokenPOError
-from . import masked
+from . import ranked
 
 EPS = 1e-8
 
@@ -34,7 +34,7 @@ def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
     values = entropy[mask].clamp(min=EPS).log()
     if values.numel() == 0:
         raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")
-    pivot = masked.quantile(values, quantile)
+    pivot = ranked.quantile(values, quantile)
     raw = values - pivot
     spread = raw.square().mean().sqrt()
     safe = torch.where(spread > 0, spread, 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ops import entropy_score, masked
+from ..ops import entropy_score, ranked
 from .base import BatchSignal, Signal
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class OldEntropyQuantile(Signal):
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-        return masked.quantile(rollouts.old_entropy[rollouts.mask], self.quantile).expand(rollouts.mask.shape)
+        return ranked.quantile(rollouts.old_entropy[rollouts.mask], self.quantile).expand(rollouts.mask.shape)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CurrentEntropyQuantile(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
-        return masked.quantile(batch.policy.entropy[batch.mask], self.quantile).expand(batch.mask.shape)
+        return ranked.quantile(batch.policy.entropy[batch.mask], self.quantile).expand(batch.mask.shape)
 
 
 def _scored(entropy: Tensor | None, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ops import masked
+from ..ops import ranked
 from ..signals import BatchSignal, CurrentEntropyQuantile, OldEntropyQuantile, Part, Signal
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class HighInResponse(Selection):
     def __call__(self, batch: Batch) -> Tensor:
         entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
         assert entropy is not None  # declared in `needs`, checked by the objective
-        return entropy > masked.row_quantile(entropy, batch.mask, self.quantile)
+        return entropy > ranked.row_quantile(entropy, batch.mask, self.quantile)
 
 
 @dataclass(frozen=True)

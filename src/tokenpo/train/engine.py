@@ -51,7 +51,7 @@ def build_engine(config: Config) -> Engine:
     try:
         lm = load_model(config)
         if "influence" in objective.needs:
-            language.require_plain_head(lm)
+            language.require_plain_head(lm, f"{objective.name} needs influence, and in the embedded engine ")
         # Under LoRA the reference is the same model with its adapters switched off.
         apart = "ref_logprob" in objective.needs and lm.adapter is None
         return Engine(config, objective, lm, task, load_model(config) if apart else None)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..lm import LanguageModel
-from ..ops import masked
+from ..ops import ranked
 from ..recorded import Response, responses
 from ..responses import Draw
 from ..types import Credit, Policy, Rollouts
@@ -58,9 +58,9 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "reward_std": float(reward.std()) if len(scores) > 1 else math.nan,
         "accuracy": sum(score.correct for score in scores) / len(scores),
         "entropy": float(entropy.mean()),
-        "entropy_q10": float(masked.quantile(entropy, 0.1)),
-        "entropy_q50": float(masked.quantile(entropy, 0.5)),
-        "entropy_q90": float(masked.quantile(entropy, 0.9)),
+        "entropy_q10": float(ranked.quantile(entropy, 0.1)),
+        "entropy_q50": float(ranked.quantile(entropy, 0.5)),
+        "entropy_q90": float(ranked.quantile(entropy, 0.9)),
         "length": float(length.mean()),
         "length_min": float(length.min()),
         "length_max": float(length.max()),

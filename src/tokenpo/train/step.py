@@ -234,8 +234,8 @@ def _require_ratio_one(tally: Tally, learner: Learner) -> None:
     limit = learner.options.ratio_tolerance or (HALF_TOLERANCE if half else FULL_TOLERANCE)
     if not seen <= limit:
         raise Unsupported(
-            f"{learner.objective.name}: before the first update the ratio of new to old policy is not 1: the {name} "
-            f"|log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, above {limit:g}. Set "
-            "rollout.rescore = true, which takes the old log-probs from the trainer's own forward pass, model.dtype = "
-            "'float32', or a larger train.ratio_tolerance"
+            f"{learner.objective.name}: before the first update the ratio of new to old policy is not 1 in the "
+            f"embedded engine: the {name} |log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, "
+            f"above {limit:g}: set rollout.rescore = true, which takes the old log-probs from the trainer's own "
+            "forward pass, model.dtype = 'float32', or a larger train.ratio_tolerance"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 import tokenpo
 from foreign_support import need
-from tokenpo.errors import TokenPOError, Unsupported
+from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS
 from tokenpo.train.config import Config, parse_config
 
@@ -134,14 +135,9 @@ def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
     assert found["each"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
 
 
-def test_every_setting_of_trls_own_loss_is_refused() -> None:
-    fields = TokenPOConfig.__dataclass_fields__
-    assert set(REPLACED) <= set(fields)
-    for name, remedy in REPLACED.items():
-        default = fields[name].default
-        other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
-        with pytest.raises(Unsupported, match=re.escape(remedy)):
-            args(**{name: other})
+def test_every_setting_of_trls_own_loss_is_a_setting_of_trls() -> None:
+    """That each is refused, with its remedy, is in test_refusals.py."""
+    assert set(REPLACED) <= set(TokenPOConfig.__dataclass_fields__)
 
 
 def test_vllms_correction_is_a_weight_of_ours() -> None:
@@ -307,22 +303,6 @@ def test_minibatch_by_is_rows_or_groups() -> None:
         args(minibatch_by="group")
 
 
-@pytest.mark.parametrize(
-    ("sections", "remedy"),
-    [
-        ({"train": {"nonfinite": "skip"}}, "--set train.nonfinite=stop"),
-        ({"rollout": {"correction": {}}}, "--set rollout.correction=none"),
-        ({"train": {"ratio_tolerance": 0.1}}, "--set train.ratio_tolerance=none"),
-        ({"evaluate": {"every": 5}}, "--set evaluate.every=0"),
-        ({"model": {"device": "cuda:1"}}, "--set model.device=auto"),
-        ({"rollout": {"group_size": 1}}, "groups of two"),
-    ],
-)
-def test_what_a_recipe_asks_for_and_trl_does_not_have(sections: dict, remedy: str) -> None:
-    with pytest.raises(Unsupported, match=re.escape(remedy)):
-        accepted(recipe(**sections))
-
-
 def test_a_task_is_two_reward_functions() -> None:
     from tokenpo.tasks import make_task
 
@@ -339,8 +319,25 @@ def test_a_task_is_two_reward_functions() -> None:
     assert rewards.accuracy(completions=answers, completion_ids=[[1], [2], [3]], place=[0, 1, 2]) == [1.0, 1.0, 1.0]
 
 
-def test_two_methods_are_refused() -> None:
-    with pytest.raises(TokenPOError, match="name two methods"):
-        chosen(args(method="dapo"), "tepo", own_rollouts=False)
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"method": "grpoo"}, UnknownName, "did you mean 'grpo'"),
+        ({"method_options": {"lowe": 0.1}}, UnknownName, "method grpo has no option 'lowe'; did you mean 'low'"),
+        ({"method_options": "low"}, TokenPOError, "TokenPOConfig.method_options = 'low' is no JSON object"),
+    ],
+)
+def test_a_mistake_in_the_method_is_named(given: dict, error: type, said: str) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        chosen(args(**given), None, own_rollouts=False)
+
+
+def test_a_method_is_a_name_or_a_value() -> None:
     with pytest.raises(TokenPOError, match="expected the name of a method or an Objective"):
         chosen(args(), 3, own_rollouts=False)  # pyright: ignore[reportArgumentType]
+
+
+def test_without_trl_its_settings_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(Unsupported, match=r"needs trl>=1\.16,<2, and it cannot be imported .*: pip install 'tokenpo"):
+        contract.check_import()

@@ -13,6 +13,7 @@ need("verl.workers.utils.padding", "verl is not installed: no recipe was turned 
 
 from hydra import compose, initialize_config_module  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
+from pydantic import BaseModel  # noqa: E402
 
 from tokenpo.adapters.verl.command import command, prepare  # noqa: E402
 from tokenpo.adapters.verl.data import compute_score  # noqa: E402
@@ -29,7 +30,7 @@ def _recipe(tmp_path: Path, **sections: Any) -> Config:
         "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
     }  # fmt: skip
     for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
+        raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
     return parse_config(raw, "here")
 
 
@@ -77,20 +78,57 @@ def test_plain_prompts_stay_plain(tmp_path: Path) -> None:
     assert template == "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"model": {"path": "tiny"}}, "model.path = 'tiny'.*give the path"),
-        ({"model": {"device": "cpu"}}, "set model.device = 'auto'"),
-        ({"model": {"dtype": "float64"}}, "'float32' or 'bfloat16'"),
-        ({"train": {"minibatches": 3}}, "divisor of rollout.prompts = 8"),
-        ({"train": {"warmup": 5}}, "once a rollout batch"),
-        ({"train": {"nonfinite": "skip"}}, "'skip' means nothing to verl"),
-    ],
-)
-def test_refused(sections: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=message):
-        command(_recipe(tmp_path, **sections))
+# Another value of every setting of a recipe, None where the command has no part in it and why.
+OTHER: dict[str, Any] = {
+    "name": "other", "seed": 7, "threads": 2, "model.path": "b/model", "model.dtype": "bfloat16", "model.device": "cpu",
+    "model.lora": {"rank": 4}, "method": {"name": "tepo"}, "rollout.prompts": 16, "rollout.group_size": 8,
+    "rollout.max_new_tokens": 64, "rollout.temperature": 0.7, "rollout.dynamic_sampling": True,
+    "rollout.max_extra_batches": 5, "rollout.soft_overlong": {"cache": 8}, "rollout.group_overlong": {},
+    "rollout.correction": {}, "train.steps": 5, "train.epochs": 2, "train.minibatches": 4, "train.micro_tokens": 30000,
+    "train.lr": 1e-3, "train.warmup": 5, "train.weight_decay": 0.1, "train.betas": [0.8, 0.9], "train.eps": 1e-6,
+    "train.grad_clip": 2.0, "train.nonfinite": "skip", "train.autocast": True, "train.reference_kl": {"beta": 0.1},
+    "train.ratio_tolerance": 0.3, "evaluate.every": 2, "evaluate.problems": 0, "evaluate.samples": 2,
+    "output.dir": "elsewhere", "output.checkpoint_every": 1, "output.keep": 5, "output.rollouts_every": 5,
+    "output.trace_every": 0, "output.trace_rollouts": 7, "output.track": ["wandb"], "output.project": "mine",
+    "verl": {"trainer": {"nnodes": 2}},
+}  # fmt: skip
+NO_PART = {
+    "task.name": "the files that prepare writes", "task.seed": "the same", "task.options": "the same",
+    "rollout.rescore": "verl's old log-probabilities always come from a forward pass",
+    "train.minibatch_by": "verl deals rows", "train.micro_rows": "verl bounds a pass by its tokens",
+    "evaluate.rows": "verl's server batches by itself", "output.samples": "rollout_data_dir is verl's own",
+}  # fmt: skip
+
+
+def _settings(model: Any, path: str = "") -> list[str]:
+    """Every setting of a recipe, sections that may be absent as one."""
+    found = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        deeper = isinstance(inner, type) and issubclass(inner, BaseModel) and name != "method"
+        found += _settings(inner, f"{path}{name}.") if deeper else [f"{path}{name}"]
+    return found
+
+
+def test_no_setting_of_a_recipe_is_lost(tmp_path: Path) -> None:
+    """Every setting changes the command, or is refused, or has no part in it for a reason that docs/verl.md gives."""
+    assert sorted([*OTHER, *NO_PART]) == sorted(_settings(Config))
+    page = (Path(__file__).parents[3] / "docs" / "verl.md").read_text(encoding="utf-8")
+    assert [name for name in NO_PART if f"`{name}`" not in page and not name.startswith("task.")] == []
+    # Dynamic sampling, so that what is said of it matters too.
+    base: dict[str, Any] = {"rollout": {"dynamic_sampling": True}}
+    lost = []
+    for name, value in OTHER.items():
+        section, _, key = name.partition(".")
+        more = {section: {key: value}} if key else {section: value}
+        given = base if name != "rollout.dynamic_sampling" else {}
+        merged = {part: {**given.get(part, {}), **x} if isinstance(x, dict) else x for part, x in more.items()}
+        try:
+            if command(_recipe(tmp_path, **{**given, **merged})) == command(_recipe(tmp_path, **given)):
+                lost.append(name)
+        except Unsupported:
+            continue
+    assert lost == []
 
 
 def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _require_boundaries(args: Any, state: Any, updates: int) -> None:
         if str(getattr(strategy, "value", strategy)) in ("steps", "best") and every and every % updates:
             nearest = max(1, round(every / updates)) * updates
             raise TokenPOError(
-                f"{name} = {every} would take checkpoints within a rollout batch of {updates} updates "
+                f"{name} = {every} would take TRL's checkpoints within a rollout batch of {updates} updates "
                 f"(steps_per_generation x num_iterations / gradient_accumulation_steps): set {name}={nearest}"
             )
 

@@ -23,12 +23,12 @@ REPLACED = {
     "use_adaptive_entropy": "choose the method 'skywork_entropy'",
     "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
     "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
-    "sapo_temperature_neg": "method_options={'tau_neg': ...} of the method 'sapo'",
-    "sapo_temperature_pos": "method_options={'tau_pos': ...} of the method 'sapo'",
-    "vespo_k_pos": "method_options of the method 'vespo'",
-    "vespo_lambda_pos": "method_options of the method 'vespo'",
-    "vespo_k_neg": "method_options of the method 'vespo'",
-    "vespo_lambda_neg": "method_options of the method 'vespo'",
+    "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
+    "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
+    "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
+    "vespo_lambda_pos": "give method_options={'lambda_pos': ...} to the method 'vespo'",
+    "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
+    "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
 }  # fmt: skip
 
 

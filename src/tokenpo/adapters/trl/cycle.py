@@ -36,23 +36,24 @@ class Cycle:
         passes = len(objective.split())
         if iterations % passes:
             raise Unsupported(
-                f"{objective.name} takes {passes} optimiser passes over a rollout batch, and num_iterations = "
-                f"{iterations} cannot hold them: set num_iterations={passes}"
+                f"{objective.name} takes {passes} optimiser passes over a rollout batch, which TRL's num_iterations = "
+                f"{iterations} cannot hold: set num_iterations={passes}"
             )
         return Cycle(accumulate, chunks, iterations, passes)
 
     def __post_init__(self) -> None:
         if self.micro_steps % self.accumulate:
             raise Unsupported(
-                f"an optimiser step of gradient_accumulation_steps = {self.accumulate} micro-batches would see more "
-                f"than one rollout batch of steps_per_generation x num_iterations = {self.chunks} x {self.iterations}, "
+                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
+                f"more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
+                f"{self.iterations}, "
                 "and its denominators are not known before all of them are drawn: set steps_per_generation="
                 f"{-(-self.chunks // self.accumulate) * self.accumulate}"
             )
         if self.micro_steps // self.passes % self.accumulate:
             raise Unsupported(
-                f"an optimiser step of gradient_accumulation_steps = {self.accumulate} micro-batches would see two "
-                f"passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
+                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
+                f"two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
             )
 
     @property

@@ -55,8 +55,8 @@ class Forward:
             return self.fused(model, inputs, rows)
         if "pixel_values" in inputs:
             raise Unsupported(
-                "per-token temperatures and entropy_drift take a pass with logits, which the TRL engine has for text "
-                "only: choose another method for this model"
+                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or temperatures "
+                "from token to token), which the TRL engine has for text only: choose another method for this model"
             )
         return self._with_logits(model, inputs, temperature, rows or len(temperature))
 

@@ -22,7 +22,10 @@ def require_whole_groups(cycle: Cycle, rows: int, size: int) -> None:
     """
     if cycle.accumulate % cycle.chunks == 0:
         return  # every step takes the whole rollout batch
-    wanted = f"minibatch_by='groups' wants whole groups of num_generations = {size} rows in every optimiser step"
+    wanted = (
+        f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every optimiser "
+        "step"
+    )
     if cycle.chunks % cycle.accumulate:
         raise Unsupported(
             f"{wanted}, and steps of gradient_accumulation_steps = {cycle.accumulate} micro-batches do not divide the "

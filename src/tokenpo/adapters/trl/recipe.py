@@ -113,7 +113,7 @@ def accepted(config: Config) -> Objective:
     Raises:
         Unsupported: naming the setting and what to write instead.
     """
-    rollout, train = config.rollout, config.train
+    rollout, train, output = config.rollout, config.train, config.output
     refusals = (
         (
             rollout.correction is not None,
@@ -121,6 +121,7 @@ def accepted(config: Config) -> Objective:
         ),
         (train.ratio_tolerance is not None, "train.ratio_tolerance: --set train.ratio_tolerance=none"),
         (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
+        (output.rollouts_every > 0, "output.rollouts_every: --set output.rollouts_every=0"),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
             config.model.device not in ("auto", "cpu", "cuda"),

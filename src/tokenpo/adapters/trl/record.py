@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...jsonl import Lines, cut
-from ...ops import masked
+from ...ops import ranked
 from ...recorded import pieces
 from ...train.records import credit_metrics
 from ...types import Rollouts
@@ -115,7 +115,7 @@ def _token_metrics(rollouts: Rollouts) -> dict[str, float]:
     entropy = rollouts.old_entropy[rollouts.mask]
     return {
         "entropy": float(entropy.mean()),
-        **{f"entropy_q{q}": float(masked.quantile(entropy, q / 100)) for q in (10, 50, 90)},
+        **{f"entropy_q{q}": float(ranked.quantile(entropy, q / 100)) for q in (10, 50, 90)},
         "temperature_mean": float(rollouts.temperature[rollouts.mask].mean()),
     }
 

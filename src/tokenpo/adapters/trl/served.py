@@ -90,7 +90,7 @@ def require_server(trainer: Any, objective: Objective) -> None:
     broadcast_object_list(found, from_process=0)
     if not any(PROCESSOR.partition(":")[2] in name for name in found[0]):
         raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, and the vLLM server at "
+            f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
             f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "
             f"processor: start it with --logits-processors {PROCESSOR} --logprobs-mode processed_logprobs, where "
             "tokenpo is installed"

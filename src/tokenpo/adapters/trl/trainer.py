@@ -81,8 +81,8 @@ class TokenPOTrainer(GRPOTrainer):
         args = with_reference(args, self.policy_objective)
         if args.dynamic_sampling and (own or not isinstance(given.get("train_dataset"), Dataset)):
             raise Unsupported(
-                "dynamic_sampling draws further prompts from train_dataset: give a datasets.Dataset, and no "
-                "rollout_func, tools or environment_factory, or leave it False"
+                "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a "
+                "datasets.Dataset, and no rollout_func, tools or environment_factory, or leave it False"
             )
         self.cycle = Cycle.of(
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
@@ -262,13 +262,13 @@ def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOC
         raise TokenPOError(f"TokenPOTrainer(args=...) is {kind}, expected a TokenPOConfig: it takes the same settings")
     if args.dynamic_sampling and args.log_completions:
         raise Unsupported(
-            "log_completions would show the last draw of dynamic_sampling, which is not what is trained on: leave one "
-            "of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
+            "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
+            "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
         )
     if args.restore_callback_states_from_checkpoint:
         raise Unsupported(
-            "restore_callback_states_from_checkpoint would replace the callback that holds the run's records; leave it "
-            "False: the method's own numbers are restored without it"
+            "TRL's restore_callback_states_from_checkpoint would replace the callback that holds the run's records: "
+            "leave it False, the method's own numbers are restored without it"
         )
     return args
 

@@ -83,6 +83,11 @@ def _refuse(config: Config) -> None:
         (rollout.prompts % train.minibatches != 0, f"train.minibatches = {train.minibatches}", divisor),
         (train.warmup > 0 and updates > 1, f"train.warmup = {train.warmup}", schedule),
         (
+            config.output.rollouts_every > 0,
+            f"output.rollouts_every = {config.output.rollouts_every}",
+            "set it to 0; tokenpo.adapters.verl.export writes a batch from a trainer of yours",
+        ),
+        (
             train.nonfinite == "skip",
             "train.nonfinite = 'skip'",
             "set it to 'stop'; verl's actors have a rule of their own",

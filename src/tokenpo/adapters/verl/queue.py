@@ -55,6 +55,6 @@ def one_output_each(keys: Sequence[str]) -> None:
     several = [key for key in keys if not key.endswith("_0")]
     if several:
         raise Unsupported(
-            f"the agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one response "
-            "a session: let the loop return one output"
+            f"verl's agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one "
+            "response a session: let the loop return one output"
         )

@@ -130,7 +130,7 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
             continue  # verl then follows adv_estimator
         if found != value:
             raise Unsupported(
-                f"{name}={found} would be ignored by {objective.name} under tokenpo ({remedy}): set "
+                f"{name}={found} would be ignored by {objective.name} in tokenpo's trainer for verl ({remedy}): set "
                 f"{name}={'null' if value is None else value}"
             )
     strategy = config.actor_rollout_ref.actor.strategy
@@ -204,13 +204,13 @@ def _loop(config: DictConfig, objective: Objective) -> str:
     rollout = config.actor_rollout_ref.rollout
     if rollout.name in ("sglang", "trtllm"):
         raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, which tokenpo can tell vLLM and not "
-            f"{rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
+            f"{objective.name} adapts the temperature from token to token, which tokenpo's trainer for verl can tell "
+            f"vLLM and not {rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
         )
     loop = rollout.agent.default_agent_loop
     if loop not in ("single_turn_agent", LOOP):
         raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, and the agent loop {loop} does not pass "
+            f"{objective.name} adapts the temperature from token to token, and verl's agent loop {loop} does not pass "
             f"its statistics on: set actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}, or switch the "
             f"adaptive temperature off with +{PLACE}.options.tau=0"
         )

@@ -131,9 +131,9 @@ class TokenPOTrainer(PPOTrainerSync):
             )
         if not self.tokenpo_checked and not drift <= self.tokenpo.tolerance:
             raise Unsupported(
-                f"{self.objective.name}: before the first update the ratio of new to old policy is not 1: the mean "
-                f"|log-prob - old log-prob| is {drift:.2g} nats, above {self.tokenpo.tolerance:g}: give the actor's "
-                "log-prob pass and its update the same precision and attention, or raise "
+                f"{self.objective.name}: before the first update the ratio of new to old policy is not 1 in verl: the "
+                f"mean |log-prob - old log-prob| is {drift:.2g} nats, above {self.tokenpo.tolerance:g}: give the "
+                "actor's log-prob pass and its update the same precision and attention, or raise "
                 "+algorithm.tokenpo.ratio_tolerance"
             )
         self.tokenpo_checked = True

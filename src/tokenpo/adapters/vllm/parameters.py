@@ -74,7 +74,7 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
             raise UnknownName(f"extra_args of a request: no key {key!r}; {nearest(key, KEYS)}")
     if missing := [key for key in KEYS if key not in ours]:
         raise MissingInput(
-            f"extra_args of a request hold {', '.join(sorted(ours))} without {', '.join(missing)}: "
+            f"extra_args of a request to vLLM hold {', '.join(sorted(ours))} without {', '.join(missing)}: "
             "give what tokenpo.adapters.vllm.extra_args(objective, state) returns, whole"
         )
     x = {key.removeprefix(PREFIX): _number(key, value) for key, value in ours.items()}
@@ -102,8 +102,8 @@ def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> 
         return
     if not temperature > 0:
         raise TokenPOError(
-            f"a request with {PREFIX}* keys has temperature {temperature:g}: greedy decoding has no temperature to "
-            "adapt, so give a temperature above 0 or leave the keys out"
+            f"a request to vLLM with {PREFIX}* keys has temperature {temperature:g}: greedy decoding has no "
+            "temperature to adapt, so give a temperature above 0 or leave the keys out"
         )
     if min_p:
         raise TokenPOError(

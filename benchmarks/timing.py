@@ -1,0 +1,65 @@
+"""Clocks and memory of a run, on a CPU or on a GPU. What the other scripts share."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Run = Callable[[], Any]
+
+
+def clock(device: str = "cpu") -> float:
+    """Seconds: CPU time of the process, or wall-clock once the GPU has done what it was given."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def once(run: Run, device: str = "cpu") -> float:
+    """Milliseconds of one run: CPU time, or what lies between two events on the GPU."""
+    if device == "cpu":
+        start = clock()
+        run()
+        return 1e3 * (clock() - start)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize(device)
+    begin.record()
+    run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def milliseconds(runs: dict[Any, Run], rounds: int, device: str = "cpu") -> dict[Any, float]:
+    """Median of each, over rounds in which they take turns."""
+    for run in runs.values():
+        run()
+    seen: dict[Any, list[float]] = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, run in runs.items():
+            seen[key].append(once(run, device))
+    return {key: statistics.median(times) for key, times in seen.items()}
+
+
+def peak_bytes(run: Run, device: str = "cpu") -> int:
+    """Most memory held at once by one run, beyond what was held before it, from the allocator's record."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+        run()
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    level = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return peak

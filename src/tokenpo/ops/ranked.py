@@ -1,0 +1,178 @@
+"""Nearest-rank quantiles: exact at any size, of one tensor or of what several ranks hold together.
+
+A few values are left to torch. Of more, the bits are read as integers of the same order and counted sixteen at a time,
+from the top: each round of counts says which bucket holds the rank, and only that bucket is looked at again. Counts of
+disjoint values add up, so ranks that sum them find the same value, the one of all their values together. Of millions, a
+regular sample first tells between which two values the rank must lie; one pass counts what lies below and keeps what
+lies between. Should the sample have misled, which the counts show, the buckets are counted over everything.
+
+Zeros of either sign are one value, +0; NaN of either sign is above +inf, as for `torch.sort`. Nothing carries a
+gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..errors import TokenPOError
+
+# Counts [B] of this rank, int64 -> their sum over all ranks. Called equally often on every rank.
+Reduce = Callable[[Tensor], Tensor]
+
+_SMALL = 2**14
+_SAMPLE = 2**19
+# Values compared at once: what stays in a core's cache, or what keeps a GPU busy. Counted at once: many more than there
+# are counts.
+_BLOCK, _GPU_BLOCK = 2**17, 2**26
+_COUNTED_BLOCK = 2**20
+_DIGIT = 16
+_INTEGERS = {16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+def nearest_rank(q: float, count: int) -> int:
+    """Which of `count` values in ascending order, from 0, is their quantile: round(q (count − 1)), halves to even.
+
+    >>> [nearest_rank(q, 5) for q in (0.0, 0.8, 0.9)]
+    [0, 3, 4]
+    """
+    if not 0.0 <= q <= 1.0:
+        raise TokenPOError(f"quantile q = {q} lies outside [0, 1]")
+    return round(q * (count - 1))
+
+
+def quantile(x: Tensor, q: float, reduce: Reduce | None = None) -> Tensor:
+    """Nearest-rank quantile of a flat tensor x [M] of floats, as a tensor [].
+
+    `torch.quantile` refuses more than 2^24 values and interpolates.
+
+    Args:
+        x: [M] of any float dtype, which the quantile has.
+        q: in [0, 1].
+        reduce: adds up counts over ranks, for the quantile of all values of all ranks; a rank may have none.
+
+    Raises:
+        TokenPOError: x is not flat or not of floats, there are no values at all, or q lies outside [0, 1].
+
+    >>> quantile(torch.tensor([4.0, 1.0, 3.0, 2.0, 5.0]), 0.8)
+    tensor(4.)
+    """
+    return smallest(x, nearest_rank(q, _total(x, reduce)), reduce)
+
+
+def smallest(x: Tensor, rank: int, reduce: Reduce | None = None) -> Tensor:
+    """The value of x [M] that has the given place, from 0, in ascending order: tensor [].
+
+    Args:
+        x: [M] of any float dtype, which the value has.
+        rank: place among all values of all ranks.
+        reduce: as for `quantile`.
+
+    Raises:
+        TokenPOError: x is not flat or not of floats, or there is no such place.
+
+    >>> smallest(torch.tensor([4.0, 1.0, 3.0]), 1)
+    tensor(3.)
+    """
+    total, x = _total(x, reduce), x.detach().contiguous()
+    if not 0 <= rank < total:
+        raise TokenPOError(f"rank {rank} lies outside 0 to {total - 1}, the places of {total} values")
+    if reduce is None and total <= _SMALL:
+        return torch.kthvalue(x, rank + 1).values + 0.0
+    found = None
+    if total > 4 * _SAMPLE and x.element_size() > 2:
+        found = _between(x, rank, total, reduce)
+    return _counted(x, rank, reduce) if found is None else found
+
+
+def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
+    """The same quantile of every row's true entries: [N, 1] of x [N, T]; +inf in a row that has none.
+
+    >>> row_quantile(torch.tensor([[4.0, 1.0, 3.0], [2.0, 9.0, 9.0]]), torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(), 0.4)
+    tensor([[3.],
+            [2.]])
+    """
+    nearest_rank(q, 1)  # refuses what is no fraction
+    ascending = x.masked_fill(~mask, torch.inf).sort(1).values
+    rank = (q * (mask.sum(1, keepdim=True) - 1).clamp(min=0).double()).round().long()
+    return ascending.gather(1, rank)
+
+
+def _total(x: Tensor, reduce: Reduce | None) -> int:
+    """How many values there are over all ranks."""
+    if x.dim() != 1 or not x.is_floating_point():
+        raise TokenPOError(f"quantile needs a flat tensor of floats, got {x.dtype} of shape {list(x.shape)}")
+    total = _summed(reduce, [len(x)], x.device)[0]
+    if total == 0:
+        raise TokenPOError("quantile needs a flat tensor with at least one value, got shape [0]")
+    return total
+
+
+def _summed(reduce: Reduce | None, counts: list[int], device: torch.device) -> list[int]:
+    return counts if reduce is None else reduce(torch.tensor(counts, device=device)).tolist()
+
+
+def _between(x: Tensor, rank: int, total: int, reduce: Reduce | None) -> Tensor | None:
+    """The value at a rank, by what a sample says of its neighbourhood; None where the sample is wrong."""
+    # Odd, so that it does not keep step with rows whose length is a power of two.
+    sample = x[:: (total // _SAMPLE) | 1].contiguous()
+    count = _summed(reduce, [len(sample)], x.device)[0]
+    # Three standard deviations of the place in a random sample.
+    middle, slack = rank * count // total, int(1.5 * count**0.5) + 1
+    low = float(_counted(sample, middle - slack, reduce)) if middle >= slack else -math.inf
+    high = float(_counted(sample, middle + slack, reduce)) if middle + slack < count else math.inf
+    below, inside = _narrowed(x, low, high)
+    before, among = _summed(reduce, [below, len(inside)], x.device)
+    if not before <= rank < before + among:
+        return None
+    # Ties may be most of the values.
+    return x.new_tensor(low) + 0.0 if low == high else _counted(inside, rank - before, reduce)
+
+
+def _narrowed(x: Tensor, low: float, high: float) -> tuple[int, Tensor]:
+    """How many values of x [M] lie below `low`, and the values from `low` to `high`."""
+    size = _BLOCK if x.device.type == "cpu" else _GPU_BLOCK
+    whole = len(x) // 8 * 8
+    tail = x[whole:]
+    below, near = int((tail < low).count_nonzero()), [tail]
+    # Flags as floats: written, and summed over eight rows, several at a time, which bytes are not.
+    flags = x.new_empty(min(size, whole), dtype=torch.float32)
+    for block in x[:whole].split(size):
+        eight, out = block.view(8, -1), flags[: len(block)].view(8, -1)
+        under, upto = torch.lt(eight, low, out=out).sum(0), torch.le(eight, high, out=out).sum(0)
+        below += int(under.sum())
+        near.append(eight.index_select(1, (under != upto).nonzero()[:, 0]).flatten())
+    found = torch.cat(near)
+    return below, found[(found >= low) & (found <= high)]
+
+
+def _counted(x: Tensor, rank: int, reduce: Reduce | None) -> Tensor:
+    """The value at a rank, by counting sixteen bits at a time."""
+    width, key, rest = 8 * x.element_size(), 0, x
+    for shift in range(width - _DIGIT, -1, -_DIGIT):
+        blocks = rest.split(_COUNTED_BLOCK if x.device.type == "cpu" else _GPU_BLOCK)
+        counts = sum(torch.bincount(_digit(block, shift), minlength=2**_DIGIT) for block in blocks)
+        assert isinstance(counts, Tensor)  # split gives one block at least
+        upto = (counts if reduce is None else reduce(counts)).cumsum(0)
+        digit = int(torch.searchsorted(upto, rank, right=True))
+        rank -= int(upto[digit - 1]) if digit else 0
+        key = key << _DIGIT | digit
+        if shift:
+            rest = torch.cat([block[_digit(block, shift) == digit] for block in blocks])
+    ordered = key - 2 ** (width - 1)
+    bits = ordered if ordered >= 0 else ordered ^ (2 ** (width - 1) - 1)
+    return torch.tensor(bits, dtype=_INTEGERS[width], device=x.device).view(x.dtype)
+
+
+def _digit(x: Tensor, shift: int) -> Tensor:
+    """Sixteen bits, from `shift` on, of integers >= 0 that are ordered as x is."""
+    width = 8 * x.element_size()
+    x = torch.where(x == x, x + 0.0, torch.nan)
+    bits = x.view(_INTEGERS[width])
+    # Of negative floats a larger magnitude is less.
+    ordered = bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))
+    digit = (ordered >> shift).to(torch.int32) & (2**_DIGIT - 1)
+    return digit ^ 2 ** (_DIGIT - 1) if shift == width - _DIGIT else digit

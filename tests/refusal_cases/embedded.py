@@ -1,0 +1,90 @@
+"""The embedded engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import tokenpo
+from tokenpo import cli
+from tokenpo.signals import Signal
+from tokenpo.stages import Keep
+from tokenpo.train.config import Config, parse_config
+from tokenpo.train.engine import build_engine
+from tokenpo.train.loop import train
+from tokenpo.train.objective import negotiate
+from tokenpo.train.view import SilentView
+
+from .case import Case
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hidden(Signal):
+    """A part of the user's own that reads what no engine here has."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"hidden_states"})
+
+
+def _own(directory: Path) -> None:
+    negotiate(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Hidden()),)))
+
+
+def _recipe(directory: Path, **sections: dict[str, Any]) -> Config:
+    raw: dict[str, Any] = {
+        "model": {"path": "tiny", "device": "cpu"},
+        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 64},
+        "train": {"steps": 1, "minibatches": 1},
+        "evaluate": {"problems": 0},
+        "output": {"dir": str(directory / "run")},
+    }
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section}
+    return parse_config(raw, "recipe.toml")
+
+
+def _apart(directory: Path) -> None:
+    """Two forward passes in float32 never agree to a trillionth of a nat."""
+    train(_recipe(directory, train={"ratio_tolerance": 1e-12}), SilentView())
+
+
+def _adapted_head(directory: Path) -> None:
+    lora = {"rank": 2, "targets": ["q_proj", "lm_head"]}
+    build_engine(_recipe(directory, model={"lora": lora}, method={"name": "nthr"}))
+
+
+def typed(*words: str) -> None:
+    """`tokenpo WORDS`, without the exit code in place of the error."""
+    options = cli.parser().parse_args(words)
+    options.run(options)
+
+
+CASES = [
+    Case(
+        "an objective of your own, `mine`, that reads `hidden_states`",
+        _own,
+        ("mine", "hidden_states"),
+        "choose another method, or compute hidden_states yourself",
+    ),
+    Case(
+        "`nthr` for a model whose head carries a LoRA adapter",
+        _adapted_head,
+        ("nthr", "influence", "Qwen3ForCausalLM"),
+        "leave the head out of the LoRA targets",
+    ),
+    Case(
+        "a sampler and a trainer that disagree by more than `train.ratio_tolerance`",
+        _apart,
+        ("grpo", "ratio"),
+        "set rollout.rescore = true",
+        varying=r"(?<=\| is )\S+(?= nats)",
+    ),
+    Case(
+        "`--processes 2`",
+        lambda directory: typed("train", "quickstart", "--processes", "2"),
+        ("--processes 2",),
+        "leave it out, or add --engine trl",
+    ),
+]

@@ -1,0 +1,47 @@
+"""docs/refusals.md: a table for each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .case import SOURCE, Case, Said
+
+PAGE = SOURCE.parents[1] / "docs" / "refusals.md"
+TITLES = {
+    "embedded": ("The embedded engine", "`tokenpo train` without `--engine`."),
+    "trl": ("TRL", "[`TokenPOConfig`, `TokenPOTrainer`](trl.md) and `--engine trl`."),
+    "verl": ("verl", "[`algorithm.tokenpo`](verl.md) in verl's own command, and `--engine verl`."),
+    "vllm": ("vLLM", "The [logits processor](vllm.md); read on a stand-in for vLLM's interfaces."),
+}
+HEAD = """\
+<!-- Written by tools/refusals.py from tests/refusal_cases: change those, then run it where the engines are. -->
+
+# Refusals
+
+What an engine cannot honour it refuses, before anything is trained where it can be known by then; nothing is replaced
+by something else. Each row was asked and answered when this page was written, and is a test: the error is the right
+one, its one sentence names the engine, the method and input or the setting, and a remedy. A place of the source that
+refuses and has no row here fails a test too.
+
+Not here: a name that does not exist (the error names the nearest), a value out of range, a package that is not
+installed, and an engine whose private surface moved (the error says what moved).
+"""
+
+
+def section(engine: str, cases: Sequence[Case], seen: Sequence[Said]) -> str:
+    title, what = TITLES[engine]
+    rows = [f"| {_cell(case.asked)} | {_code(one.sentence)} |" for case, one in zip(cases, seen, strict=True)]
+    return "\n".join([f"## {title}", "", what, "", "| asked | answered |", "| --- | --- |", *rows, ""])
+
+
+def page(sections: Mapping[str, str]) -> str:
+    return "\n".join([HEAD, *(sections[engine] for engine in TITLES)])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _code(text: str) -> str:
+    assert "`" not in text, f"a sentence with a backtick cannot stand in the page: {text}"
+    return f"`{text}`".replace("|", r"\|")

@@ -1,0 +1,331 @@
+"""TRL: its trainer with our settings, and recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from datasets import Dataset, IterableDataset  # pyright: ignore[reportMissingImports]
+from trl import GRPOConfig  # pyright: ignore
+
+import tokenpo
+from random_models import random_qwen
+from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.adapters.trl.config import REPLACED
+from tokenpo.adapters.trl.forward import Forward
+from tokenpo.adapters.trl.order import by_groups
+from tokenpo.adapters.trl.recipe import accepted, schedule
+from tokenpo.adapters.trl.refill import carried
+from tokenpo.adapters.trl.served import Served, require_server
+from tokenpo.errors import TokenPOError
+from tokenpo.train.config import Config, parse_config
+
+from .case import Case
+
+OFF = "for hapo: method_options={'tau': 0}"
+
+
+def args(directory: Path, **given: Any) -> TokenPOConfig:
+    usual: dict[str, Any] = {
+        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none", "save_strategy": "no",
+        "num_generations": 4, "per_device_train_batch_size": 4, "max_completion_length": 8, "max_steps": 2,
+        "disable_tqdm": True,
+    }  # fmt: skip
+    return TokenPOConfig(str(directory / "out"), **(usual | given))
+
+
+def even(completion_ids: list[list[int]], **columns: Any) -> list[float]:
+    return [float(sum(ids) % 2 == 0) for ids in completion_ids]
+
+
+def prompts() -> Dataset:
+    return Dataset.from_dict({"prompt": [f"{i}+{i % 7}=" for i in range(32)]})
+
+
+def _trainer(model: Any = "a/model", /, *, given: dict[str, Any] | None = None, **settings: Any) -> Callable:
+    """A trainer with these settings; `given` goes to its constructor. Most are refused before a model is looked for."""
+
+    def ask(directory: Path) -> TokenPOTrainer:
+        chosen = model(directory) if callable(model) else model
+        more = {"train_dataset": prompts(), **(given or {})}
+        return TokenPOTrainer(chosen, even, args(directory, **settings), **more)
+
+    return ask
+
+
+def _small(directory: Path) -> str:
+    return str(random_qwen(directory / "model"))
+
+
+def _in_memory(directory: Path) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=259, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8,
+    )  # fmt: skip
+    return Qwen3ForCausalLM(config)
+
+
+def _experts(directory: Path) -> Any:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=259, hidden_size=16, intermediate_size=32, moe_intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_experts=2, num_experts_per_tok=1,
+    )  # fmt: skip
+    return Qwen3MoeForCausalLM(config)
+
+
+def _moe(directory: Path) -> None:
+    from tokenpo.lm.tiny import tokenizer
+
+    _trainer(_experts, given={"processing_class": tokenizer()})(directory)
+
+
+def _cut(directory: Path) -> None:
+    settings = {"steps_per_generation": 2, "save_strategy": "steps", "save_steps": 3}
+    _trainer(_small, **settings)(directory).train()
+
+
+def _own_samples(*positional: Any, **named: Any) -> dict[str, Any]:
+    return {}
+
+
+def _images(directory: Path) -> None:
+    """What TRL's drawing gives for a model with images, which this environment has none of."""
+    carried({"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)})
+
+
+def _images_with_logits(directory: Path) -> None:
+    objective = tokenpo.method("hapo")
+    trainer: Any = SimpleNamespace(policy_objective=objective)
+    Forward.of(trainer, objective).policy(None, {"pixel_values": torch.zeros(2, 3)}, torch.ones(2, 1))
+
+
+def _bare_server(directory: Path) -> None:
+    """What TRL's client is told by a server that runs no processor."""
+    client = SimpleNamespace(get_server_info=lambda: {"model_config": {"logits_processors": []}})
+    trainer: Any = SimpleNamespace(
+        use_vllm=True, vllm_mode="server", vllm_generation=SimpleNamespace(vllm_client=client),
+        accelerator=SimpleNamespace(is_main_process=True),
+        args=args(directory, vllm_server_base_url="http://localhost:8000"),
+    )  # fmt: skip
+    require_server(trainer, tokenpo.method("hapo"))
+
+
+def _deaf(directory: Path) -> None:
+    """Reported log-probabilities of -0.92: 0.08 nats from the adapted ones, 0.02 from those at the base temperature."""
+    facts = {
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -1.0),
+        "rollout_logprob": torch.full((1, 2), -0.92),
+    }  # fmt: skip
+    plain, here = tokenpo.Policy(torch.full((1, 2), -0.9)), SimpleNamespace(gather=lambda x: x)
+    Served(tokenpo.method("hapo"), {}, 1.0).require_adapted(here, plain, facts)
+
+
+def recipe(**sections: dict) -> Config:
+    raw: dict = {
+        "model": {"path": "tiny", "device": "cpu"},
+        "task": {"name": "dial_sum"},
+    }
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section}
+    return parse_config(raw, "recipe.toml")
+
+
+def _recipe(asked: str, sections: dict, thing: str, remedy: str) -> Case:
+    return Case(f"in a recipe: {asked}", lambda directory: accepted(recipe(**sections)), (thing,), remedy)
+
+
+def _uneven(directory: Path) -> None:
+    config = recipe(rollout={"prompts": 3}, train={"minibatches": 5})
+    schedule(config, accepted(config), 1, 10)
+
+
+def _parts_of_groups(directory: Path) -> None:
+    config = recipe(rollout={"prompts": 8, "group_size": 4}, train={"minibatches": 4})
+    schedule(config, accepted(config), 4, 10)
+
+
+def _replaced(name: str, remedy: str) -> Case:
+    default = TokenPOConfig.__dataclass_fields__[name].default
+    other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
+    return Case(f"`{name}={other!r}`", lambda directory: args(directory, **{name: other}), (f"{name} = {other!r}",),
+                remedy)  # fmt: skip
+
+
+def _reads(method: str, name: str, remedy: str = "train with the embedded engine (tokenpo train)") -> Case:
+    return Case(f"`{method}`, which reads `{name}`", _trainer(method=method), (method, name), remedy)
+
+
+def _adaptive(asked: str, remedy: str, **how: Any) -> Case:
+    return Case(f"`hapo`'s adaptive temperature with {asked}", _trainer(method="hapo", **how), ("hapo", "temperature"),
+                remedy)  # fmt: skip
+
+
+SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
+CASES = [
+    _reads("nthr", "influence"),
+    _reads("thr", "influence"),
+    _reads("tw_grpo", "divergence"),
+    _reads("arm", "prompt_logprob"),
+    _reads("dppo_tv", "rollout_logprob", SAMPLER),
+    _reads("dppo_kl", "rollout_logprob", SAMPLER),
+    *(_replaced(*row) for row in REPLACED.items()),
+    Case(
+        "`lopti`, of two passes, in one iteration",
+        _trainer(method="lopti"),
+        ("lopti", "num_iterations = 1"),
+        "set num_iterations=2",
+    ),
+    Case(
+        "an optimiser step larger than a rollout batch",
+        _trainer(gradient_accumulation_steps=4, steps_per_generation=2),
+        ("gradient_accumulation_steps = 4",),
+        "set steps_per_generation=4",
+    ),
+    Case(
+        "`lopti` with an optimiser step that takes both passes",
+        _trainer(method="lopti", gradient_accumulation_steps=2, steps_per_generation=1, num_iterations=2),
+        ("gradient_accumulation_steps = 2", "two passes"),
+        "set steps_per_generation=2",
+    ),
+    _adaptive("`top_p` in vLLM", "top_p = 0.9: leave it at 1.0", use_vllm=True, top_p=0.9),
+    _adaptive("`top_k` in vLLM", "top_k = 5: leave it at 0", use_vllm=True, top_k=5),
+    _adaptive("`min_p` in vLLM", "min_p = 0.1: leave it at 0.0", use_vllm=True, min_p=0.1),
+    _adaptive("structured outputs of vLLM", "vllm_structured_outputs_regex: leave it out", use_vllm=True,
+              vllm_structured_outputs_regex="a+"),
+    _adaptive("`generation_kwargs` that change probabilities in vLLM", "generation_kwargs['frequency_penalty']: leave",
+              use_vllm=True, generation_kwargs={"frequency_penalty": 0.1}),
+    Case(
+        "`hapo`'s adaptive temperature with a vLLM server that was started without our processor",
+        _bare_server,
+        ("hapo", "temperature", "http://localhost:8000"),
+        "start it with --logits-processors",
+    ),
+    Case(
+        "`hapo`'s adaptive temperature with a vLLM that samples without it",
+        _deaf,
+        ("hapo", "adapted temperature"),
+        "update vLLM or TRL to the versions in docs/vllm.md",
+    ),
+    _adaptive("a `rollout_func`", OFF, given={"rollout_func": _own_samples}),
+    _adaptive("continuous batching", "set use_transformers_continuous_batching=False",
+              use_transformers_continuous_batching=True),
+    _adaptive("`repetition_penalty`", "leave it at 1.0", repetition_penalty=1.1),
+    Case(
+        "`minibatch_by='groups'` with steps that do not divide a rollout batch",
+        _trainer(minibatch_by="groups", gradient_accumulation_steps=2, steps_per_generation=3, num_iterations=2),
+        ("minibatch_by='groups'", "steps_per_generation = 3"),
+        "set minibatch_by='rows'",
+    ),
+    Case(
+        "`minibatch_by='groups'` with steps that take a part of a group",
+        _trainer(minibatch_by="groups", per_device_train_batch_size=2, steps_per_generation=4),
+        ("minibatch_by='groups'", "= 2 rows"),
+        "make them a multiple of 4",
+    ),
+    Case(
+        "`minibatch_by='groups'` for a model with images",
+        lambda directory: by_groups([{"pixel_values": torch.zeros(2, 3)}], 2, torch.Generator()),
+        ("minibatch_by='groups'", "pixel_values"),
+        "set minibatch_by='rows'",
+    ),
+    Case(
+        "`dynamic_sampling` with a data set that is a stream",
+        _trainer(dynamic_sampling=True, given={"train_dataset": IterableDataset.from_generator(lambda: iter(()))}),
+        ("dynamic_sampling",),
+        "give a datasets.Dataset",
+    ),
+    Case(
+        "`dynamic_sampling` with `log_completions`",
+        _trainer(dynamic_sampling=True, log_completions=True),
+        ("dynamic_sampling", "log_completions"),
+        "leave one of them False",
+    ),
+    Case(
+        "`dynamic_sampling` for a model with images",
+        _images,
+        ("dynamic_sampling", "pixel_values"),
+        "leave it False for this model",
+    ),
+    Case(
+        "`hapo`, whose temperature differs from token to token, for a model with images",
+        _images_with_logits,
+        ("hapo", "temperatures from token to token"),
+        "choose another method for this model",
+    ),
+    Case(
+        "`archer`, which reads the reference, for a model made in memory",
+        _trainer(_in_memory, method="archer"),
+        ("archer", "ref_logprob"),
+        "save it with save_pretrained and give the path",
+    ),
+    Case(
+        "the auxiliary loss of a mixture of experts",
+        _moe,
+        ("grpo", "auxiliary loss"),
+        "set router_aux_loss_coef=0.0",
+    ),
+    Case(
+        "`restore_callback_states_from_checkpoint`",
+        _trainer(restore_callback_states_from_checkpoint=True),
+        ("restore_callback_states_from_checkpoint",),
+        "leave it False",
+    ),
+    Case(
+        "checkpoints within a rollout batch",
+        _cut,
+        ("save_steps = 3",),
+        "set save_steps=4",
+        TokenPOError,
+    ),
+    Case(
+        "`beta` beside a method's own penalty on leaving the reference",
+        _trainer(method="lopti", beta=0.1, num_iterations=2),
+        ("TokenPOConfig.beta = 0.1", "lopti"),
+        "leave beta at 0",
+        TokenPOError,
+    ),
+    Case(
+        "two methods",
+        _trainer(method="dapo", given={"method": "tepo"}),
+        ("method='tepo'", "TokenPOConfig.method='dapo'"),
+        "give one",
+        TokenPOError,
+    ),
+    Case(
+        "options for a method that is given as a value",
+        _trainer(method_options={"high": 0.3}, given={"method": tokenpo.method("dapo")}),
+        ("dapo", "method_options"),
+        "leave them out",
+        TokenPOError,
+    ),
+    Case(
+        "TRL's own settings in place of ours",
+        lambda directory: TokenPOTrainer("a/model", even, GRPOConfig(str(directory), use_cpu=True, bf16=False)),
+        ("GRPOConfig",),
+        "expected a TokenPOConfig",
+        TokenPOError,
+    ),
+    Case("in a recipe: minibatches of groups, on more processes than take whole ones", _parts_of_groups,
+         ("train.minibatch_by = 'groups'",), "--set train.minibatch_by=rows"),
+    _recipe('`train.nonfinite = "skip"`', {"train": {"nonfinite": "skip"}}, "train.nonfinite",
+            "--set train.nonfinite=stop"),
+    _recipe("`rollout.correction`", {"rollout": {"correction": {}}}, "rollout.correction",
+            "--set rollout.correction=none"),
+    _recipe("`train.ratio_tolerance`", {"train": {"ratio_tolerance": 0.1}}, "train.ratio_tolerance",
+            "--set train.ratio_tolerance=none"),
+    _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",
+            "--set evaluate.every=0"),
+    _recipe("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every",
+            "--set output.rollouts_every=0"),
+    _recipe("one GPU by name", {"model": {"device": "cuda:1"}}, "model.device = 'cuda:1'", "--set model.device=auto"),
+    _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
+    Case("in a recipe: rows that do not divide into minibatches", _uneven,
+         ("train.minibatches = 5", "24 rows"), "change one of them"),
+]  # fmt: skip

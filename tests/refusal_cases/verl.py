@@ -1,0 +1,207 @@
+"""verl's V1 trainer: its settings with `algorithm.tokenpo`, and recipes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
+from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
+from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
+
+import tokenpo
+import tokenpo.adapters.verl.plugin  # where the package is on the path but not installed
+from adapters.verl.support.composed import BASE
+from tokenpo.adapters.verl.command import command
+from tokenpo.adapters.verl.plugin import _refuse_legacy
+from tokenpo.adapters.verl.queue import one_output_each
+from tokenpo.adapters.verl.settings import _SILENT, asked
+from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer
+from tokenpo.commands import launch
+from tokenpo.errors import TokenPOError
+from tokenpo.train.config import parse_config
+
+from .case import Case
+from .embedded import typed
+
+# A value other than verl's default, of the setting's own kind.
+OTHER = {
+    "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
+    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0",
+}  # fmt: skip
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+@functools.cache
+def _base() -> DictConfig:
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", overrides=BASE)
+
+
+def composed(*words: str) -> DictConfig:
+    """verl's own configuration with these overrides; Hydra, which is slow, is asked once."""
+    config = copy.deepcopy(_base())
+    with open_dict(config):
+        config.merge_with(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
+    return config
+
+
+def _settings(method: str, *words: str) -> Callable[[Path], None]:
+    """A run of verl's main program with these overrides, as far as our trainer's constructor."""
+
+    def ask(directory: Path) -> None:
+        asked(composed(f"+algorithm.tokenpo.method={method}", *words))
+
+    return ask
+
+
+def _stock_trainer(directory: Path) -> None:
+    config = composed("+algorithm.tokenpo.method=grpo", "trainer.v1.trainer_mode=colocate_async")
+    trainer_base.get_trainer_cls("colocate_async")(config=config)
+
+
+def _legacy(directory: Path) -> None:
+    """verl's main program imports its legacy trainer, with the words of the command line at hand."""
+    before = sys.argv
+    sys.argv = ["main_ppo", "+algorithm.tokenpo.method=grpo", "trainer.use_v1=False"]
+    try:
+        _refuse_legacy()
+    finally:
+        sys.argv = before
+
+
+def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
+    """What our trainer looks at after verl's first update."""
+    trainer: Any = SimpleNamespace(
+        objective=tokenpo.method("grpo"), tokenpo=SimpleNamespace(tolerance=0.05), tokenpo_checked=False
+    )
+    return lambda directory: TokenPOTrainer._check(trainer, metrics)
+
+
+def _recipe(**sections: Any) -> Callable[[Path], None]:
+    def ask(directory: Path) -> None:
+        raw: dict[str, Any] = {
+            "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(directory / "run")},
+            "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
+            "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
+        }  # fmt: skip
+        for name, section in sections.items():
+            raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
+        command(parse_config(raw, "recipe.toml"))
+
+    return ask
+
+
+def _resumed(directory: Path) -> None:
+    launch.train(parse_config({}, "recipe.toml"), "verl", str(directory), 1)
+
+
+def _reads(method: str, name: str) -> Case:
+    remedy = f"train it with the embedded engine (tokenpo train --method {method}), or choose another method"
+    return Case(f"`{method}`, which reads `{name}`", _settings(method), (method, name), remedy)
+
+
+def _silent(name: str, value: Any, remedy: str) -> Case:
+    other, back = OTHER[repr(value)], "null" if value is None else value
+    return Case(f"`{name}={other}`", _settings("grpo", f"{name}={other}"), (f"{name}=", "grpo", remedy),
+                f"set {name}={back}")  # fmt: skip
+
+
+CASES = [
+    _reads("nthr", "influence"),
+    _reads("thr", "influence"),
+    _reads("tw_grpo", "divergence"),
+    _reads("arm", "prompt_logprob"),
+    *(_silent(*row) for row in _SILENT),
+    Case(
+        "an engine of verl's other than FSDP",
+        _settings("grpo", f"{ACTOR}.strategy=veomni"),
+        (f"{ACTOR}.strategy=veomni",),
+        f"set {ACTOR}.strategy=fsdp2",
+    ),
+    Case(
+        "`clip_cov`, of batch scope, with a learning rate that warms up",
+        _settings("clip_cov", f"{ACTOR}.optim.lr_warmup_steps=5"),
+        ("clip_cov", "learning-rate schedule"),
+        "lr_warmup_steps=0",
+    ),
+    Case(
+        "`lopti`, of two passes, with a cosine schedule",
+        _settings("lopti", f"{ACTOR}.optim.lr_scheduler_type=cosine"),
+        ("lopti", "learning-rate schedule"),
+        "lr_scheduler_type=constant",
+    ),
+    Case(
+        "`ha_dw`, which remembers, with verl's dynamic sampling",
+        _settings("ha_dw", "algorithm.filter_groups.enable=True"),
+        ("ha_dw", "every rollout"),
+        "set algorithm.filter_groups.enable=False",
+    ),
+    Case(
+        "`hapo`'s adaptive temperature with SGLang",
+        _settings("hapo", f"{ROLLOUT}.name=sglang"),
+        ("hapo", "temperature", "sglang"),
+        f"set {ROLLOUT}.name=vllm, or +algorithm.tokenpo.options.tau=0",
+    ),
+    Case(
+        "`hapo`'s adaptive temperature with an agent loop of verl's",
+        _settings("hapo", f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
+        ("hapo", "temperature", "tool_agent"),
+        f"set {ROLLOUT}.agent.default_agent_loop=tokenpo_single_turn",
+    ),
+    Case(
+        "`algorithm.tokenpo` with another trainer of verl's",
+        _stock_trainer,
+        ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async"),
+        "set trainer.v1.trainer_mode=tokenpo",
+    ),
+    Case(
+        "`algorithm.tokenpo` with verl's legacy trainer",
+        _legacy,
+        ("algorithm.tokenpo", "trainer.use_v1=False"),
+        "set trainer.use_v1=True",
+    ),
+    Case(
+        "an agent loop that gives several outputs for a session",
+        lambda directory: one_output_each(["a_0_0", "a_0_1"]),
+        ("a_0_1", "session"),
+        "let the loop return one output",
+    ),
+    Case(
+        "code that replaces the actor's loss after the start",
+        _first_update({}),
+        ("tokenpo's loss",),
+        "remove what calls set_loss_fn",
+    ),
+    Case(
+        "an old-log-prob pass and an update that disagree by more than `ratio_tolerance`",
+        _first_update({f"actor/{DRIFT}": 0.5}),
+        ("grpo", "0.5 nats"),
+        "raise +algorithm.tokenpo.ratio_tolerance",
+    ),
+    Case("in a recipe: the tiny model", _recipe(model={"path": "tiny"}), ("model.path = 'tiny'",), "give the path"),
+    Case("in a recipe: a device", _recipe(model={"device": "cpu"}), ("model.device = 'cpu'",),
+         "set model.device = 'auto'"),
+    Case("in a recipe: float64", _recipe(model={"dtype": "float64"}), ("model.dtype = 'float64'",),
+         "set it to 'float32' or 'bfloat16'"),
+    Case("in a recipe: `threads`", _recipe(threads=2), ("threads = 2",), "set it to 'none'"),
+    Case("in a recipe: three minibatches of eight prompts", _recipe(train={"minibatches": 3}),
+         ("train.minibatches = 3",), "choose a divisor of rollout.prompts = 8"),
+    Case("in a recipe: a warm-up over updates", _recipe(train={"warmup": 5}), ("train.warmup = 5",), "set it to 0"),
+    Case("in a recipe: whole batches in `rollouts/`", _recipe(output={"rollouts_every": 5}),
+         ("output.rollouts_every = 5",), "set it to 0"),
+    Case("in a recipe: `train.nonfinite = \"skip\"`", _recipe(train={"nonfinite": "skip"}),
+         ("train.nonfinite = 'skip'",), "set it to 'stop'"),
+    Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "use verl's own", TokenPOError),
+    Case(
+        "`--engine verl --processes 2`",
+        lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),
+        ("--processes 2",),
+        "[verl.trainer]",
+    ),
+]  # fmt: skip

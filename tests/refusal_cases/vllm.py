@@ -1,0 +1,57 @@
+"""vLLM's sampler, on the stand-in for its interfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tokenpo.adapters.vllm.contract import require_processed
+from tokenpo.adapters.vllm.parameters import check
+from tokenpo.errors import MissingInput, TokenPOError
+from vllm_support import flat, heat, settings
+
+from .case import Case
+
+
+def _request(temperature: float = 1.0, min_p: float = 0.0, *, without: str = "") -> Callable[[Path], None]:
+    """What vLLM calls with a request's parameters, through both processors' `validate_params`."""
+    keys = {key: value for key, value in flat(heat(0)).items() if key != without}
+    return lambda directory: check(temperature, min_p, keys)
+
+
+def _raw(directory: Path) -> None:
+    """What both processors call when vLLM makes them."""
+    given: Any = settings("raw_logprobs")
+    require_processed(given)
+
+
+CASES = [
+    Case(
+        'an adaptive temperature under `logprobs_mode="raw_logprobs"`',
+        _raw,
+        ("logprobs_mode='raw_logprobs'", "adaptive temperature"),
+        'set logprobs_mode="processed_logprobs"',
+    ),
+    Case(
+        "an adaptive temperature in a request with `temperature=0`",
+        _request(temperature=0.0),
+        ("temperature 0",),
+        "give a temperature above 0 or leave the keys out",
+        TokenPOError,
+    ),
+    Case(
+        "an adaptive temperature in a request with `min_p=0.1`",
+        _request(min_p=0.1),
+        ("min_p = 0.1",),
+        "set min_p=0 or leave the keys out",
+        TokenPOError,
+    ),
+    Case(
+        "an adaptive temperature in a request that holds some of its keys",
+        _request(without="tokenpo_spread"),
+        ("without tokenpo_spread",),
+        "give what tokenpo.adapters.vllm.extra_args(objective, state) returns, whole",
+        MissingInput,
+    ),
+]

@@ -1,0 +1,87 @@
+"""What a power cut may not undo: a file is on the disk before it has its name, which it has before the old one goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tokenpo.disk import locked, part_of, whole, write_whole
+from tokenpo.errors import TokenPOError
+from tokenpo.jsonl import Lines
+from tokenpo.train import checkpoint
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of what is synced and renamed, in order."""
+    seen: list[str] = []
+    fsync, rename, replace = os.fsync, Path.rename, Path.replace
+
+    def synced(handle: int) -> None:
+        seen.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name}")
+        fsync(handle)
+
+    def named(self: Path, target: Path, how) -> Path:
+        seen.append(f"name {Path(target).name}")
+        return how(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", lambda self, target: named(self, target, rename))
+    monkeypatch.setattr(Path, "replace", lambda self, target: named(self, target, replace))
+    yield seen
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc, which is Linux's")
+
+
+@linux
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
+    write_whole(tmp_path / "config.json", "{}")
+    assert calls == ["sync .writing-config.json", "name config.json"]
+
+
+@linux
+def test_a_checkpoint_is_on_the_disk_before_it_takes_its_name_and_the_old_one_goes(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    checkpoint.begin(tmp_path, checkpoint.Progress())
+    work, name = ".writing-step-000000", "step-000000"
+    before = calls.index(f"name {name}")
+    assert sorted(calls[:before]) == [f"sync {work}", "sync checksums.json", "sync state.json"]
+    assert calls[before - 1] == f"sync {work}", "the entries of the directory last"
+    assert calls[before + 1 :] == ["sync checkpoints"], "the name itself"
+    calls.clear()
+    checkpoint.begin(tmp_path, checkpoint.Progress())
+    aside, new, gone = (calls.index(f"name {x}") for x in (f".old-{name}", name, f".writing-gone-.old-{name}"))
+    assert aside < new < calls.index("sync checkpoints") < gone
+
+
+@linux
+def test_the_size_of_a_log_is_told_when_its_lines_are_on_the_disk(tmp_path: Path, calls: list[str]) -> None:
+    lines = Lines(tmp_path / "metrics.jsonl")
+    lines.write({"step": 1})
+    assert calls == []
+    assert lines.sync() == len(b'{"step": 1}\n')
+    assert calls == ["sync metrics.jsonl"]
+    lines.close()
+
+
+def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path: Path) -> None:
+    place = write_whole(tmp_path / "report.html", "old")
+    with pytest.raises(RuntimeError, match="half way"), whole(place) as part:
+        part.write_text("ne")
+        assert part == part_of(place) and place.read_text() == "old"
+        raise RuntimeError("half way")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert place.read_text() == "old"
+
+
+def test_a_lock_is_refused_to_the_second_and_given_after_the_first(tmp_path: Path) -> None:
+    again = pytest.raises(TokenPOError, match=r"^busy: wait$")
+    with locked(tmp_path / ".lock", "busy: wait"), again, locked(tmp_path / ".lock", "busy: wait"):
+        pass
+    with locked(tmp_path / ".lock", "busy: wait"):
+        pass

@@ -1,0 +1,26 @@
+"""What the embedded engine cannot honour, case by case; and no refusal outside the adapters without a case."""
+
+from __future__ import annotations
+
+import pytest
+
+from refusal_cases import Answers, Case, check_case, check_page, check_sites
+from refusal_cases.case import SOURCE
+from refusal_cases.embedded import CASES
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    return Answers(tmp_path_factory.mktemp("asked"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.asked)
+def test_refused_in_one_sentence(case: Case, answers: Answers) -> None:
+    check_case("embedded", case, answers(case))
+
+
+def test_every_refusal_has_a_case_and_its_row(answers: Answers) -> None:
+    found = [answers(case) for case in CASES]
+    files = [path for path in SOURCE.rglob("*.py") if "adapters" not in path.relative_to(SOURCE).parts]
+    check_sites(sorted(files), found)
+    check_page("embedded", CASES, found)
