@@ -40,12 +40,12 @@ PARTS = [
 
 
 def part_seconds(stats: pstats.Stats) -> dict[str, float]:
-    """CPU seconds inside each part, what it calls included."""
-    seconds = dict.fromkeys((label for label, _, _ in PARTS), 0.0)
+    """CPU seconds inside each part that was called, what it calls included."""
+    seconds: dict[str, float] = {}
     for (file, _, name), (_, _, _, cumulative, _) in stats.stats.items():  # type: ignore[attr-defined]
         for label, where, function in PARTS:
             if name == function and where in Path(file).as_posix():
-                seconds[label] += cumulative
+                seconds[label] = seconds.get(label, 0.0) + cumulative
     return seconds
 
 
@@ -78,8 +78,11 @@ def main(arguments: list[str] | None = None) -> None:
             raise SystemExit(f"the run ended with status {status}")
         stats = pstats.Stats(profile)
         print(f"\n{options.recipe}, {options.method}: {whole:.1f} s of CPU time")
-        for label, seconds in part_seconds(stats).items():
-            print(f"  {label:<28}{seconds:8.2f} s {100 * seconds / max(whole, 1e-9):6.1f} %")
+        found = part_seconds(stats)
+        for label, _, _ in PARTS:
+            seconds = found.get(label)
+            share = "not called" if seconds is None else f"{seconds:8.2f} s {100 * seconds / max(whole, 1e-9):6.1f} %"
+            print(f"  {label:<28}{share}")
         print("wall-clock seconds of the steps, as written: ", end="")
         print(", ".join(f"{name.removeprefix('seconds_')} {seconds:.1f}" for name, seconds in written(run).items()))
         if options.functions:

@@ -2,7 +2,7 @@
 
     python benchmarks/step.py [--sizes 1.6M 0.1M] [--rounds 3] [--steps 8] [--warmup 2] [--device cuda]
 
-Where TRL is installed.
+Without TRL, the embedded engine alone.
 
 Both train the same random Qwen3 of byte tokens with GRPO on the same prompts and the same reward (an even sum of token
 ids), on one thread in float32: 1.6 M parameters with one update for each rollout batch, 0.1 M with four. TRL is tuned:
@@ -16,6 +16,7 @@ always.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import statistics
 import tempfile
@@ -162,12 +163,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    names = [name for name in options.only if name != "TRL" or importlib.util.find_spec("trl")]
     runs: dict[str, Callable[[Work, Path, int, str], Timed]] = {"tokenpo": ours, "TRL": trl}
     for size in options.sizes:
         work = SIZES[size]
         if options.new_tokens:
             work = Work(**(vars(work) | {"new_tokens": options.new_tokens}))
-        seen: dict[str, list[Timed]] = {name: [] for name in options.only}
+        seen: dict[str, list[Timed]] = {name: [] for name in names}
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             millions = save_model(work, folder / "model")
