@@ -90,9 +90,9 @@ def test_what_is_no_rounding_is_not_written_down(tool: ModuleType, value: float)
 
 
 def test_cells_of_what_was_measured(tool: ModuleType) -> None:
-    gap = SimpleNamespace(loss=2e-6, gradient=0.0)
+    gap = SimpleNamespace(loss=2e-5, gradient=0.0)
     found = SimpleNamespace(embedded=gap, trl=None, verl_1=gap, verl_2=None)
-    assert list(tool.cells(found).values()) == ["1e-5, 1e-6", "refused", "1e-5, 1e-12", "refused"]
+    assert list(tool.cells(found).values()) == ["1e-4, 1e-5", "refused", "1e-4, 1e-12", "refused"]
 
 
 @pytest.mark.parametrize(

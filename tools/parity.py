@@ -39,8 +39,8 @@ TEXT = """\
 # Parity
 
 Every method in every engine, on one frozen rollout batch of a random model of a few thousand parameters. A cell holds
-two bounds: how far the **loss** is off, relative to the loss, and the **gradient**, relative to its norm;
-both rounded up to a power of ten. `{command}` computes them where the engines are installed, and with `--check` it
+two bounds: how far the **loss** is off, relative to the loss, and the **gradient**, relative to its norm; both rounded
+up to a power of ten. Where the engines are installed, `{command}` computes them, and with `--check` it
 computes them again and fails where one is exceeded. Sampling, a GPU and vLLM have no part in them.
 
 - *embedded*: the engine of `tokenpo train`, in micro-batches of three rows and with the fused objective where the
