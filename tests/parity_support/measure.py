@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,6 +36,9 @@ from .plain import plainly
 SCHEDULE = {
     "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2,
 }  # fmt: skip
+# Right and wrong; with lengths where a best response must be alone at the top.
+PLAIN = ("sums",)
+REWARDS = {"grpo_passk": ("sums", "lengths")}
 SEED = 3
 # Standard deviation of what is added to every weight: the policy moves far enough for clips and ratios to act.
 MOVES = 0.05
@@ -80,7 +84,7 @@ def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
         model = random_qwen(Path(scratch) / "model")
         here = [name for name in names if _trl(name, reported=True) is None]
         (Path(scratch) / "trl").mkdir()
-        cases = {name: beside.case(name, "parity", SCHEDULE, ["sums"]) for name in here}
+        cases = {name: _case(name) for name in here}
         ran = beside.ran(model, Path(scratch) / "trl", list(cases.values()), 1, timeout=timeout)
         found = {}
         for name in names:
@@ -93,6 +97,10 @@ def measured(names: Sequence[str], *, timeout: float) -> dict[str, Measured]:
                 refused=said[name],
             )
     return found
+
+
+def _case(name: str) -> dict[str, Any]:
+    return beside.case(name, "parity", SCHEDULE, list(REWARDS.get(name, PLAIN)))
 
 
 def _trl(name: str, *, reported: bool) -> str | None:
@@ -139,7 +147,7 @@ def _moved(weights: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tenso
 
 def _embedded(model: Path, name: str) -> Gap:
     """The embedded engine in micro-batches of three rows beside the objective called plainly, at the same weights."""
-    case = beside.planned(beside.case(name, "parity", SCHEDULE, ["sums"]), 1)
+    case = beside.planned(_case(name), 1)
     objective = tokenpo.method(name, **case["options"])
     reference = Reference(model, objective, seed=SEED, longest=frozen.LONGEST, micro_rows=3)
     lm, groups = reference.lm, case["rows"] // frozen.GROUP
@@ -162,9 +170,9 @@ def _embedded(model: Path, name: str) -> Gap:
 
 
 @functools.cache
-def _inputs(model: Path) -> Inputs:
+def _inputs(model: Path, rewards: tuple[str, ...]) -> Inputs:
     """The frozen rollouts with three policies' views of them, float64."""
-    case = beside.planned(beside.case("dppo_tv", "parity", SCHEDULE, ["sums"]), 1)
+    case = beside.planned(beside.case("dppo_tv", "parity", SCHEDULE, list(rewards)), 1)
     reference = Reference(model, tokenpo.method("archer"), seed=SEED, longest=frozen.LONGEST)
     old = _moved({f"weight/{n}": x.detach().clone() for n, x in reference.lm.model.named_parameters()}, 1)
     prompts = [reference.lm.encode(text) for text in frozen.prompts()[: case["rows"] // frozen.GROUP]]
@@ -182,7 +190,7 @@ def _verl(model: Path, name: str, ranks: int) -> Gap:
     whole = batches.with_length(tokenpo.method(name, **beside.OPTIONS.get(name, {})))
     steps = []
     for part in whole.split():
-        sample = batches.both(SEED, PADDING if ranks > 1 else (), _inputs(model))
+        sample = batches.both(SEED, PADDING if ranks > 1 else (), _inputs(model, REWARDS.get(name, PLAIN)))
         expected = batches.directly(sample, part)
         ((value, _),) = batches.through_verl(sample, part, ranks=ranks, micro=3 if ranks > 1 else 16)
         theirs = {view: batches.gradient(sample, view) for view in ("logprob", "entropy")}
