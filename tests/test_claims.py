@@ -79,3 +79,7 @@ def test_the_page_tells_every_claim_and_every_mean(ledger: ModuleType) -> None:
             assert f"| {claim.paper} | {claim.words} | {task} |" in text
     assert "≥ 0.9 (2 never)" in text
     assert "tokenpo compare quickstart --methods grpo,dapo,tepo" in text
+
+
+def test_the_page_is_what_the_numbers_say(ledger: ModuleType) -> None:
+    assert importlib.import_module("claims").main(["page", "--check"]) == 0

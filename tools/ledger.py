@@ -172,7 +172,8 @@ claims, metrics, thresholds and tests were fixed before the runs.
 Each row is the mean over {seeds} seeds of a paired difference; equal seeds share initial weights, order of prompts and
 the sampler's random numbers. p is the exact sign-flip test's, corrected by Holm over all {count} rows: at most 5 % of
 such ledgers hold a false verdict. The interval (bootstrap, not corrected) shows the size. `train-steps` is the first
-step with a training accuracy at the threshold; `area` the mean height of the held-out greedy accuracy over the steps;
+step with a training accuracy at the threshold (a run that never got there counts as one step beyond its end, a lower
+bound); `area` the mean height of the held-out greedy accuracy over the steps;
 `entropy` that of the tokens sampled in the last step, `mean:entropy` over all steps, in nats; `sd:grad_norm` the
 standard deviation of the gradient norm over the steps; pass@k the unbiased estimate from 16 samples of each of 100
 held-out problems.
@@ -181,7 +182,9 @@ held-out problems.
 ## Ablations
 
 HAPO without each of its four parts, and TEPO without its KL mask (`tepo_v1`): the difference is the whole method minus
-the one without the part. {ablation_summary} Corrected over these {ablation_count} rows.
+the one without the part. {ablation_summary} Corrected over these {ablation_count} rows. They were planned for both tasks;
+that the machine's time sufficed for one was settled before any of them had run. On a task that every variant solves, they
+can tell little but speed.
 
 {ablations}
 
