@@ -12,7 +12,7 @@ BENCHMARKS := import_time objective quantiles sampler step token_stats fused_obj
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines test-engines-slow parity check slow bench mutants docs format clean
+.PHONY: quickstart test test-engines parity check slow bench mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -22,9 +22,6 @@ test: $(VENV)/.dev  ## everything but the slow marks
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; a missing engine fails
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/adapters
-
-test-engines-slow: $(ENGINES)/.ready  ## the slow marks of the engines: every method in turn, a reward that rises, resuming
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -m slow tests/adapters
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/parity.py

@@ -65,7 +65,7 @@ def test_trl_has_its_engine_back(ran: dict[str, Any]) -> None:
 
 def test_a_server_without_the_processor_is_refused(ran: dict[str, Any]) -> None:
     assert ran["bare"].startswith(
-        "Unsupported: hapo adapts the temperature from token to token, and the vLLM server at"
+        "Unsupported: hapo adapts the temperature from token to token, and the vLLM server of TRL's trainer at"
     )
     assert "--logits-processors tokenpo.adapters.vllm.processor:AdaptiveTemperatureProcessor" in ran["bare"]
 

@@ -1,6 +1,6 @@
 """Whole runs of verl's main program: local Ray, two FSDP2 workers on the CPU, the tiny model.
 
-Start-up takes most of the time, so one short run belongs to the lane of the engines and the rest has the slow mark.
+They take about ten minutes, most of them start-up.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ def test_hapo_on_two_workers(tmp_path: Path) -> None:
     assert saved["objective"] == str(tokenpo.method("hapo", tau=0.3))
 
 
-@pytest.mark.slow
 def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One start of Ray, two steps of each method: what the workers report on-policy is what the objective says."""
     monkeypatch.setenv(CHOSEN, ",".join(METHODS))
@@ -108,7 +107,6 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sum(line["expected"] is not None for line in told) == len(METHODS) - 1  # lopti makes two passes
 
 
-@pytest.mark.slow
 def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     """25 steps of HAPO, then 5 more from its checkpoint with what it remembered."""
     words = ["+algorithm.tokenpo.method=hapo", f"+algorithm.tokenpo.report={tmp_path / 'report'}"]
@@ -120,7 +118,6 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
 
 
-@pytest.mark.slow
 def test_dynamic_sampling_ends(tmp_path: Path) -> None:
     """Two tokens hold no answer, so no group varies: the step stops with an error rather than never."""
     words = _overrides(
