@@ -24,7 +24,7 @@ from tokenpo.adapters.verl.settings import _SILENT, asked
 from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer
 from tokenpo.commands import launch
 from tokenpo.errors import TokenPOError
-from tokenpo.train.config import parse_config
+from tokenpo.train.config import Config, parse_config
 
 from .case import Case
 from .embedded import typed
@@ -83,16 +83,21 @@ def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
     return lambda directory: TokenPOTrainer._check(trainer, metrics)
 
 
+def small_recipe(directory: Path, **sections: Any) -> Config:
+    """A recipe that verl takes, with sections of it replaced or added to."""
+    raw: dict[str, Any] = {
+        "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(directory / "run")},
+        "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
+        "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
+    }  # fmt: skip
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
+    return parse_config(raw, "recipe.toml")
+
+
 def _recipe(**sections: Any) -> Callable[[Path], None]:
     def ask(directory: Path) -> None:
-        raw: dict[str, Any] = {
-            "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(directory / "run")},
-            "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
-            "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
-        }  # fmt: skip
-        for name, section in sections.items():
-            raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
-        command(parse_config(raw, "recipe.toml"))
+        command(small_recipe(directory, **sections))
 
     return ask
 

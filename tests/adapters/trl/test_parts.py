@@ -15,13 +15,13 @@ import tokenpo
 from foreign_support import need
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.methods import METHODS
-from tokenpo.train.config import Config, parse_config
 
 MISSING = "trl is not installed: the adapter to it was not tested"
 need("trl", MISSING)
 
 from transformers.generation.logits_process import TemperatureLogitsWarper  # noqa: E402
 
+from refusal_cases.trl import recipe  # noqa: E402
 from tokenpo.adapters.trl import TokenPOConfig, contract  # noqa: E402
 from tokenpo.adapters.trl.chosen import chosen, with_reference  # noqa: E402
 from tokenpo.adapters.trl.config import REPLACED  # noqa: E402
@@ -217,16 +217,6 @@ def test_which_methods_trl_can_train() -> None:
         except Unsupported:
             refused.add(name)
     assert refused == {"tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl"}
-
-
-def recipe(**sections: dict) -> Config:
-    raw: dict = {
-        "model": {"path": "tiny", "device": "cpu"},
-        "task": {"name": "dial_sum"},
-    }
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section}
-    return parse_config(raw, "test")
 
 
 def test_a_recipes_rollout_batch_is_trls() -> None:

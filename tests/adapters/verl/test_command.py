@@ -15,23 +15,13 @@ from hydra import compose, initialize_config_module  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
+from refusal_cases.verl import small_recipe  # noqa: E402
 from tokenpo.adapters.verl.command import command, prepare  # noqa: E402
 from tokenpo.adapters.verl.data import compute_score  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
-from tokenpo.train.config import Config, parse_config  # noqa: E402
+from tokenpo.train.config import Config  # noqa: E402
 from tokenpo.train.objective import build_objective  # noqa: E402
-
-
-def _recipe(tmp_path: Path, **sections: Any) -> Config:
-    raw: dict[str, Any] = {
-        "name": "sums", "model": {"path": "a/model"}, "output": {"dir": str(tmp_path / "run")},
-        "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 48},
-        "train": {"steps": 3, "minibatches": 2, "lr": 3e-4},
-    }  # fmt: skip
-    for name, section in sections.items():
-        raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
-    return parse_config(raw, "here")
 
 
 def _read(config: Config) -> Any:
@@ -54,7 +44,7 @@ RECIPES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("sections", RECIPES)
 def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None:
-    config = _recipe(tmp_path, **sections)
+    config = small_recipe(tmp_path, **sections)
     read = _read(config)
     assert asked(read).objective == build_objective(config)
     assert read.data.train_batch_size == 8 and read.data.max_response_length == 48
@@ -67,14 +57,16 @@ def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None
 
 
 def test_the_precision_is_the_recipes(tmp_path: Path) -> None:
-    plain = OmegaConf.select(_read(_recipe(tmp_path)), "actor_rollout_ref.actor.fsdp_config")
+    plain = OmegaConf.select(_read(small_recipe(tmp_path)), "actor_rollout_ref.actor.fsdp_config")
     assert plain.model_dtype == "fp32" and plain.mixed_precision.param_dtype == "fp32"
-    half = OmegaConf.select(_read(_recipe(tmp_path, train={"autocast": True})), "actor_rollout_ref.actor.fsdp_config")
+    half = OmegaConf.select(
+        _read(small_recipe(tmp_path, train={"autocast": True})), "actor_rollout_ref.actor.fsdp_config"
+    )
     assert half.model_dtype == "fp32" and half.get("mixed_precision") is None
 
 
 def test_plain_prompts_stay_plain(tmp_path: Path) -> None:
-    template = _read(_recipe(tmp_path)).actor_rollout_ref.model.custom_chat_template
+    template = _read(small_recipe(tmp_path)).actor_rollout_ref.model.custom_chat_template
     assert template == "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
@@ -124,7 +116,7 @@ def test_no_setting_of_a_recipe_is_lost(tmp_path: Path) -> None:
         given = base if name != "rollout.dynamic_sampling" else {}
         merged = {part: {**given.get(part, {}), **x} if isinstance(x, dict) else x for part, x in more.items()}
         try:
-            if command(_recipe(tmp_path, **{**given, **merged})) == command(_recipe(tmp_path, **given)):
+            if command(small_recipe(tmp_path, **{**given, **merged})) == command(small_recipe(tmp_path, **given)):
                 lost.append(name)
         except Unsupported:
             continue
@@ -134,7 +126,7 @@ def test_no_setting_of_a_recipe_is_lost(tmp_path: Path) -> None:
 def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:
     import pyarrow.parquet
 
-    config = _recipe(tmp_path, evaluate={"problems": 5})
+    config = small_recipe(tmp_path, evaluate={"problems": 5})
     prepare(config)
     train, test = (pyarrow.parquet.read_table(tmp_path / "run" / "data" / f"{x}.parquet") for x in ("train", "test"))
     assert (len(train), len(test)) == (24, 5)
@@ -150,6 +142,6 @@ def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:
 
 
 def test_values_are_written_for_hydra(tmp_path: Path) -> None:
-    recipe = _recipe(tmp_path)
+    recipe = small_recipe(tmp_path)
     odd = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": "/a b/c='d'"})})
     assert _read(odd).actor_rollout_ref.model.path == "/a b/c='d'"
