@@ -1,8 +1,9 @@
 """A long run in one process: does memory grow, do files stay open, does it slow down? --minutes 120
 
 Trains the tiny model on dial_sum with the recipe's own loop, checkpoints, traces and evaluations included, and notes
-after every step the resident memory, the open files and the seconds of the step. The learning rate is 0: a model that
-learns writes longer answers, which would pass for a drift of speed. Linux only (/proc).
+after every step the resident memory, the open files and the seconds of the step, on the clock and of the processor:
+what else the machine does slows the first and hardly the second. The learning rate is 0: a model that learns writes
+longer answers, which would pass for a drift of speed. Linux only (/proc).
 
 Printed: least-squares slope of memory after the first tenth, files open in the first and the last step, and the median
 seconds of a step in the first and the last third.
@@ -17,6 +18,17 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """After one step: seconds since the start, MiB, open files, and the step's seconds on the clock and in use."""
+
+    at: float
+    memory: float
+    files: int
+    wall: float
+    processor: float
 
 
 def resident() -> float:
@@ -35,17 +47,18 @@ def main() -> None:
     from tokenpo.train.view import SilentView
 
     began = time.monotonic()
-    rows: list[tuple[float, float, int, float]] = []
+    rows: list[Row] = []
 
     class Watch(SilentView):
         def __init__(self) -> None:
-            self.last = time.monotonic()
+            self.last, self.worked = time.monotonic(), time.process_time()
 
         def step(self, metrics, total) -> None:
-            now = time.monotonic()
+            now, worked = time.monotonic(), time.process_time()
             spent = now - self.last - metrics.get("seconds_evaluation", 0.0)
-            rows.append((now - began, resident(), len(list(Path("/proc/self/fd").iterdir())), spent))
-            self.last = now
+            files = len(list(Path("/proc/self/fd").iterdir()))
+            rows.append(Row(now - began, resident(), files, spent, worked - self.worked))
+            self.last, self.worked = now, worked
             if now - began > 60 * options.minutes:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -61,17 +74,21 @@ def main() -> None:
             },
             "benchmark",
         )
-        outcome = train(config, Watch())
+        train(config, Watch())
+    report(rows, options.rise)
+
+
+def report(rows: list[Row], rise: float | None) -> None:
     tenth, third = rows[len(rows) // 10 :], max(1, len(rows) // 3)
-    hours = [row[0] / 3600 for row in tenth]
-    slope = statistics.linear_regression(hours, [row[1] for row in tenth]).slope
-    first, last = (statistics.median(row[3] for row in part) for part in (rows[:third], rows[-third:]))
+    slope = statistics.linear_regression([row.at / 3600 for row in tenth], [row.memory for row in tenth]).slope
     print(
-        f"{outcome.steps} steps in {rows[-1][0] / 60:.1f} min: memory {tenth[0][1]:.0f} -> {rows[-1][1]:.0f} MiB "
-        f"({slope:+.1f} MiB an hour), files {rows[0][2]} -> {rows[-1][2]}, median step {first:.3f} -> {last:.3f} s "
-        f"({100 * (last / first - 1):+.0f} %)"
+        f"{len(rows)} steps in {rows[-1].at / 60:.1f} min: memory {tenth[0].memory:.0f} -> {rows[-1].memory:.0f} MiB "
+        f"({slope:+.1f} MiB an hour after the first tenth), files {rows[0].files} -> {rows[-1].files}"
     )
-    if options.rise is not None and slope > options.rise:
+    for name in ("wall", "processor"):
+        first, last = (statistics.median(getattr(row, name) for row in part) for part in (rows[:third], rows[-third:]))
+        print(f"median step, {name}: {first:.4f} -> {last:.4f} s ({100 * (last / first - 1):+.1f} %)")
+    if rise is not None and slope > rise:
         raise SystemExit(f"memory rises by {slope:.1f} MiB an hour")
 
 

@@ -16,6 +16,8 @@ from foreign_support import need
 
 need("verl.workers.utils.padding", "verl is not installed: our loss was not called in its layout")
 
+from tensordict import TensorDict  # noqa: E402
+
 from adapters.verl.support import batches  # noqa: E402
 from tokenpo.adapters.verl import layout  # noqa: E402
 from tokenpo.adapters.verl.credit import Step, minibatches  # noqa: E402
@@ -100,6 +102,30 @@ def test_steps_have_their_own_denominators(name: str) -> None:
         totals = tokenpo.Totals.of(rollouts.rows(torch.tensor(ours)), float(batches.LENGTH))
         expected = objective.loss(whole.rows(torch.tensor(ours)), totals).value
         assert value == pytest.approx(float(expected), rel=1e-11)
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "lopti"])
+def test_a_step_of_short_rows_of_a_longer_batch(name: str) -> None:
+    """What a look at one step finds is as wide as the whole batch; its own rows may all be shorter."""
+    sample, objective = batches.both(seed=3), _objective(name).split()[0]
+    data = sample.data.copy()
+    lengths = data["responses"].offsets().diff()
+    rows = torch.nonzero(lengths < lengths.max()).flatten().tolist()
+    assert 1 < len(rows) < len(data)
+    step = Step.of(objective, data, 1.0)
+    data.update(step.outputs())
+    data.update(step.sequences([rows]))
+    now = {
+        "log_probs": batches.responses(sample.logprob, data, rows),
+        "entropy": batches.responses(sample.entropy, data, rows),
+    }
+    batches.put(data, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
+    value, _ = batches.engine(sample, data, rows, objective, ranks=1, micro=3)
+    rollouts = tokenpo.Rollouts(**sample.inputs.rollouts)
+    batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(**sample.inputs.policy))
+    batch = objective.observe(batch.rows(torch.tensor(rows)))
+    expected = objective.loss(batch, tokenpo.Totals.of(batch.rollouts, float(batches.LENGTH))).value
+    assert value == pytest.approx(float(expected), rel=1e-11)
 
 
 def test_a_micro_batch_of_padding_rows_has_no_loss_but_a_graph() -> None:

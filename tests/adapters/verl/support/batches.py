@@ -126,15 +126,15 @@ def through_verl(
     done = []
     for rows in plan:
         views = [(sample.logprob, "log_probs"), (sample.entropy, "entropy")]
-        now = {name: _responses(found, data, rows) for found, name in views}
+        now = {name: responses(found, data, rows) for found, name in views}
         part = data.copy()
         if objective.scope == "batch":
-            _put(part, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
+            put(part, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
         done.append(engine(sample, part, rows, objective, ranks, micro, record))
     return done
 
 
-def _put(data: TensorDict, rows: Sequence[int], found: TensorDict) -> None:
+def put(data: TensorDict, rows: Sequence[int], found: TensorDict) -> None:
     """Fields of some rows into verl's batch, as its queue takes them; the other rows get NaN."""
     lengths = data["responses"].offsets().diff().tolist()
     for name, values in found.items():
@@ -144,7 +144,7 @@ def _put(data: TensorDict, rows: Sequence[int], found: TensorDict) -> None:
         data[name] = torch.nested.as_nested_tensor(whole, layout=torch.jagged)
 
 
-def _responses(found: list[Tensor], data: TensorDict, rows: Sequence[int]) -> Tensor:
+def responses(found: list[Tensor], data: TensorDict, rows: Sequence[int]) -> Tensor:
     lengths = data["responses"].offsets().diff().tolist()
     return torch.nested.as_nested_tensor([found[r].detach()[-lengths[r] - 1 : -1] for r in rows], layout=torch.jagged)
 
