@@ -34,6 +34,9 @@ import tokenpo
 from timing import milliseconds, peak_bytes
 
 
+TERMS = ("ratio", "clipped")
+
+
 @dataclass(frozen=True)
 class Data:
     """One optimiser step: mask [N, T] bool, reward [N], group [N], and [N, T] fields by name."""
@@ -98,7 +101,7 @@ def alone(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
         if objective.entropy_gradient:
             policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
         batch = objective.observe(tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy)), generator)
-        objective.loss(batch, totals).value.backward()
+        objective.loss(batch, totals, TERMS).value.backward()
 
     return run
 

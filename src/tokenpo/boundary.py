@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .errors import NotFinite, TokenPOError
+from .ops import masked
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -69,7 +70,7 @@ class Boundary:
         self.shape(x, name, tuple(mask.shape))
         if not x.is_floating_point():
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected a floating-point tensor")
-        x = torch.where(mask, x.float() if x.dtype in HALF else x, 0.0)
+        x = masked.keep(x.float() if x.dtype in HALF else x, mask)
         # One reduction instead of N·T flags: a finite sum has finite terms. Only a sum that is not (NaN, inf, or an
         # overflow of finite terms) is worth the second look.
         if not torch.isfinite(x.detach().sum()):

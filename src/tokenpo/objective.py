@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from .blocks import in_blocks
 from .errors import MissingInput, TokenPOError
+from .ops import masked
 from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, walk
 from .stages import (
     AdaptiveTemperature,
@@ -161,7 +163,7 @@ class Objective:
         self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
         state = self.start() if state is None else state
         bonus = sum((stage(rollouts) for stage in self.shaping), torch.zeros_like(rollouts.reward))
-        advantage = torch.where(rollouts.mask, self.credit(rollouts, bonus), 0.0).to(rollouts.old_logprob.dtype)
+        advantage = masked.keep(self.credit(rollouts, bonus), rollouts.mask).to(rollouts.old_logprob.dtype)
         signals: dict[Part, Tensor] = {p: p(rollouts) for p in dict.fromkeys(walk(self)) if isinstance(p, Signal)}
         signals |= {m: m(rollouts, state[m]) for m in self.memories if isinstance(m, MemorySignal)}
         return Credit(advantage, signals)
@@ -201,19 +203,24 @@ class Objective:
             )
         return self.observe(batch, generator)
 
-    def loss(self, batch: Batch, totals: Totals) -> Loss:
+    def loss(self, batch: Batch, totals: Totals, terms: Collection[str] | None = None) -> Loss:
         """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
+
+        Many rows are taken a block at a time, and hold little more than the gradient and the terms that are kept.
 
         Args:
             batch: any rows; with scope "batch" and less than the whole step, rows of what `observe` returned.
             totals: denominators of the whole optimiser step.
+            terms: names of the terms to keep; None keeps all.
 
         Raises:
             MissingInput: an optional input that this objective needs is absent.
             TokenPOError: a part of a step without the statistics of the whole.
         """
         self._check(batch)
-        batch = self.observed(batch, totals)
+        return in_blocks(lambda rows: self._loss(rows, totals, terms), self.observed(batch, totals))
+
+    def _loss(self, batch: Batch, totals: Totals, terms: Collection[str] | None) -> Loss:
         trust = self.surrogate(batch)
         weight = self._weight(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
@@ -221,7 +228,9 @@ class Objective:
         token = -surrogate if penalty is None else penalty - surrogate
         coefficient = self._coefficient(batch, totals, token.dtype)
         value = (token * coefficient).sum()
-        return Loss(value, _terms(batch, trust, weight, penalty, coefficient, token))
+        found = _terms(batch, trust, weight, penalty, coefficient, token)
+        kept = found if terms is None else {name: found[name] for name in terms}
+        return Loss(value, {name: _shown(x, token.detach()) for name, x in kept.items()})
 
     @torch.no_grad()
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
@@ -241,7 +250,8 @@ class Objective:
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         coefficient = self.aggregate(batch.mask, totals)
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
-        return torch.where(counted, torch.as_tensor(coefficient, dtype=dtype, device=counted.device), 0.0)
+        # In the loss's precision before the product, not after.
+        return torch.as_tensor(coefficient, dtype=dtype, device=counted.device) * masked.ones(counted, dtype)
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:
@@ -270,9 +280,8 @@ class Objective:
 
 def _terms(
     batch: Batch, trust: Trust, weight: Tensor | None, penalty: Tensor | None, coefficient: Tensor, token: Tensor
-) -> dict[str, Tensor]:
-    like = token.detach()
-    terms = {
+) -> dict[str, Tensor | float]:
+    return {
         "advantage": batch.credit.advantage,
         "ratio": trust.ratio,
         "low": trust.lower,
@@ -284,7 +293,6 @@ def _terms(
         "coefficient": coefficient,
         "loss": token,
     }
-    return {name: _shown(value, like) for name, value in terms.items()}
 
 
 def _shown(value: Tensor | float, like: Tensor) -> Tensor:

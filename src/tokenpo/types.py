@@ -161,6 +161,10 @@ class Batch:
         credit = Credit(self.credit.advantage, {**self.credit.signals, key: value})
         return _copied(self, {"rollouts": self.rollouts, "credit": credit, "policy": self.policy})
 
+    def with_policy(self, policy: Policy) -> Batch:
+        """The same batch under another view of its tokens, which is not checked."""
+        return _copied(self, {"rollouts": self.rollouts, "credit": self.credit, "policy": policy})
+
     def rows(self, index: Any) -> Batch:
         """The rows at `index`: whole rows only, so that sequence-level quantities stay what they are."""
         return _sliced(self, index)

@@ -16,16 +16,14 @@ V vocabulary.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops.head import HeadGradient
+from ..ops.known import known
 from ..ops.softmax import wide
 from ..ops.token_stats import same_dtype
 from ..types import Credit, Loss, Rollouts, Totals
@@ -67,15 +65,14 @@ def fused_loss(
     """
     hidden, head, bias = same_dtype(hidden, head, bias)
     work = Work.of(objective, hidden, head, bias, rollouts, credit, totals, chunk)
-    found: list[Fused] = []
-
-    def run(total: HeadGradient | None) -> Tensor:
-        found.append(work.run(generator, total))
-        return found[0].loss.value
-
-    # Inside a Function one cannot tell whether gradients are off.
-    value = _Fused.apply(hidden, head, bias, run) if torch.is_grad_enabled() else run(None)
-    return dataclasses.replace(found[0], loss=Loss(value, found[0].loss.terms))
+    inputs = hidden, head, bias
+    wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
+    if not any(wanted):
+        return work.run(generator, None)
+    total = HeadGradient.start(hidden, head, bias, wanted, every=True)
+    fused = work.run(generator, total)
+    value = known(fused.loss.value, inputs, total.like(hidden, head, bias))
+    return dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
 
 
 def fused_gradient(
@@ -122,27 +119,3 @@ def _buffer(x: Tensor) -> Tensor | None:
     if x.grad is None:
         x.grad = torch.zeros_like(x)
     return x.grad if x.dtype == wide(x.dtype) else torch.zeros_like(x, dtype=wide(x.dtype))
-
-
-class _Fused(torch.autograd.Function):
-    """Hands out gradients that are known since the forward pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        head: Tensor,
-        bias: Tensor | None,
-        run: Callable[[HeadGradient | None], Tensor],
-    ) -> Tensor:
-        if not any(ctx.needs_input_grad):
-            return run(None)
-        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=True)
-        value = run(total)
-        ctx.save_for_backward(*total.like(hidden, head, bias))
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return (*(None if x is None else x * grads[0].to(x.dtype) for x in ctx.saved_tensors), None)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..objective import Objective
-from ..ops import covariance
+from ..ops import covariance, flags
 from ..signals import BatchSignal
 from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
 from ..types import Batch, Trust
@@ -46,7 +46,8 @@ class RandomCovariant(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
-        eligible = (batch.mask & ~trust().clipped & (cov > self.low) & (cov < self.high)).flatten().nonzero()[:, 0]
+        inside = (flags.greater(cov, self.low) * flags.less(cov, self.high)).bool()
+        eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * int(batch.mask.sum())))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
@@ -63,7 +64,7 @@ class TopCovariant(BatchSignal):
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
         count = max(1, int(self.fraction * int(batch.mask.sum())))
-        top = cov.masked_fill(~batch.mask, -torch.inf).flatten().topk(min(count, int(batch.mask.sum()))).indices
+        top = cov.masked_fill_(~batch.mask, -torch.inf).flatten().topk(min(count, int(batch.mask.sum()))).indices
         return torch.zeros_like(cov).flatten().index_fill_(0, top, 1.0).view_as(cov)
 
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..errors import TokenPOError, choose
 from ..objective import Objective
+from ..ops import flags
 from ..ops.group import Groups
 from ..signals import CurrentEntropyScore, OldEntropyScore
 from ..stages import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
@@ -91,8 +92,9 @@ class Redistribution(Weight):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         h = batch.signal(self.score)
-        neutral = (trust.ratio > (1 + trust.lower) / 2) & (trust.ratio < (1 + trust.upper) / 2)
-        return torch.where(neutral == (h <= 0), 1 + self.beta * h, 1.0)
+        low, high = (1 + trust.lower) / 2, (1 + trust.upper) / 2
+        neutral = flags.greater(trust.ratio, low) * flags.less(trust.ratio, high)
+        return 1 + self.beta * h * flags.equal(neutral, flags.at_most(h, 0))
 
 
 @published(PAPER)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ..errors import choose
 from ..objective import Objective
+from ..ops import flags, masked
 from ..ops.ratio import log_ratio
 from ..signals import Part
 from ..stages import (
@@ -65,7 +66,7 @@ class BelowOld(Part):
 
     def __call__(self, batch: Batch) -> Tensor:
         assert batch.policy.entropy is not None and batch.rollouts.old_entropy is not None
-        return batch.policy.entropy < batch.rollouts.old_entropy
+        return flags.less(batch.policy.entropy, batch.rollouts.old_entropy).bool()
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class StepSign(Part):
         assert batch.policy.entropy is not None and batch.policy.entropy_drift is not None
         lp = batch.policy.logprob
         change = lp.exp() * (lp + batch.policy.entropy) - batch.policy.entropy_drift
-        return batch.credit.advantage * change > 0
+        return flags.greater(batch.credit.advantage * change, 0).bool()
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ class MaskedKl(Penalty):
         return frozenset({"ref_logprob"} if self.to_reference else ())
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        chosen = (batch.credit.advantage > 0) & self.decreasing(batch)  # the advantage of padding is 0
-        return torch.where(chosen, self.beta * self.estimator(self.log_ratio(batch)), 0.0)
+        # The advantage of padding is 0.
+        chosen = flags.greater(batch.credit.advantage, 0).bool() & self.decreasing(batch)
+        return masked.keep(self.beta * self.estimator(self.log_ratio(batch)), chosen)
 
     def log_ratio(self, batch: Batch) -> Tensor:
         """Over the policy that samples: π/π_old, of which tokens are samples; π_ref/π, as in GRPO."""

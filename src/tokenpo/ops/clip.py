@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import flags
+from .known import sloped
+
 
 def pessimistic(
     ratio: Tensor, advantage: Tensor, lower: Tensor | float, upper: Tensor | float, dual: float | None = None
@@ -18,13 +21,10 @@ def pessimistic(
     >>> pessimistic(r, torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0]), 0.8, 1.2, dual=10.0)
     tensor([ 0.5000,  1.2000,  0.8000,  1.5000, 10.0000])
     """
-    negative = advantage < 0
-    floor = torch.where(negative, _like(lower, ratio), 0.0)
-    ceiling = torch.where(negative, torch.inf if dual is None else dual, _like(upper, ratio))
-    bounded = torch.clamp(ratio.detach(), floor, ceiling)
+    most = torch.finfo(ratio.dtype).max  # a number, as 0 · inf is none
+    negative = flags.less(advantage, 0).to(ratio.dtype)
+    top = upper.clamp(max=most) if isinstance(upper, Tensor) else min(upper, most)
+    ceiling = top * (1 - negative) + (most if dual is None else dual) * negative
+    bounded = torch.clamp(ratio.detach(), lower * negative, ceiling)
     # For the way back it is enough to know where: the bounds themselves need not be kept.
-    return torch.where(bounded == ratio, ratio, bounded)
-
-
-def _like(bound: Tensor | float, ratio: Tensor) -> Tensor:
-    return bound if isinstance(bound, Tensor) else ratio.new_tensor(bound)
+    return sloped(bounded, ratio, flags.equal(bounded, ratio))

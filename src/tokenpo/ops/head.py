@@ -5,6 +5,7 @@ Axes: M rows (tokens), H hidden size, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,7 @@ class HeadGradient:
 
     @staticmethod
     def start(
-        hidden: Tensor, head: Tensor, bias: Tensor | None, wanted: tuple[bool, bool, bool], *, every: bool = False
+        hidden: Tensor, head: Tensor, bias: Tensor | None, wanted: Sequence[bool], *, every: bool = False
     ) -> HeadGradient:
         """Zeros; with `every` row about to be added, nothing yet in `hidden`."""
         return HeadGradient(

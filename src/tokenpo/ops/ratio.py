@@ -8,14 +8,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import masked
+from . import flags, masked
+from .known import sloped
 
 BOUND = 20.0
 
 
 def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """lp − lp_old in nats, bounded to ±20, [N, T]."""
-    return (logprob - old_logprob).clamp(-BOUND, BOUND)
+    x = logprob - old_logprob
+    bounded = x.detach().clamp(-BOUND, BOUND)
+    return sloped(bounded, x, flags.equal(bounded, x)) if x.requires_grad else bounded
 
 
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
@@ -35,5 +38,5 @@ def arithmetic(log_ratios: Tensor, mask: Tensor) -> Tensor:
 
 def log_product(log_ratios: Tensor, mask: Tensor, floor: float = -BOUND) -> Tensor:
     """log Π_t r_it in nats, bounded to [floor, 20], shown at every token of the row [N, T]."""
-    total = torch.where(mask, log_ratios, 0.0).sum(1, keepdim=True)
+    total = masked.keep(log_ratios, mask).sum(1, keepdim=True)
     return total.clamp(floor, BOUND).expand_as(log_ratios)

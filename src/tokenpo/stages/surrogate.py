@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import TokenPOError
-from ..ops import clip
+from ..ops import clip, flags, masked
 from ..signals import Part
 from ..types import Trust
 from .base import SurrogateStage
@@ -77,7 +77,7 @@ class Clip(SurrogateStage):
         lower, upper = self.bounds(batch)
         advantage = batch.credit.advantage
         used = clip.pessimistic(ratio, advantage, lower, upper, self.dual)
-        clipped = (used.detach() != ratio.detach()) & (advantage != 0)
+        clipped = (flags.unequal(used, ratio) * advantage).bool()
         return Trust(used * advantage, ratio, lower, upper, clipped)
 
 
@@ -123,7 +123,7 @@ class DetachedClip(SurrogateStage):
         if self.region is None:
             return Trust(value, ratio, lower, upper, nowhere(batch))
         inside = self.region(batch)
-        return Trust(torch.where(inside, value, 0.0), ratio, lower, upper, ~inside & (advantage != 0))
+        return Trust(masked.keep(value, inside), ratio, lower, upper, ~inside & advantage.bool())
 
 
 @dataclass(frozen=True)

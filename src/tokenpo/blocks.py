@@ -1,0 +1,63 @@
+"""A loss of many rows, a block of rows at a time: its tensors stay in the cache and are never whole.
+
+Losses of disjoint rows add up, so each block's gradient at the policy's values is taken as soon as its loss is known,
+and nothing else of the block is kept. Axes as in `types`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from .ops.known import known
+from .types import Batch, Loss, Policy
+
+# Places [N', T] of a block. A processor's cache holds a dozen such tensors of float32; a GPU wants work for all of it.
+_PLACES = {"cpu": 2**16}
+_PLACES_ELSEWHERE = 2**22
+
+
+def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
+    """`loss(batch)`, where the loss of rows does not depend on other rows.
+
+    What fits one block is computed at once. Else the graph is a single step from the value to the policy's fields, and
+    can be differentiated once.
+    """
+    n, t = batch.mask.shape
+    size = max(1, _PLACES.get(batch.mask.device.type, _PLACES_ELSEWHERE) // t)
+    if n <= size:
+        return loss(batch)
+    fields = {field.name: getattr(batch.policy, field.name) for field in dataclasses.fields(Policy)}
+    leaves = {k: x for k, x in fields.items() if torch.is_grad_enabled() and x is not None and x.requires_grad}
+    pull = {name: torch.empty_like(x, memory_format=torch.contiguous_format) for name, x in leaves.items()}
+    detached = Policy(**{name: None if x is None else x.detach() for name, x in fields.items()})
+    values: list[Tensor] = []
+    terms: dict[str, Tensor] = {}
+    for rows, part in _parts(batch.with_policy(detached), size):
+        found = _loss_and_pull(loss, part, {name: x[rows] for name, x in pull.items()})
+        values.append(found.value.detach())
+        for name, x in found.terms.items():
+            terms.setdefault(name, x.new_empty(n, t))[rows] = x
+    value = torch.stack(values).sum()
+    return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
+
+
+def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
+    for start in range(0, len(batch.mask), size):
+        rows = slice(start, start + size)
+        yield rows, batch.rows(rows)
+
+
+def _loss_and_pull(loss: Callable[[Batch], Loss], part: Batch, pull: dict[str, Tensor]) -> Loss:
+    """The loss of a block; writes its gradients at the policy's fields into `pull`."""
+    leaves = [getattr(part.policy, name).requires_grad_() for name in pull]
+    found = loss(part)
+    if leaves:
+        for place, gradient in zip(
+            pull.values(), torch.autograd.grad(found.value, leaves, materialize_grads=True), strict=True
+        ):
+            place.copy_(gradient)
+    return found

@@ -1,0 +1,56 @@
+"""Values whose gradients are known as soon as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def known(value: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None]) -> Tensor:
+    """The scalar `value` with a graph to `inputs`, whose backward pass scales `gradients` by what arrives.
+
+    Args:
+        value: without graph.
+        inputs: None, and inputs that want no gradient, are passed over.
+        gradients: of the value at each input, in its shape; None is zero.
+    """
+    return _Known.apply(value, gradients, *inputs)  # pyright: ignore[reportReturnType]
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor | None], *inputs: Tensor | None) -> Tensor:
+        ctx.save_for_backward(*gradients)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        arrived = grads[0]
+        # A loss by itself gets 1, and the gradients are what they are: no copy. On a GPU, to ask would be to wait.
+        as_is = arrived.device.type == "cpu" and float(arrived) == 1
+        out = (x if x is None or as_is else x * arrived.to(x.dtype) for x in ctx.saved_tensors)
+        return (None, None, *out)
+
+
+def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
+    """`value` as a function of `x` whose derivative at each entry is `slope`; all of one shape, only x has a graph.
+
+    What torch derives of a clamp or a choice goes through `where`, which no CPU kernel of it vectorises.
+    """
+    return _Sloped.apply(value, x, slope)  # pyright: ignore[reportReturnType]
+
+
+class _Sloped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None, grads[0] * ctx.saved_tensors[0], None
