@@ -58,7 +58,7 @@ def objective_loss(
         return nothing, {name: Metric("sum", 0.0) for name in _METRICS}
     batch = _batch(model_output, data, objective, temperature, logprob, fields or signal_fields(objective)).rows(live)
     totals = Totals(float(data["batch_num_tokens"]), float(data[SEQUENCES][live][0]), float(length))
-    loss = objective.loss(batch, totals)
+    loss = objective.loss(batch, totals, ("clipped", "weight", "penalty") if report is None else None)
     if report is not None:
         trace.write(report, data, live.nonzero()[:, 0].tolist(), batch, loss)
     return loss.value * ranks, _metrics(batch, loss, totals, ranks)
