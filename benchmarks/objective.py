@@ -33,7 +33,6 @@ from torch import Tensor
 import tokenpo
 from timing import milliseconds, peak_bytes
 
-
 TERMS = ("ratio", "clipped")
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from allocations import peak_bytes
 from tokenpo.errors import MissingInput, TokenPOError
 from tokenpo.fused import Fused, fused_gradient, fused_loss
 from tokenpo.ops.tiles import Tiled
@@ -294,18 +295,6 @@ def test_lean_is_the_plain_way_for_every_method(name, monkeypatch):
     assert problem.bias is not None
     for mine, theirs in zip((pulled, problem.head.grad, problem.bias.grad), gradients, strict=True):
         close(mine, theirs, 1e-10)
-
-
-def peak_bytes(run) -> int:
-    """Most memory that was held above what was there before, from the allocator's own record."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
-    level = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        level += event.nbytes()
-        peak = max(peak, level)
-    return peak
 
 
 @pytest.mark.parametrize("name", ["gspo", "aer"])

@@ -30,10 +30,11 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     size = max(1, _PLACES.get(batch.mask.device.type, _PLACES_ELSEWHERE) // t)
     if n <= size:
         return loss(batch)
-    fields = {field.name: getattr(batch.policy, field.name) for field in dataclasses.fields(Policy)}
-    leaves = {k: x for k, x in fields.items() if torch.is_grad_enabled() and x is not None and x.requires_grad}
+    known_fields = ((field.name, getattr(batch.policy, field.name)) for field in dataclasses.fields(Policy))
+    fields: dict[str, Tensor] = {name: x for name, x in known_fields if x is not None}
+    leaves = {name: x for name, x in fields.items() if torch.is_grad_enabled() and x.requires_grad}
     pull = {name: torch.empty_like(x, memory_format=torch.contiguous_format) for name, x in leaves.items()}
-    detached = Policy(**{name: None if x is None else x.detach() for name, x in fields.items()})
+    detached = Policy(**{name: x.detach() for name, x in fields.items()})
     values: list[Tensor] = []
     terms: dict[str, Tensor] = {}
     for rows, part in _parts(batch.with_policy(detached), size):

@@ -5,7 +5,6 @@ Log-ratios are bounded to ±20 before the exponential (e^20 ≈ 5·10^8): a rati
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from . import flags, masked

@@ -62,7 +62,7 @@ def signal_fields(objective: Objective) -> dict[Part, str]:
 def spread(values: Tensor, live: Tensor, response_mask: Any) -> Tensor:
     """Nested like `response_mask` [N, *]: `values` [L, T] in the rows where `live` [N] is true, zeros elsewhere.
 
-    T may exceed the longest of these rows, where they are some of a batch, and fall short of it, where that one is dead.
+    T may exceed the longest of these rows, where they are some of a batch, or fall short of it, where that is dead.
     """
     longest = int(response_mask.offsets().diff().max())
     whole = values.new_zeros(len(live), longest)

@@ -1,0 +1,102 @@
+"""A loss taken a block of rows at a time is the loss: value, terms and gradients, and its memory does not grow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import tokenpo
+from allocations import peak_bytes
+from tokenpo import Batch, Policy, Rollouts, Totals, blocks, trial
+from tokenpo.methods import METHODS
+from tokenpo.stages import EntropyBonus
+
+
+def in_blocks_of(rows: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_PLACES", {"cpu": rows * length})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_is_the_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 responses of 9 tokens in blocks of 5: the last block has one."""
+    objective, inputs = tokenpo.method(name), trial.example(4)
+    whole = trial.evaluate(objective, inputs)
+    in_blocks_of(5, 9, monkeypatch)
+    apart = trial.evaluate(objective, inputs)
+    torch.testing.assert_close(apart.loss.value, whole.loss.value, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(apart.gradient, whole.gradient, rtol=1e-12, atol=1e-16)
+    torch.testing.assert_close(apart.entropy_gradient, whole.entropy_gradient, rtol=1e-12, atol=1e-16)
+    assert apart.loss.terms.keys() == whole.loss.terms.keys()
+    for term, x in whole.loss.terms.items():
+        torch.testing.assert_close(apart.loss.terms[term], x, rtol=1e-12, atol=1e-15)
+
+
+def test_entropy_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = dataclasses.replace(tokenpo.method("grpo"), penalties=(EntropyBonus(0.1),))
+    whole = trial.evaluate(objective, trial.example(4))
+    in_blocks_of(1, 9, monkeypatch)
+    apart = trial.evaluate(objective, trial.example(4))
+    assert whole.entropy_gradient.any()
+    torch.testing.assert_close(apart.entropy_gradient, whole.entropy_gradient, rtol=1e-12, atol=1e-16)
+
+
+def problem(rows: int, length: int = 64, dtype: torch.dtype = torch.float64) -> tuple[Batch, Totals, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    mask = torch.arange(length) < torch.randint(1, length + 1, (rows, 1), generator=g)
+    old = -torch.rand(rows, length, generator=g, dtype=dtype)
+    rollouts = Rollouts(mask, torch.arange(rows).remainder(2).to(dtype), torch.arange(rows) // 4, old)
+    logprob = (old + 0.3 * torch.randn(rows, length, generator=g, dtype=dtype)).requires_grad_()
+    credit = tokenpo.method("grpo").prepare(rollouts)
+    return Batch(rollouts, credit, Policy(logprob)), Totals.of(rollouts), logprob
+
+
+def test_what_arrives_scales_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same graph twice, once scaled by 3 as accumulation or loss scaling would: 1 + 3 times the gradient."""
+    batch, totals, logprob = problem(8)
+    in_blocks_of(3, 64, monkeypatch)
+    value = tokenpo.method("grpo").loss(batch, totals).value
+    (plain,) = torch.autograd.grad(value, logprob, retain_graph=True)
+    value.backward(retain_graph=True)
+    (3 * value).backward()
+    assert plain.any()
+    torch.testing.assert_close(logprob.grad, 4 * plain, rtol=1e-15, atol=0)
+
+
+def test_without_gradients_there_is_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, totals, _ = problem(8)
+    whole = tokenpo.method("grpo").loss(batch, totals).value
+    in_blocks_of(3, 64, monkeypatch)
+    with torch.no_grad():
+        value = tokenpo.method("grpo").loss(batch, totals).value
+    assert value.grad_fn is None and not value.requires_grad
+    torch.testing.assert_close(value, whole.detach(), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_only_the_terms_asked_for_are_kept(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, totals, _ = problem(8)
+    every = tokenpo.method("grpo").loss(batch, totals)
+    in_blocks_of(rows, 64, monkeypatch)
+    some = tokenpo.method("grpo").loss(batch, totals, ("ratio", "clipped"))
+    assert list(some.terms) == ["ratio", "clipped"]
+    assert torch.equal(some.terms["ratio"], every.terms["ratio"])
+    assert torch.equal(some.terms["clipped"], every.terms["clipped"])
+
+
+def test_memory_is_the_gradient_and_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 responses of 64 tokens in blocks of 8: held at once beyond the inputs are the gradient and a block's tensors,
+    some twenty of 1/64 each. Whole, more than five tensors live together."""
+    batch, totals, logprob = problem(512, dtype=torch.float32)
+    size = logprob.numel() * logprob.element_size()
+
+    def run() -> None:
+        value = tokenpo.method("tepo_v1").loss(batch, totals, ()).value
+        torch.autograd.grad(value, batch.policy.logprob)
+
+    whole = peak_bytes(run) / size
+    in_blocks_of(8, 64, monkeypatch)
+    apart = peak_bytes(run) / size
+    assert whole > 5
+    assert apart < 1.5
