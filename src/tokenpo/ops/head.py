@@ -17,7 +17,7 @@ from .softmax import wide
 _CHUNK_LOGITS = 2**22
 _LEAST_CHUNK_ROWS = 128
 # Rows of the head whose gradient is added at once where it must change its dtype.
-_TILE = 8192
+_TILE = 2048
 
 
 def chunk_rows(vocabulary: int) -> int:

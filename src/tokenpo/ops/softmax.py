@@ -25,7 +25,7 @@ _LN2 = math.log(2)
 # exp(-1e4) is 0 in every dtype here, and 0 · -1e4 is 0 where 0 · -inf would be NaN.
 FLOOR = -1e4
 # Logits worked on at once: what stays in a core's cache, or what keeps a GPU busy.
-_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**19, 2**26
+_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**18, 2**26
 
 
 class Softmax(NamedTuple):
@@ -84,25 +84,30 @@ def residual(
     out = logits if out is None else out
     stats = logits.new_empty(3 if drift else 2, m, dtype=wide(logits.dtype))
     step = _block_rows(v, logits.device)
-    # One buffer for all blocks: a fresh one for each would cost page faults.
+    # One buffer for all blocks, in halves another for what cannot be written to `out`: fresh ones cost page faults.
     shifted = logits.new_empty(min(step, m), v, dtype=stats.dtype)
+    apart = None if out.dtype == stats.dtype else torch.empty_like(shifted)
     # Powers of two are cheaper than those of e.
     scale = scale / _LN2
     for start in range(0, m, step):
         at = slice(start, start + step)
         part = scale[at] if isinstance(scale, Tensor) else scale
-        z = logits[at]
-        # A peak of the wide dtype: without one, the difference of two bf16 tensors is rounded to bf16.
-        d = torch.sub(z, z.amax(-1, keepdim=True).to(stats.dtype), out=shifted[: len(z)])
-        _block(d.mul_(part), target[at].unsqueeze(-1), stats[:, at].unsqueeze(-1), out[at])
+        z, here = logits[at], out[at]
+        d, p = shifted[: len(z)], here if apart is None else apart[: len(z)]
+        if z.dtype != d.dtype:
+            z = d.copy_(z)
+        torch.sub(z, z.amax(-1, keepdim=True), out=d)
+        _block(d.mul_(part), p, target[at].unsqueeze(-1), stats[:, at].unsqueeze(-1))
+        if p is not here:
+            here.copy_(p)
     return RowStats(stats[0], stats[1], stats[2] if drift else stats.new_empty(0))
 
 
-def _block(d: Tensor, target: Tensor, stats: Tensor, out: Tensor) -> None:
-    """Statistics [2 or 3, k, 1] and residual of k rows of log2 e · (z - m) a, which are overwritten."""
+def _block(d: Tensor, p: Tensor, target: Tensor, stats: Tensor) -> None:
+    """Statistics [2 or 3, k, 1] of k rows of log2 e · (z - m) a, which are overwritten; their residual into `p`."""
     logprob = d.gather(-1, target)
     d.clamp_(min=FLOOR)
-    p = torch.exp2(d, out=out) if out.dtype == d.dtype else d.exp2()
+    torch.exp2(d, out=p)
     s = p.sum(-1, keepdim=True)
     log_s = s.log2()
     p.mul_(s.reciprocal_())
@@ -111,9 +116,7 @@ def _block(d: Tensor, target: Tensor, stats: Tensor, out: Tensor) -> None:
     stats[1] = log_s.sub_(mean).mul_(_LN2)
     if len(stats) == 3:
         stats[2] = (d.mul_(p).sum(-1, keepdim=True) - mean * p.square().sum(-1, keepdim=True)) * _LN2
-    if p is not out:
-        out.copy_(p)
-    out.scatter_(-1, target, logprob.expm1_().to(out.dtype))
+    p.scatter_(-1, target, logprob.expm1_())
 
 
 def ascent(
