@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .ops.known import known
-from .types import Batch, Loss, Policy
+from .types import Batch, Loss, Policy, Trust
 
 # Places [N', T] of a block. A processor's cache holds a dozen such tensors of float32; a GPU wants work for all of it.
 _PLACES = {"cpu": 2**16}
@@ -27,7 +27,7 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     can be differentiated once.
     """
     n, t = batch.mask.shape
-    size = max(1, _PLACES.get(batch.mask.device.type, _PLACES_ELSEWHERE) // t)
+    size = _rows(batch)
     if n <= size:
         return loss(batch)
     known_fields = ((field.name, getattr(batch.policy, field.name)) for field in dataclasses.fields(Policy))
@@ -44,6 +44,19 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
             terms.setdefault(name, x.new_empty(n, t))[rows] = x
     value = torch.stack(values).sum()
     return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
+
+
+def trust_in_blocks(surrogate: Callable[[Batch], Trust], batch: Batch) -> Trust:
+    """`surrogate(batch)`, for a look without gradient."""
+    pieces = [surrogate(part) for _, part in _parts(batch, _rows(batch))]
+    columns = {field.name: [getattr(piece, field.name) for piece in pieces] for field in dataclasses.fields(Trust)}
+    joined = {name: torch.cat(x) if isinstance(x[0], Tensor) else x[0] for name, x in columns.items()}
+    return Trust(**joined)
+
+
+def _rows(batch: Batch) -> int:
+    """Rows of a block."""
+    return max(1, _PLACES.get(batch.mask.device.type, _PLACES_ELSEWHERE) // batch.mask.shape[1])
 
 
 def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:

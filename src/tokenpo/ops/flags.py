@@ -6,29 +6,37 @@ a choice. `a` has the shape of the result.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 
 def less(a: Tensor, b: Tensor | float) -> Tensor:
-    return torch.lt(a.detach(), _plain(b), out=torch.empty_like(a, requires_grad=False))
+    """a < b."""
+    return _flag(torch.lt, a, b)
 
 
 def greater(a: Tensor, b: Tensor | float) -> Tensor:
-    return torch.gt(a.detach(), _plain(b), out=torch.empty_like(a, requires_grad=False))
+    """a > b."""
+    return _flag(torch.gt, a, b)
 
 
 def at_most(a: Tensor, b: Tensor | float) -> Tensor:
-    return torch.le(a.detach(), _plain(b), out=torch.empty_like(a, requires_grad=False))
+    """a ≤ b."""
+    return _flag(torch.le, a, b)
 
 
 def equal(a: Tensor, b: Tensor | float) -> Tensor:
-    return torch.eq(a.detach(), _plain(b), out=torch.empty_like(a, requires_grad=False))
+    """a = b."""
+    return _flag(torch.eq, a, b)
 
 
 def unequal(a: Tensor, b: Tensor | float) -> Tensor:
-    return torch.ne(a.detach(), _plain(b), out=torch.empty_like(a, requires_grad=False))
+    """a ≠ b."""
+    return _flag(torch.ne, a, b)
 
 
-def _plain(x: Tensor | float) -> Tensor | float:
-    return x.detach() if isinstance(x, Tensor) else x
+def _flag(compare: Any, a: Tensor, b: Tensor | float) -> Tensor:
+    other = b.detach() if isinstance(b, Tensor) else b
+    return compare(a.detach(), other, out=torch.empty_like(a, requires_grad=False))

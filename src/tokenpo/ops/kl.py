@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from .known import sloped
+
 
 def k1(x: Tensor) -> Tensor:
     """−x."""
@@ -20,7 +22,8 @@ def k2(x: Tensor) -> Tensor:
 
 def k3(x: Tensor) -> Tensor:
     """eˣ − 1 − x, as expm1(x) − x to keep small values exact."""
-    return x.expm1() - x
+    slope = x.detach().expm1()
+    return sloped(slope - x.detach(), x, slope)
 
 
 def absolute(x: Tensor) -> Tensor:

@@ -38,10 +38,12 @@ class _Known(torch.autograd.Function):
 
 
 def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
-    """`value` as a function of `x` whose derivative at each entry is `slope`; all of one shape, only x has a graph.
+    """`value` as a function of `x` whose derivative is `slope`, entry by entry; it can be differentiated once.
 
     What torch derives of a clamp or a choice goes through `where`, which no CPU kernel of it vectorises.
     """
+    if not x.requires_grad:
+        return value
     return _Sloped.apply(value, x, slope)  # pyright: ignore[reportReturnType]
 
 
@@ -52,5 +54,6 @@ class _Sloped(torch.autograd.Function):
         return value
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return None, grads[0] * ctx.saved_tensors[0], None

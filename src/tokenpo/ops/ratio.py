@@ -17,7 +17,7 @@ def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """lp − lp_old in nats, bounded to ±20, [N, T]."""
     x = logprob - old_logprob
     bounded = x.detach().clamp(-BOUND, BOUND)
-    return sloped(bounded, x, flags.equal(bounded, x)) if x.requires_grad else bounded
+    return sloped(bounded, x, flags.equal(bounded, x))
 
 
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
@@ -27,7 +27,8 @@ def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
 
 def geometric_token(log_ratios: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
     """s_it = sg[s_i] · exp(lp − sg[lp]) [N, T]: the value of s_i, the gradient of its own token (GSPO-token)."""
-    return geometric(log_ratios.detach(), mask) * (logprob - logprob.detach()).exp()
+    ratio = geometric(log_ratios.detach(), mask)
+    return sloped(ratio, logprob, ratio)
 
 
 def arithmetic(log_ratios: Tensor, mask: Tensor) -> Tensor:

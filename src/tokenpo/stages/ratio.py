@@ -60,7 +60,8 @@ class GeometricToken(Ratio):
     """sg[s_i] · exp(lp − sg[lp]): the value of the sequence ratio, the gradient of the token."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        return ratio.geometric_token(self.log(batch), batch.policy.logprob, batch.mask)
+        lp = batch.policy.logprob
+        return ratio.geometric_token(ratio.log_ratio(lp.detach(), batch.rollouts.old_logprob), lp, batch.mask)
 
 
 @dataclass(frozen=True)
