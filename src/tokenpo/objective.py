@@ -181,9 +181,8 @@ class Objective:
         self._check(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                batch = batch.with_signal(
-                    part, part(batch, functools.partial(trust_in_blocks, self.surrogate, batch), generator)
-                )
+                trust = functools.partial(trust_in_blocks, self.surrogate, batch)
+                batch = batch.with_signal(part, part(batch, trust, generator))
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
