@@ -49,7 +49,6 @@ _MANY = ("weights", "penalties", "shaping", "passes")
 _MAYBE = ("temperature", "only")
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
-
 State = Mapping[Memory, Mapping[str, float]]
 
 
