@@ -47,7 +47,11 @@ def test_table_page_and_numbers(explain, tmp_path):
     assert said["share_of_tokens"] == pytest.approx({"right": 5 / 6, "wrong": 1 / 6, "high": 2 / 6, "low": 4 / 6})
     tokens = [json.loads(line) for line in (folder / "tokens.jsonl").read_text().splitlines()]
     a = 0.5 / (0.5**0.5 + 1e-6)
-    assert tokens[1]["methods"]["grpo"] == {"advantage": [-a], "weight": [1], "clipped": [0], "push": [-1.5 * a]}
+    seen = tokens[1]["methods"]["grpo"]
+    # To the last digit but one: a processor's square root of a half may end in 5 or in 6.
+    assert seen.pop("advantage") == pytest.approx([-a], rel=1e-14)
+    assert seen.pop("push") == pytest.approx([-1.5 * a], rel=1e-14)
+    assert seen == {"weight": [1], "clipped": [0]}
     assert [len(line["methods"]["tau"]["push"]) for line in tokens] == [2, 1, 2, 1]
 
 

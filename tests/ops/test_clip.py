@@ -74,3 +74,12 @@ def test_bounds_per_token() -> None:
 def test_keeps_the_dtype() -> None:
     for dtype in (torch.float32, torch.float64):
         assert pessimistic(torch.ones(2, dtype=dtype), torch.ones(2, dtype=dtype), 0.8, 1.2, 3.0).dtype == dtype
+
+
+def test_bounds_of_another_precision() -> None:
+    """Old policy in float32, current one in float64: the answer has the ratio's dtype, and no bound overflows."""
+    ratio = torch.tensor([0.5, 1.5, 30.0], dtype=torch.float64)
+    lower, upper = torch.full((3,), 0.75), torch.tensor([1.25, float("inf"), 1.25])
+    advantage = torch.tensor([-1.0, 1.0, -1.0])
+    seen = pessimistic(ratio, advantage, lower, upper)
+    assert seen.dtype == torch.float64 and seen.tolist() == [0.75, 1.5, 30.0]

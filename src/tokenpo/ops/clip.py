@@ -23,8 +23,9 @@ def pessimistic(
     """
     most = torch.finfo(ratio.dtype).max  # a number, as 0 · inf is none
     negative = flags.less(advantage, 0).to(ratio.dtype)
-    top = upper.clamp(max=most) if isinstance(upper, Tensor) else min(upper, most)
+    floor, top = (x.to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper))
+    top = top.clamp(max=most) if isinstance(top, Tensor) else min(top, most)
     ceiling = top * (1 - negative) + (most if dual is None else dual) * negative
-    bounded = torch.clamp(ratio.detach(), lower * negative, ceiling)
+    bounded = torch.clamp(ratio.detach(), floor * negative, ceiling)
     # For the way back it is enough to know where: the bounds themselves need not be kept.
     return sloped(bounded, ratio, flags.equal(bounded, ratio))
