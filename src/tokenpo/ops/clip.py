@@ -23,7 +23,8 @@ def pessimistic(
     """
     most = torch.finfo(ratio.dtype).max  # a number, as 0 · inf is none
     negative = flags.less(advantage, 0).to(ratio.dtype)
-    top = upper.clamp(max=most) if isinstance(upper, Tensor) else min(upper, most)
+    # A bound of a narrower kind cannot be held to a number beyond its own.
+    top = upper.clamp(max=min(most, torch.finfo(upper.dtype).max)) if isinstance(upper, Tensor) else min(upper, most)
     ceiling = top * (1 - negative) + (most if dual is None else dual) * negative
     bounded = torch.clamp(ratio.detach(), lower * negative, ceiling)
     # For the way back it is enough to know where: the bounds themselves need not be kept.
