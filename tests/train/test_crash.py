@@ -27,7 +27,10 @@ from tokenpo.train.run import held
 from tokenpo.train.view import SilentView
 
 SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
-KINDS = (r"line metrics", r"rename \.writing-step-000002", r"rename step-000001", r"rename new")
+KINDS = (
+    r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
+    r"rename step-000001", r"rename new",
+)  # fmt: skip
 
 
 class Killed(BaseException):
@@ -192,6 +195,17 @@ def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected)
     assert [p.name for p in (config.directory() / "checkpoints").iterdir()] == ["step-000001"]
     assert resume(config.directory(), SilentView()).finished
     assert left(config.directory()) | {"hidden": None} == expected | {"hidden": None}
+
+
+def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
+    """The process died between the two renames: only the old name is there."""
+    config = tiny("run")
+    train(config, SilentView())
+    newest = config.directory() / "checkpoints" / "step-000002"
+    newest.rename(newest.with_name(f".old-{newest.name}"))
+    shutil.rmtree(config.directory() / "model")
+    assert resume(config.directory(), SilentView()).finished
+    assert left(config.directory()) == expected
 
 
 def test_checksums_that_say_nothing_are_damage(tiny):
