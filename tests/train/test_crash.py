@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+import tokenpo
 import tokenpo.disk
 import tokenpo.jsonl
 from tokenpo.cli import main
@@ -249,14 +250,17 @@ def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
     assert "add --resume RUN" in capsys.readouterr().err
 
 
-def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny):
+def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
     config = tiny("run", method={"name": "hapo"})
     train(config, SilentView())
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
     wanted, view = tiny("run", **sections), Notes()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
         resume(config.directory(), SilentView(), wanted)
+    recalled, seen = loop._recalled, []
+    monkeypatch.setattr(loop, "_recalled", lambda *given: seen.append(recalled(*given)) or seen[-1])
     assert resume(config.directory(), view, wanted, accept=True).steps == 3
+    assert seen == [tokenpo.method("ha_dw").start()]
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.said)
     (line,) = map(json.loads, (config.directory() / "changes.jsonl").read_text().splitlines())
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
