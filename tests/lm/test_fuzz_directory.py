@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import shutil
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from tokenpo.errors import TokenPOError
 from tokenpo.lm import load
+from tokenpo.lm.model import _load_tokenizer, _load_weights
 from tokenpo.lm.tiny import tokenizer
 
 
@@ -129,6 +131,35 @@ def test_a_damaged_directory_is_one_sentence(whole: Path, tmp_path: Path, monkey
     assert "\n" not in str(caught.value)
     assert not (tmp_path / MARK).exists()
     assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
+
+
+def with_code(directory: Path) -> None:
+    """A model and a tokenizer that are what a file beside them says."""
+    names = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    changed(directory / "config.json", auto_map=names, model_type="nonesuch")
+    changed(directory / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", None]})
+
+
+def test_the_loaders_themselves_run_no_code(whole: Path, tmp_path: Path, monkeypatch) -> None:
+    """A model of the hub is not looked through beforehand: what refuses it is the loader."""
+    monkeypatch.chdir(tmp_path)
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    (directory / "evil.py").write_text(f"open({str(tmp_path / MARK)!r}, 'w')")
+    with_code(directory)
+    for loader in (lambda: _load_weights(str(directory), torch.float32), lambda: _load_tokenizer(str(directory))):
+        with contextlib.suppress(TokenPOError):
+            loader()
+        assert not (tmp_path / MARK).exists()
+
+
+def test_the_loader_itself_takes_no_pickle(whole: Path, tmp_path: Path) -> None:
+    """Not even one that torch would take for harmless."""
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    weights = directory / "model.safetensors"
+    torch.save(load_file(weights), directory / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(TokenPOError, match="cannot load a causal language model"):
+        _load_weights(str(directory), torch.float32)
 
 
 def test_a_token_without_an_embedding_is_refused_where_a_prompt_has_it(whole: Path, tmp_path: Path) -> None:

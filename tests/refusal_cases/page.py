@@ -21,7 +21,7 @@ HEAD = """\
 What an engine cannot honour it refuses, before anything is trained where it can be known by then; nothing is replaced
 by something else. Each row was asked and answered when this page was written, and is a test: the error is the right
 one, its one sentence names the engine, the method and input or the setting, and a remedy. A place of the source that
-refuses and has no row here fails a test too.
+refuses and has no row here fails a test too, and so does a row of a table in the source that refuses row by row.
 
 Not here: a name that does not exist (the error names the nearest), a value out of range, a package that is not
 installed, and an engine whose private surface moved (the error says what moved).

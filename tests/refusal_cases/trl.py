@@ -100,10 +100,14 @@ def _images(directory: Path) -> None:
     carried({"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)})
 
 
-def _images_with_logits(directory: Path) -> None:
-    objective = tokenpo.method("hapo")
+def _images_with_logits(objective: tokenpo.Objective) -> Callable[[Path], None]:
     trainer: Any = SimpleNamespace(policy_objective=objective)
-    Forward.of(trainer, objective).policy(None, {"pixel_values": torch.zeros(2, 3)}, torch.ones(2, 1))
+    images = {"pixel_values": torch.zeros(2, 3)}
+
+    def ask(directory: Path) -> None:
+        Forward.of(trainer, objective).policy(None, images, torch.ones(2, 1))
+
+    return ask
 
 
 def _bare_server(directory: Path) -> None:
@@ -167,6 +171,11 @@ def _adaptive(asked: str, remedy: str, **how: Any) -> Case:
                 remedy)  # fmt: skip
 
 
+def _samples_itself(asked: str, given: dict[str, Any]) -> Case:
+    return Case(f"`dynamic_sampling` with {asked}", _trainer(dynamic_sampling=True, given=given),
+                ("dynamic_sampling", "TRL"), "no rollout_func, tools or environment_factory")  # fmt: skip
+
+
 SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
 CASES = [
     _reads("nthr", "influence"),
@@ -214,6 +223,8 @@ CASES = [
         "update vLLM or TRL to the versions in docs/vllm.md",
     ),
     _adaptive("a `rollout_func`", OFF, given={"rollout_func": _own_samples}),
+    _adaptive("tools", OFF, given={"tools": [_own_samples]}),
+    _adaptive("an environment", OFF, given={"environment_factory": _own_samples}),
     _adaptive("continuous batching", "set use_transformers_continuous_batching=False",
               use_transformers_continuous_batching=True),
     _adaptive("`repetition_penalty`", "leave it at 1.0", repetition_penalty=1.1),
@@ -241,6 +252,9 @@ CASES = [
         ("dynamic_sampling",),
         "give a datasets.Dataset",
     ),
+    _samples_itself("a `rollout_func`", {"rollout_func": _own_samples}),
+    _samples_itself("tools", {"tools": [_own_samples]}),
+    _samples_itself("an environment", {"environment_factory": _own_samples}),
     Case(
         "`dynamic_sampling` with `log_completions`",
         _trainer(dynamic_sampling=True, log_completions=True),
@@ -255,8 +269,14 @@ CASES = [
     ),
     Case(
         "`hapo`, whose temperature differs from token to token, for a model with images",
-        _images_with_logits,
+        _images_with_logits(tokenpo.method("hapo")),
         ("hapo", "temperatures from token to token"),
+        "choose another method for this model",
+    ),
+    Case(
+        "`tepo` with `decreasing='analytic'`, which reads `entropy_drift`, for a model with images",
+        _images_with_logits(tokenpo.method("tepo", decreasing="analytic")),
+        ("tepo", "entropy_drift"),
         "choose another method for this model",
     ),
     Case(

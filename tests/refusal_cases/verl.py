@@ -106,9 +106,11 @@ def _resumed(directory: Path) -> None:
     launch.train(parse_config({}, "recipe.toml"), "verl", str(directory), 1)
 
 
-def _reads(method: str, name: str) -> Case:
+def _reads(method: str, name: str, option: str = "") -> Case:
     remedy = f"train it with the embedded engine (tokenpo train --method {method}), or choose another method"
-    return Case(f"`{method}`, which reads `{name}`", _settings(method), (method, name), remedy)
+    words = [f"+algorithm.tokenpo.options.{option}"] if option else []
+    with_option = f" with `{option}`" if option else ""
+    return Case(f"`{method}`{with_option}, which reads `{name}`", _settings(method, *words), (method, name), remedy)
 
 
 def _silent(name: str, value: Any, remedy: str) -> Case:
@@ -117,11 +119,30 @@ def _silent(name: str, value: Any, remedy: str) -> Case:
                 f"set {name}={back}")  # fmt: skip
 
 
+def _remembers(method: str) -> Case:
+    return Case(
+        f"`{method}`, which remembers, with verl's dynamic sampling",
+        _settings(method, "algorithm.filter_groups.enable=True"),
+        (method, "every rollout"),
+        "set algorithm.filter_groups.enable=False",
+    )
+
+
+def _other_sampler(known_as: str, name: str) -> Case:
+    return Case(
+        f"`hapo`'s adaptive temperature with {known_as}",
+        _settings("hapo", f"{ROLLOUT}.name={name}"),
+        ("hapo", "temperature", name),
+        f"set {ROLLOUT}.name=vllm, or +algorithm.tokenpo.options.tau=0",
+    )
+
+
 CASES = [
     _reads("nthr", "influence"),
     _reads("thr", "influence"),
     _reads("tw_grpo", "divergence"),
     _reads("arm", "prompt_logprob"),
+    _reads("tepo", "entropy_drift", "decreasing=analytic"),
     *(_silent(*row) for row in _SILENT),
     Case(
         "an engine of verl's other than FSDP",
@@ -136,23 +157,19 @@ CASES = [
         "lr_warmup_steps=0",
     ),
     Case(
+        "`sent`, of batch scope, with a learning rate that warms up for a share of the steps",
+        _settings("sent", f"{ACTOR}.optim.lr_warmup_steps_ratio=0.1"),
+        ("sent", "learning-rate schedule"),
+        "lr_warmup_steps_ratio=0",
+    ),
+    Case(
         "`lopti`, of two passes, with a cosine schedule",
         _settings("lopti", f"{ACTOR}.optim.lr_scheduler_type=cosine"),
         ("lopti", "learning-rate schedule"),
         "lr_scheduler_type=constant",
     ),
-    Case(
-        "`ha_dw`, which remembers, with verl's dynamic sampling",
-        _settings("ha_dw", "algorithm.filter_groups.enable=True"),
-        ("ha_dw", "every rollout"),
-        "set algorithm.filter_groups.enable=False",
-    ),
-    Case(
-        "`hapo`'s adaptive temperature with SGLang",
-        _settings("hapo", f"{ROLLOUT}.name=sglang"),
-        ("hapo", "temperature", "sglang"),
-        f"set {ROLLOUT}.name=vllm, or +algorithm.tokenpo.options.tau=0",
-    ),
+    *(_remembers(method) for method in ("ha_dw", "skywork_entropy", "aer")),
+    *(_other_sampler(*row) for row in (("SGLang", "sglang"), ("TensorRT-LLM", "trtllm"))),
     Case(
         "`hapo`'s adaptive temperature with an agent loop of verl's",
         _settings("hapo", f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),

@@ -107,6 +107,25 @@ def test_a_worker_that_died_while_idle_is_replaced(source: Path) -> None:
     pool.close()
 
 
+def test_what_was_under_way_at_an_interrupt_answers_no_later_job(source: Path, monkeypatch) -> None:
+    pool = Pool(source, "verify", workers=1)
+    assert pool.map([("echo", 1)]) == [Outcome(1)]
+
+    wait, calls = pool_module._until_one_speaks, []
+
+    def interrupted(workers: list) -> list:
+        calls.append(1)
+        if len(calls) == 2:  # the first job is done, the second is under way
+            raise KeyboardInterrupt
+        return wait(workers)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pool_module, "_until_one_speaks", interrupted)
+        pool.map([("echo", "first"), ("echo", "second")])
+    assert pool.map([("echo", 2)]) == [Outcome(2)]
+    pool.close()
+
+
 def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> None:
     note = tmp_path / "child"
     assert pool.map([("child", str(note))]) == [Outcome(None, "timeout")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -107,3 +109,16 @@ def test_a_very_long_answer_is_judged_and_cut(math: Verifier) -> None:
     [score] = scored(math, ("4", r"\boxed{" + "9" * 4400 + "}"))
     assert (score.correct, score.note) == (False, "")
     assert score.answer == "9" * 500
+
+
+def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
+    assert scored(math, ("4", "$4$"))[0].correct
+    pool = cast(Any, math)._pool
+    assert pool.limit == 20
+    (worker,) = pool._workers
+    most, hard = resource.prlimit(worker.process.pid, resource.RLIMIT_AS)
+    assert most == (4 * 2**30 if hard == resource.RLIM_INFINITY else min(4 * 2**30, hard))
+    (tmp_path / "mine.py").write_text("def f(completions): return [1.0] * len(completions)")
+    mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(seconds=20, reward_seconds=7), "t")
+    assert mine._caller._pool.limit == 7
+    mine.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+import tokenpo
 import tokenpo.disk
 import tokenpo.jsonl
 from tokenpo.cli import main
@@ -27,7 +28,10 @@ from tokenpo.train.run import held
 from tokenpo.train.view import SilentView
 
 SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
-KINDS = (r"line metrics", r"rename \.writing-step-000002", r"rename step-000001", r"rename new")
+KINDS = (
+    r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
+    r"rename step-000001", r"rename new",
+)  # fmt: skip
 
 
 class Killed(BaseException):
@@ -194,6 +198,17 @@ def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected)
     assert left(config.directory()) | {"hidden": None} == expected | {"hidden": None}
 
 
+def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
+    """The process died between the two renames: only the old name is there."""
+    config = tiny("run")
+    train(config, SilentView())
+    newest = config.directory() / "checkpoints" / "step-000002"
+    newest.rename(newest.with_name(f".old-{newest.name}"))
+    shutil.rmtree(config.directory() / "model")
+    assert resume(config.directory(), SilentView()).finished
+    assert left(config.directory()) == expected
+
+
 def test_checksums_that_say_nothing_are_damage(tiny):
     config = tiny("run", output={**SECTIONS["output"], "keep": 2})
     train(config, SilentView())
@@ -235,14 +250,17 @@ def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
     assert "add --resume RUN" in capsys.readouterr().err
 
 
-def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny):
+def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
     config = tiny("run", method={"name": "hapo"})
     train(config, SilentView())
     sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
     wanted, view = tiny("run", **sections), Notes()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
         resume(config.directory(), SilentView(), wanted)
+    recalled, seen = loop._recalled, []
+    monkeypatch.setattr(loop, "_recalled", lambda *given: seen.append(recalled(*given)) or seen[-1])
     assert resume(config.directory(), view, wanted, accept=True).steps == 3
+    assert seen == [tokenpo.method("ha_dw").start()]
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.said)
     (line,) = map(json.loads, (config.directory() / "changes.jsonl").read_text().splitlines())
     assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import re
 
@@ -12,13 +13,14 @@ import torch
 
 import tokenpo
 from tokenpo.errors import NotFinite, TokenPOError
+from tokenpo.sampling.seeds import keyed_generator
 from tokenpo.tasks import Score
 from tokenpo.train.engine import build_engine, with_optional_inputs
 from tokenpo.train.forward import Forward
 from tokenpo.train.loop import train
 from tokenpo.train.rollout import collect
-from tokenpo.train.step import Learner, improve
-from tokenpo.train.tally import Tracer
+from tokenpo.train.step import Learner, _descend, accumulate, improve, minibatches
+from tokenpo.train.tally import Tally, Tracer
 from tokenpo.train.view import SilentView
 
 BAD = [float("nan"), float("inf"), float("-inf")]
@@ -104,6 +106,64 @@ def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path,
         re.match(r"step 1: skipped update 2 of 2: the gradient of model\.\S+ is not finite", x) for x in view.lines
     )
     assert lines[1]["loss"] is not None and lines[1]["grad_norm"] is not None
+    state = json.loads((tmp_path / "run" / "checkpoints" / "step-000002" / "state.json").read_text())
+    assert state["updates"] == 4  # it keeps its place: the order of rows and the warm-up follow the number
+
+
+def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path, monkeypatch):
+    """The first of two updates breaks in its second micro-batch: weights, moments and statistics are those of the
+    second update alone."""
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": 2})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    rollouts, prompts = experience.rollouts, experience.kept.prompts
+    credit = engine.objective.prepare(rollouts)
+    start = [x.detach().clone() for x in engine.lm.model.parameters()]
+
+    def after(run) -> tuple[list[torch.Tensor], dict[str, float]]:
+        learner = Learner.of(config, engine.lm, engine.objective)
+        tally = run(learner)
+        moments = [value for entry in learner.optimizer.state.values() for value in entry.values()]
+        found = [x.detach().clone() for x in (*learner.parameters, *moments)]
+        with torch.no_grad():
+            for x, value in zip(learner.parameters, start, strict=True):
+                x.copy_(value)
+        return found, tally.summary()
+
+    def second(learner: Learner) -> Tally:
+        rows = minibatches(rollouts.group, learner.options, keyed_generator(learner.seed, "minibatches", 0))[1]
+        tally = Tally()
+        accumulate(learner, rollouts.rows(rows), prompts, credit.rows(rows), 1, tally, rows)
+        tally.add_update(*_descend(learner, 1))
+        return tally
+
+    alone, said_alone = after(second)
+    ordinary, calls = Forward._passes, []
+
+    def passes(self, *arguments):
+        calls.append(1)
+        for seen in ordinary(self, *arguments):
+            yield seen._replace(out=seen.out * math.nan) if len(calls) == 2 else seen
+
+    monkeypatch.setattr(Forward, "_passes", passes)
+    left, said = after(lambda learner: improve(learner, rollouts, prompts, credit, 0, Tracer(0)))
+    assert len(calls) > 3
+    assert all(torch.equal(a, b) for a, b in zip(left, alone, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(left, start, strict=False))
+    assert said == said_alone | {"skipped_updates": 1}
+
+
+def test_a_loss_that_is_no_number_is_not_learned_from(small, coin, tmp_path, monkeypatch):
+    """Its gradient may be finite all the same."""
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    learner = Learner.of(config, engine.lm, engine.objective)
+    monkeypatch.setattr(Tally, "loss", math.nan)
+    arguments = (experience.rollouts, experience.kept.prompts, engine.objective.prepare(experience.rollouts), 0)
+    skipped = improve(learner, *arguments, Tracer(0)).skipped
+    assert skipped == [f"update {i} of 2: the loss of grpo is nan" for i in (1, 2)]
+    assert not learner.optimizer.state
 
 
 def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e300):
@@ -126,6 +186,7 @@ def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e30
     lines = [json.loads(line) for line in (tmp_path / "skip" / "metrics.jsonl").read_text().splitlines()]
     assert [line["skipped_updates"] for line in lines] == [0, 2, 0, 0]
     assert lines[1]["reward"] is None
+    assert [start for split, start, _ in coin.seen if split == "train"][-4:] == [0, 4, 8, 12]
     assert any(line.startswith("step 2: skipped the rollout batch: task 'coin'") for line in view.lines)
 
 

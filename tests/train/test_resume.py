@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from safetensors.torch import load_file
 
 from tokenpo.errors import TokenPOError
 from tokenpo.train import loop
-from tokenpo.train.config import differences
+from tokenpo.train.config import differences, parse_config
 from tokenpo.train.loop import resume, train
+from tokenpo.train.run import describe, resumed_config
 from tokenpo.train.view import SilentView
 
 
@@ -111,6 +113,30 @@ def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):
     train(config, SilentView())
     with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.02"):
         resume(tmp_path / "run", SilentView(), small(tmp_path / "run", train={"lr": 0.02}))
+
+
+REFUSED = {
+    "name": "other", "seed": 6, "threads": 2, "model.dtype": "float64", "method.name": "tepo", "task.name": "countdown",
+    "rollout.prompts": 8, "rollout.temperature": 0.9, "train.lr": 0.02, "train.epochs": 2, "train.nonfinite": "skip",
+    "evaluate.problems": 7,
+}  # fmt: skip
+FREE = {"train.steps": 9, "output.keep": 5, "output.checkpoint_every": 3, "output.trace_every": 1}
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *FREE])
+def test_only_steps_and_output_may_change(name, small, tmp_path):
+    config = small(tmp_path)
+    describe(tmp_path, config, "")
+    raw = config.model_dump()
+    place, _, key = name.rpartition(".")
+    (raw[place] if place else raw)[key] = (REFUSED | FREE)[name]
+    wanted = parse_config(raw, "test")
+    assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
+    if name in FREE:
+        assert resumed_config(tmp_path, wanted) == (wanted, [])
+        return
+    with pytest.raises(TokenPOError, match=rf"cannot be resumed with another config \({re.escape(name)}: .*--accept"):
+        resumed_config(tmp_path, wanted)
 
 
 def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
