@@ -123,7 +123,7 @@ class Work:
         fused, g, g_entropy = self._loss(rows, stats)
         if total is None:
             return fused
-        parts = live_rows(g, g_entropy, self.chunk)
+        parts = live_rows(g, g_entropy, self.head, self.chunk)
         if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
             total.hidden[at] = 0
         for live in parts:

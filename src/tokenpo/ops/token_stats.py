@@ -164,7 +164,7 @@ class _HeadStats(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         hidden, head, bias, target, *stats, kept = ctx.saved_tensors
         g, g_entropy = grads[0], grads[1] if ctx.entropy_grad else None
-        parts = live_rows(g, g_entropy, ctx.chunk)
+        parts = live_rows(g, g_entropy, head, ctx.chunk)
         every = all(isinstance(at, slice) for at in parts)
         total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every)
         for at in parts:
@@ -181,12 +181,17 @@ class _HeadStats(torch.autograd.Function):
         return (*total.like(hidden, head, bias), None, None, None, None, None)
 
 
-def live_rows(g: Tensor, g_entropy: Tensor | None, chunk: int) -> Sequence[slice | Tensor]:
-    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time: slices where all are."""
-    live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
-    rows = live.nonzero().squeeze(-1)
-    if len(rows) < len(g):
-        return rows.split(chunk)
+def live_rows(g: Tensor, g_entropy: Tensor | None, head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
+    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time: slices where all are.
+
+    All of them also where a row's logits are fewer than its hidden states: to move the others together would cost what
+    the products save.
+    """
+    if head.shape[0] > head.shape[1]:
+        live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
+        rows = live.nonzero().squeeze(-1)
+        if len(rows) < len(g):
+            return rows.split(chunk)
     return [slice(start, start + chunk) for start in range(0, len(g), chunk)]
 
 
