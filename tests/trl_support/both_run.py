@@ -23,11 +23,7 @@ from trl_support.tapped import Tapped
 
 
 class Both(Tapped):
-    """Before a micro-batch is learned from: how far the two ways are apart at it.
-
-    Old log-probabilities come from the way that trains, the head. The other way's own, which it would have been given,
-    are those of its first evaluation.
-    """
+    """Before a micro-batch is learned from: how far the two ways are apart at it, from the same old policy."""
 
     apart: list[dict[str, Any]]
 
@@ -63,7 +59,9 @@ def _compared(one: Learned, other: Learned) -> dict[str, Any]:
         return {"tokens": 0, "loss": [float(one.value), float(other.value)]}
     mask = one.batch.mask
     pulls = [part.batch.policy.logprob.grad[mask] for part in (one, other)]
-    terms = [torch.stack([part.loss.terms[name][mask] for name in sorted(part.loss.terms)]) for part in (one, other)]
+    # Without the bounds of the ratio, which depend on no policy and may be infinite.
+    names = sorted(set(one.loss.terms) - {"low", "high"})
+    terms = [torch.stack([part.loss.terms[name][mask] for name in names]) for part in (one, other)]
     return {
         "tokens": int(mask.sum()),
         "loss": [float(one.loss.value), float(other.loss.value)],

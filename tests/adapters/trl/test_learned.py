@@ -33,6 +33,8 @@ def _case(name: str, schedule: dict[str, int] = TWICE, rewards: str = "sums", **
 ONE = [
     *map(_case, METHODS),
     _case("tepo-analytic", options={"decreasing": "analytic"}),
+    _case("grpo-warm", settings={"temperature": 1.3}),
+    _case("tepo-warm", options={"decreasing": "analytic"}, settings={"temperature": 1.3}),
     _case("grpo-untied", family="untied"),
     _case("clip_cov-untied", family="untied"),
     _case("tepo-lora", lora=True),
