@@ -9,6 +9,7 @@ of the same weights they are to be the same numbers, as a distance such as |log 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from ...objective import Objective
 from ...ops.token_stats import TokenStats, stats_from_logits, token_stats
 from ...types import Policy
 from .head import base_of, has_whole_plain_head, head_work, texts, wants_head
+
+logger = logging.getLogger(__name__)
 
 _GIVEN = ("self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy")
 _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -47,9 +50,10 @@ class Forward:
     @staticmethod
     def of(trainer: Any, objective: Objective) -> Forward:
         """To be called before the model is wrapped."""
-        in_head, needs = wants_head(trainer) and has_whole_plain_head(trainer), objective.needs
-        single = objective.temperature is None
-        return Forward(trainer, in_head, single, "entropy_drift" in needs, objective.entropy_gradient)
+        in_head, single = wants_head(trainer) and has_whole_plain_head(trainer), objective.temperature is None
+        if trainer.args.fused_objective and not in_head:
+            logger.warning("fused_objective=True, but this model has no whole plain head: it takes TRL's own passes")
+        return Forward(trainer, in_head, single, "entropy_drift" in objective.needs, objective.entropy_gradient)
 
     def policy(self, model: Any, inputs: Mapping[str, Any], temperature: Tensor, rows: int | None = None) -> Policy:
         """Log-probability and entropy [M, T] of the completions, with graph unless gradients are off.

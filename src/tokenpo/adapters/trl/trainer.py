@@ -101,10 +101,6 @@ class TokenPOTrainer(GRPOTrainer):
                 "experts: set router_aux_loss_coef=0.0"
             )
         self.forward_passes = Forward.of(self, self.policy_objective)
-        if args.fused_objective and not self.forward_passes.in_head:
-            logger.warning(
-                "fused_objective=True, but this model's head is not whole and plain: TRL's own pass is taken"
-            )
         self.memory = self.policy_objective.start()
         self.signal_keys: list[Any] = []
         self.current: RolloutBatch | None = None
