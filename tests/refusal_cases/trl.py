@@ -102,7 +102,7 @@ def _images(directory: Path) -> None:
 
 def _images_with_logits(directory: Path) -> None:
     objective = tokenpo.method("hapo")
-    trainer: Any = SimpleNamespace(policy_objective=objective)
+    trainer: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
     Forward.of(trainer, objective).policy(None, {"pixel_values": torch.zeros(2, 3)}, torch.ones(2, 1))
 
 
