@@ -48,6 +48,8 @@ TWO = [
     _case("gtpo-untied", SPLIT, family="untied"),
     _case("tepo-lora", SPLIT, lora=True),
     _case("grpo-unscored", SINGLE, "seldom"),
+    # With checkpoints DDP waits for the gradient of every parameter, without a token too.
+    _case("grpo-checkpointed-unscored", SINGLE, "seldom", family="untied", checkpointing=True),
 ]
 
 
