@@ -27,6 +27,21 @@ def random_qwen(directory: Path) -> Path:
     return _written(model, directory)
 
 
+def random_phi(directory: Path) -> Path:
+    """A head of its own, with a bias."""
+    from transformers import PhiConfig, PhiForCausalLM
+
+    torch.manual_seed(0)
+    config = PhiConfig(
+        vocab_size=259, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, initializer_range=0.5, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        resid_pdrop=0.0, embd_pdrop=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    model = PhiForCausalLM(config)
+    torch.nn.init.normal_(model.lm_head.bias)
+    return _written(model, directory)
+
+
 def random_gpt2(directory: Path) -> Path:
     """An architecture without a single float32 cast inside, for gradients that are exact in float64."""
     from transformers import GPT2Config, GPT2LMHeadModel

@@ -115,6 +115,33 @@ def test_float32_against_float64_of_the_same_numbers(name, chunk):
         close(mine.double(), theirs, 5e-6)
 
 
+def test_under_autocast_the_gradient_of_a_float32_head_is_not_rounded_to_bf16():
+    """It is a sum over tokens, of which each was rounded; `fused_gradient` adds into the same buffer."""
+    objective = tokenpo.method("grpo")
+    one, other = Problem(objective, torch.float32), Problem(objective, torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = one.fused(objective, 20)
+        step = other.rollouts, other.credit, other.totals
+        fused_gradient(objective, other.hidden, other.head, *step, chunk=20)
+    got.loss.value.backward()
+    assert one.head.grad is not None and other.head.grad is not None
+    torch.testing.assert_close(one.head.grad, other.head.grad, rtol=1e-6, atol=1e-9)
+    assert (one.head.grad != one.head.grad.bfloat16().float()).any()
+
+
+def test_what_it_was_made_of_is_a_batch_with_the_pull_as_gradient():
+    objective = tokenpo.method("grpo")
+    problem = Problem(objective)
+    fused = problem.fused(objective, 20)
+    batch, mask = fused.batch(problem.rollouts, problem.credit), problem.rollouts.mask
+    assert torch.equal(batch.policy.logprob.grad, fused.pull) and (fused.pull != 0).any()
+    assert batch.policy.entropy is None
+    heat, target = problem.rollouts.temperature[mask], problem.rollouts.token_ids[mask]
+    stats = token_stats(problem.hidden, problem.head, target, heat, impl="naive")
+    torch.testing.assert_close(fused.entropy[mask], stats.entropy.detach())
+    assert not fused.entropy[~mask].any()
+
+
 @pytest.mark.parametrize("chunk", [4, 20, None])
 @pytest.mark.parametrize("name", ["grpo", "gspo", "hapo", "aer", "clip_cov"])
 def test_bf16_against_the_plain_way_in_bf16(name, chunk):

@@ -101,7 +101,7 @@ def _images(directory: Path) -> None:
 
 
 def _images_with_logits(objective: tokenpo.Objective) -> Callable[[Path], None]:
-    trainer: Any = SimpleNamespace(policy_objective=objective)
+    trainer: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
     images = {"pixel_values": torch.zeros(2, 3)}
 
     def ask(directory: Path) -> None:

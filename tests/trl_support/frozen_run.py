@@ -31,20 +31,28 @@ def sampled(prompts: list[str], trainer: Any) -> dict[str, Any]:
     }
 
 
-def run(model: str, case: dict[str, Any], out: Path) -> None:
-    directory = out / case["name"]
-    directory.mkdir(parents=True, exist_ok=True)
+def built(kind: type[Tapped], model: str, case: dict[str, Any], directory: Path, **more: Any) -> Tapped:
+    """A trainer of one case."""
     functions = [getattr(frozen, name) for name in case["rewards"]]
     args = TokenPOConfig(
-        str(directory / "run"), method=case["method"], method_options=case.get("options"), use_cpu=True, bf16=False,
-        gradient_checkpointing=False, num_generations=frozen.GROUP, max_completion_length=frozen.LONGEST,
+        str(directory / "run"), method=case["method"], method_options=case.get("options"), use_cpu=True,
+        bf16=case.get("bf16", False),
+        gradient_checkpointing=case.get("checkpointing", False), num_generations=frozen.GROUP,
+        max_completion_length=frozen.LONGEST,
         report_to="none", save_strategy="no", learning_rate=2e-2, lr_scheduler_type="constant", max_grad_norm=0.0,
         shuffle_dataset=False, logging_steps=1, disable_tqdm=True, seed=3, trace_every=1,
         reward_weights=frozen.WEIGHTS[: len(functions)], **case["schedule"], **case.get("settings", {}), **BACKEND,
     )  # fmt: skip
     dataset = Dataset.from_dict({"prompt": frozen.prompts()})
-    trainer = Tapped(model=model, reward_funcs=functions, args=args, train_dataset=dataset, rollout_func=sampled)
+    trainer = kind(model=model, reward_funcs=functions, args=args, train_dataset=dataset, rollout_func=sampled, **more)
     trainer.seen, trainer.batches = [], 0
+    return trainer
+
+
+def run(model: str, case: dict[str, Any], out: Path) -> None:
+    directory = out / case["name"]
+    directory.mkdir(parents=True, exist_ok=True)
+    trainer = built(Tapped, model, case, directory)
     trainer.add_callback(Dump(trainer, directory))
     trainer.train()
     rank = trainer.accelerator.process_index

@@ -18,6 +18,7 @@ class Tapped(TokenPOTrainer):
     """Remembers the rows and the loss of every micro-batch."""
 
     seen: list[dict[str, Any]]
+    batches: Any
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         loss = super()._compute_loss(model, inputs)

@@ -63,13 +63,13 @@ def fused_loss(
         MissingInput: no token ids, or an input that the objective needs is absent.
         TokenPOError: shapes that do not belong together, or a part of a step without the statistics of the whole.
     """
-    hidden, head, bias = same_dtype(hidden, head, bias)
-    work = Work.of(objective, hidden, head, bias, rollouts, credit, totals, chunk)
+    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
+    # What was handed in, not what is computed in: under autocast the gradient of a float32 head stays float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     if not any(wanted):
         return work.run(generator, None)
-    total = HeadGradient.start(hidden, head, bias, wanted, every=True)
+    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True)
     fused = work.run(generator, total)
     value = known(fused.loss.value, inputs, total.like(hidden, head, bias))
     return dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))

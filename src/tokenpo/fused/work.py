@@ -29,12 +29,20 @@ class Fused:
     Args:
         loss: as `Objective.loss` gives it.
         policy: exactly what the objective needs, detached.
+        entropy: [N, T] nats, detached, for records: whether or not the objective needs it.
         pull: [N, T], the gradient of the loss at each log-probability.
     """
 
     loss: Loss
     policy: Policy
+    entropy: Tensor
     pull: Tensor
+
+    def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
+        """The rows it was made of; traces find the pull where a backward pass would have left it."""
+        batch = Batch(rollouts, credit, self.policy)
+        batch.policy.logprob.grad = self.pull
+        return batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,21 +175,22 @@ class Work:
             loss = objective.loss(batch, self.totals)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
         seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
-        fused = Fused(Loss(loss.value.detach(), loss.terms), seen, grads[0])
+        entropy = self._table(rows, stats.entropy)
+        fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
         return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:
         """Back to [N', T], zero on padding; exactly what the objective asks for."""
-        mask, needs = self.rollouts.mask[rows], self.objective.needs
-
-        def table(x: Tensor) -> Tensor:
-            return x.new_zeros(mask.shape).masked_scatter_(mask, x)
-
+        needs = self.objective.needs
         return Policy(
-            table(stats.logprob),
-            table(stats.entropy) if "entropy" in needs else None,
-            table(stats.drift) if "entropy_drift" in needs else None,
+            self._table(rows, stats.logprob),
+            self._table(rows, stats.entropy) if "entropy" in needs else None,
+            self._table(rows, stats.drift) if "entropy_drift" in needs else None,
         )
+
+    def _table(self, rows: slice, x: Tensor) -> Tensor:
+        mask = self.rollouts.mask[rows]
+        return x.new_zeros(mask.shape).masked_scatter_(mask, x)
 
 
 def _moved(at: slice | Tensor, by: int, count: int) -> slice | Tensor:
@@ -197,7 +206,8 @@ def _joined(parts: list[Fused]) -> Fused:
     for field in dataclasses.fields(Policy):
         column = [getattr(one.policy, field.name) for one in parts]
         fields[field.name] = None if column[0] is None else torch.cat(column)
-    return Fused(Loss(value, terms), Policy(**fields), torch.cat([one.pull for one in parts]))
+    entropy, pull = (torch.cat([getattr(one, name) for one in parts]) for name in ("entropy", "pull"))
+    return Fused(Loss(value, terms), Policy(**fields), entropy, pull)
 
 
 def detached(x: Tensor | None) -> Tensor | None:

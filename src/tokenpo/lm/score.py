@@ -163,17 +163,19 @@ def has_plain_head(lm: LanguageModel) -> bool:
     Where it is not so (Gemma's soft cap, Cohere's scale), scoring goes through the model's own logits.
     """
     if "plain_head" not in lm.abilities:
-        lm.abilities["plain_head"] = _probe_head(lm)
+        lm.abilities["plain_head"] = probe_head(lm.model)
     return lm.abilities["plain_head"]
 
 
-def _probe_head(lm: LanguageModel) -> bool:
-    model, head = lm.model, lm.model.get_output_embeddings()
-    if type(head) is not nn.Linear or model.base_model is model:
+def probe_head(model: Any) -> bool:
+    """The same of any causal LM of transformers, by a forward pass over a few tokens."""
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
         return False
-    ids = torch.arange(8, device=lm.device).unsqueeze(0) % head.weight.shape[0]
+    device = head.weight.device
+    ids = torch.arange(8, device=device).unsqueeze(0) % head.weight.shape[0]
     inputs = _inputs(model, ids, torch.ones_like(ids))
-    with evaluating(model), torch.autocast(lm.device.type, enabled=False):
+    with evaluating(model), torch.autocast(device.type, enabled=False):
         body = model.base_model(**inputs)
         hidden = getattr(body, "last_hidden_state", None)
         # Bit-equality, as a soft cap hardly moves small logits; a false alarm only costs speed.

@@ -94,9 +94,7 @@ class Forward:
                 raise error if error.row is None else NotFinite(str(error), int(rows[error.row])) from error
             if seen.out.requires_grad:
                 seen.out.backward(pulled)
-            batch = Batch(part, share, fused.policy)
-            batch.policy.logprob.grad = fused.pull  # traces show it
-            yield rows, batch, fused.loss
+            yield rows, fused.batch(part, share), fused.loss
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows, each under its precision and what follows it not."""

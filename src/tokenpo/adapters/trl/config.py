@@ -60,6 +60,13 @@ class TokenPOConfig(GRPOConfig):
         default="rows",
         metadata={"help": "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."},
     )
+    fused_objective: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Compute the loss together with the model's head, where its logits are nothing but the head's "
+            "product; False never does, None only on a CPU."
+        },
+    )
     trace_every: int = field(
         default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
     )

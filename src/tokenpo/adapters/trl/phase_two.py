@@ -15,7 +15,7 @@ from ...signals import BatchSignal
 from ...signals.base import walk
 from ...train.step import wanted
 from ...train.tally import Tally, Tracer
-from ...types import Batch, Credit, Loss, Policy, Totals
+from ...types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from .contract import moved
 from .cycle import Cycle
 from .forward import Forward
@@ -103,15 +103,13 @@ def evaluated(trainer: Any, objective: Objective, model: Any, inputs: Mapping[st
     return Step(objective, _sum(_counts(trainer, [inputs])), signals)
 
 
-def batch_of(step: Step, inputs: Mapping[str, Any], keys: Sequence[Any], policy: Policy) -> Batch | None:
-    """The rows of a micro-batch as an objective sees them; None where none has a response token."""
+def rows_held(step: Step, inputs: Mapping[str, Any], keys: Sequence[Any]) -> tuple[Rollouts, Credit] | None:
+    """The rows of a micro-batch, with the signals of its step; None where none has a response token."""
     held = unpacked(taken(inputs), keys)
-    if held is None:
-        return None
+    if held is None or not step.signals:
+        return held
     rollouts, credit = held
-    if step.signals:
-        credit = Credit(credit.advantage, {**credit.signals, **step.signals[step.micro]})
-    return Batch(rollouts, credit, wanted(policy, step.objective.needs))
+    return rollouts, Credit(credit.advantage, {**credit.signals, **step.signals[step.micro]})
 
 
 def temperature_of(inputs: Mapping[str, Any]) -> Tensor:

@@ -36,10 +36,11 @@ from .config import TokenPOConfig
 from .cycle import Cycle
 from .forward import Forward
 from .heat import Heat, heated
+from .learned import by_policy, in_head
 from .metrics import measured
 from .order import by_groups, require_whole_groups
 from .phase_one import Drawn, Scored, facts, whole
-from .phase_two import RolloutBatch, Step, batch_of, evaluated, rows_of, step_of, temperature_of
+from .phase_two import RolloutBatch, Step, evaluated, rows_of, step_of
 from .refill import Draw, Refill, carried
 from .served import Served, require_server, with_processor
 
@@ -181,22 +182,18 @@ class TokenPOTrainer(GRPOTrainer):
             step = step_of(self, self.cycle, current, model, inputs)
         else:
             step = evaluated(self, self.policy_objective, model, inputs)
-        policy = self.forward_passes.policy(model, inputs, temperature_of(inputs))
-        assert policy.entropy is not None
-        batch = batch_of(step, inputs, self.signal_keys, policy)
-        if train and not self._compared and batch is not None:
-            self._compared = True
-            _compare(self.policy_objective, batch)
-        loss = None if batch is None else step.objective.loss(batch, step.totals)
-        for name, value in measured(self.accelerator, batch, loss, policy.entropy).items():
+        score = in_head if train and self.forward_passes.in_head else by_policy
+        scored = score(self.forward_passes, model, inputs, step, self.signal_keys)
+        batch, loss = scored.batch, scored.loss
+        for name, value in measured(self.accelerator, batch, loss, scored.entropy).items():
             self._metrics["train" if train else "eval"][name].append(value)
-        if batch is None or loss is None:
-            # Still a part of the graph: every rank takes part in the backward pass.
-            return policy.logprob.nan_to_num().sum() * 0.0
-        if train and current is not None:
+        if train and current is not None and batch is not None and loss is not None:
+            if not self._compared:
+                self._compared = True
+                _compare(self.policy_objective, batch)
             self._keep(current, step, inputs, batch, loss)
         # Gradients are averaged over ranks, and losses of ranks add up.
-        return loss.value * self.accelerator.num_processes
+        return scored.value * self.accelerator.num_processes
 
     def _begin(self, found: Drawn, seconds: float) -> None:
         """A new rollout batch: the memories move on, once a batch, after its credit, by all that was drawn."""

@@ -1,0 +1,120 @@
+"""A training micro-batch of TRL's trainer with the loss in the model's head, beside the same by TRL's own pass.
+
+    python benchmarks/trl_head.py [--vocabulary 8192] [--hidden 256] [--rows 16] [--length 64] [--rounds 9] [--memory]
+
+Needs TRL. A random Qwen3 of two layers with an untied head; prompts of 16 tokens; forward and backward of the whole
+model under GRPO, the policy near the one that sampled. One thread, float32; the two take turns; medians of CPU time, and the
+ratio. `--memory` shows instead the most memory held at once beyond weights and gradients. On a GPU (`--device cuda
+--dtype bfloat16`) time is what lies between two of its events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+import tokenpo
+from timing import Run, milliseconds, peak_bytes
+from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.adapters.trl.learned import by_policy, in_head
+from tokenpo.adapters.trl.phase_two import Step, temperature_of
+from tokenpo.adapters.trl.rows import packed
+from tokenpo.lm.tiny import tokenizer
+
+PROMPT, GROUP = 16, 8
+
+
+def trainer(chosen: argparse.Namespace, directory: str) -> TokenPOTrainer:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=chosen.vocabulary, hidden_size=chosen.hidden, intermediate_size=2 * chosen.hidden,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=chosen.hidden // 4,
+        tie_word_embeddings=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = Qwen3ForCausalLM(config).to(chosen.device, getattr(torch, chosen.dtype))
+    args = TokenPOConfig(
+        directory, use_cpu=chosen.device == "cpu", bf16=False, gradient_checkpointing=False, report_to="none",
+        num_generations=GROUP, per_device_train_batch_size=chosen.rows, fused_objective=True,
+    )  # fmt: skip
+    data = Dataset.from_dict({"prompt": ["1+1="] * chosen.rows})
+    made = TokenPOTrainer(
+        model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args, train_dataset=data,
+        processing_class=tokenizer(),
+    )  # fmt: skip
+    assert made.forward_passes.in_head
+    return made
+
+
+def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[str, torch.Tensor], Step]:
+    """Every response as long as allowed, every group with an advantage."""
+    draw = torch.Generator().manual_seed(1)
+    shape, device = (chosen.rows, chosen.length), chosen.device
+    ids = torch.randint(3, chosen.vocabulary, shape, generator=draw).to(device)
+    ones = torch.ones(shape, dtype=torch.long, device=device)
+    prompt = torch.randint(3, chosen.vocabulary, (chosen.rows, PROMPT), generator=draw).to(device)
+    inputs = {
+        "prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt), "completion_ids": ids, "completion_mask": ones,
+    }  # fmt: skip
+    place = torch.arange(chosen.rows, device=device)
+    facts: dict[str, Any] = {
+        "mask": ones.bool(), "reward": (place % 2).float(), "group": place // GROUP, "temperature": ones.float(),
+    }  # fmt: skip
+    travelling = {"tokenpo_temperature": ones.float(), "tokenpo_mask": ones.bool()}
+    with torch.no_grad():
+        now = made.forward_passes.policy(made.model, inputs, temperature_of(travelling)).logprob.float()
+    near = now + 0.05 * torch.randn(shape, generator=draw).to(device)
+    rollouts = tokenpo.Rollouts(**facts, old_logprob=near, token_ids=ids)
+    credit = made.policy_objective.prepare(rollouts)
+    inputs |= packed(rollouts, credit, slice(None), chosen.length)
+    return inputs, Step(made.policy_objective, tokenpo.Totals.of(rollouts), ())
+
+
+def candidates(made: TokenPOTrainer, inputs: dict[str, torch.Tensor], step: Step) -> dict[str, Run]:
+    def run(score: Callable[..., Any]) -> Run:
+        def once() -> None:
+            for parameter in made.model.parameters():
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+            score(made.model, inputs, step, []).value.backward()
+
+        return once
+
+    ours = made.forward_passes
+    theirs = dataclasses.replace(ours, in_head=False)
+    return {"in the head": run(partial(in_head, ours)), "TRL's pass": run(partial(by_policy, theirs))}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, usual in {"vocabulary": 8192, "hidden": 256, "rows": 16, "length": 64, "rounds": 9}.items():
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        made = trainer(chosen, directory)
+        runs = candidates(made, *micro_batch(chosen, made))
+        print(f"{chosen.rows} x {chosen.length} tokens, hidden {chosen.hidden}, vocabulary {chosen.vocabulary}")
+        if chosen.memory:
+            for name, run in runs.items():
+                run()
+                print(f"  {name:<12}{peak_bytes(run, chosen.device) / 1e6:8.1f} MB", flush=True)
+            return
+        median = milliseconds(runs, chosen.rounds, chosen.device)
+        for name, value in median.items():
+            print(f"  {name:<12}{value:8.1f} ms", flush=True)
+        ours, theirs = median.values()
+        print(f"  TRL's pass / in the head {theirs / ours:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
