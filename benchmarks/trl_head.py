@@ -3,8 +3,8 @@
     python benchmarks/trl_head.py [--vocabulary 8192] [--hidden 256] [--rows 16] [--length 64] [--rounds 9] [--memory]
 
 Needs TRL. A random Qwen3 of two layers with an untied head; prompts of 16 tokens; forward and backward of the whole
-model under GRPO, the policy near the one that sampled. One thread, float32; the two take turns; medians of CPU time, and the
-ratio. `--memory` shows instead the most memory held at once beyond weights and gradients. On a GPU (`--device cuda
+model under GRPO, the policy near the one that sampled. One thread, float32; the two take turns; medians of CPU time and
+the ratio. `--memory` shows instead the most memory held at once beyond weights and gradients. On a GPU (`--device cuda
 --dtype bfloat16`) time is what lies between two of its events.
 """
 
