@@ -9,9 +9,11 @@ from tokenpo.ops import head as head_module
 from tokenpo.ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
 
 
-def test_a_chunk_is_sixteen_megabytes_and_at_least_128_rows():
-    assert chunk_rows(4096) * 4096 * 4 == 2**24
-    assert chunk_rows(151936) == 128
+def test_a_chunk_is_sixteen_megabytes_and_at_least_256_rows():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert chunk_rows(4096, cpu) * 4096 * 4 == 2**24
+    assert chunk_rows(151936, cpu) == 256
+    assert 0.99 * 2**30 < chunk_rows(151936, gpu) * 151936 * 2 <= 2**30  # of bf16
 
 
 def test_logits_go_to_the_first_rows_of_a_buffer():

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..errors import TokenPOError
 from ..objective import Objective
-from ..ops.head import HeadGradient
+from ..ops.head import HeadGradient, tile_rows
 from ..ops.known import known
 from ..ops.softmax import wide
 from ..ops.token_stats import same_dtype
@@ -106,8 +106,8 @@ def fused_gradient(
     total = HeadGradient(torch.empty_like(work.hidden), _buffer(head), None if bias is None else _buffer(bias))
     fused = work.run_lean(generator, total) if lean else work.run(generator, total)
     for x, added in ((head, total.head), (bias, total.bias)):
-        if x is not None and x.grad is not None and added is not None and added is not x.grad:
-            x.grad += added
+        if x is not None and added is not None and added is not x.grad:
+            _add_narrower(x, added)
     assert total.hidden is not None
     return fused, total.hidden.to(hidden.dtype)
 
@@ -116,6 +116,18 @@ def _buffer(x: Tensor) -> Tensor | None:
     """Where to add the gradient of a leaf: its own buffer if that is wide enough."""
     if not x.requires_grad:
         return None
+    if x.dtype != wide(x.dtype):
+        return torch.zeros_like(x, dtype=wide(x.dtype))
     if x.grad is None:
         x.grad = torch.zeros_like(x)
-    return x.grad if x.dtype == wide(x.dtype) else torch.zeros_like(x, dtype=wide(x.dtype))
+    return x.grad
+
+
+def _add_narrower(x: Tensor, added: Tensor) -> None:
+    """Adds to the gradient of a leaf what was gathered in a wider dtype."""
+    if x.grad is None:
+        x.grad = added.to(x.dtype)
+        return
+    rows = tile_rows(added)
+    for start in range(0, len(added), rows):
+        x.grad[start : start + rows] += added[start : start + rows]

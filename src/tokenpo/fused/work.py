@@ -82,7 +82,7 @@ class Work:
             )
         scale = inverse_temperature(1.0 if heat is None else heat[mask], len(target), target, "fused objective")
         tensors = hidden.detach(), head.detach(), detached(bias), target, scale
-        return Work(objective, rollouts, credit, totals, *tensors, chunk or chunk_rows(len(head)))
+        return Work(objective, rollouts, credit, totals, *tensors, chunk or chunk_rows(len(head), head.device))
 
     def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
         """The loss; adds the gradients to `total`, if there is one."""

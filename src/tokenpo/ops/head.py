@@ -13,16 +13,17 @@ from torch import Tensor
 
 from .softmax import wide
 
-# Logits per chunk: 16 MB of float32.
-_CHUNK_LOGITS = 2**22
-_LEAST_CHUNK_ROWS = 128
-# Rows of the head whose gradient is added at once where it must change its dtype.
-_TILE = 2048
+# Logits per chunk: 16 MB of float32, or as much as keeps a GPU busy: 1 GB of bf16.
+_CHUNK_LOGITS, _GPU_CHUNK_LOGITS = 2**22, 2**29
+# With fewer rows, reading the head takes longer than multiplying with it.
+_LEAST_CHUNK_ROWS = 256
+# Entries of the head whose gradient is added at once where it must change its dtype.
+_TILE, _GPU_TILE = 2**19, 2**24
 
 
-def chunk_rows(vocabulary: int) -> int:
+def chunk_rows(vocabulary: int, device: torch.device) -> int:
     """Rows of logits [·, V] that make a chunk."""
-    return max(_LEAST_CHUNK_ROWS, _CHUNK_LOGITS // vocabulary)
+    return max(_LEAST_CHUNK_ROWS, (_CHUNK_LOGITS if device.type == "cpu" else _GPU_CHUNK_LOGITS) // vocabulary)
 
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
@@ -91,8 +92,20 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     if total.dtype == a.dtype:
         total.addmm_(a, b)
         return
-    for start in range(0, len(a), _TILE):
-        total[start : start + _TILE] += a[start : start + _TILE] @ b
+    # Both buffers stay: fresh ones cost page faults, and a sum of two dtypes would make one of its own.
+    rows = tile_rows(total)
+    product = a.new_empty(min(rows, len(a)), b.shape[1])
+    wider = torch.empty_like(product, dtype=total.dtype)
+    for start in range(0, len(a), rows):
+        part = a[start : start + rows]
+        torch.mm(part, b, out=product[: len(part)])
+        total[start : start + rows] += wider[: len(part)].copy_(product[: len(part)])
+
+
+def tile_rows(head: Tensor) -> int:
+    """Rows of a tile of the head [V, H]."""
+    tile = _TILE if head.device.type == "cpu" else _GPU_TILE
+    return max(1, tile // head[0].numel())
 
 
 def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
