@@ -103,28 +103,23 @@ def fused_gradient(
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
     work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
-    total = HeadGradient(torch.empty_like(work.hidden), _buffer(head), None if bias is None else _buffer(bias))
+    # What the head has gathered before is added to in place, if it is wide enough.
+    own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
+    wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
+    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True)
+    if own is not None:
+        total.head, total.blank = own, False
     fused = work.run_lean(generator, total) if lean else work.run(generator, total)
+    total.settle()
     for x, added in ((head, total.head), (bias, total.bias)):
         if x is not None and added is not None and added is not x.grad:
-            _add_narrower(x, added)
+            _add(x, added)
     assert total.hidden is not None
     return fused, total.hidden.to(hidden.dtype)
 
 
-def _buffer(x: Tensor) -> Tensor | None:
-    """Where to add the gradient of a leaf: its own buffer if that is wide enough."""
-    if not x.requires_grad:
-        return None
-    if x.dtype != wide(x.dtype):
-        return torch.zeros_like(x, dtype=wide(x.dtype))
-    if x.grad is None:
-        x.grad = torch.zeros_like(x)
-    return x.grad
-
-
-def _add_narrower(x: Tensor, added: Tensor) -> None:
-    """Adds to the gradient of a leaf what was gathered in a wider dtype."""
+def _add(x: Tensor, added: Tensor) -> None:
+    """Adds to the gradient of a leaf what was gathered elsewhere, perhaps in a wider dtype."""
     if x.grad is None:
         x.grad = added.to(x.dtype)
         return

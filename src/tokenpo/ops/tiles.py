@@ -72,6 +72,7 @@ class Tiled:
                 None,
                 None if total.head is None else total.head[tile],
                 None if total.bias is None else total.bias[tile],
+                total.blank,
             )
             for at, rows in parts:
                 h, y, a = hidden[rows], target[rows], scale[rows] if isinstance(scale, Tensor) else scale
@@ -83,6 +84,8 @@ class Tiled:
                 if total.hidden is not None:
                     pulled[at] += (w @ weight) * factor
                 mine.add(at, w, factor, h, weight, spend=True)
+            mine.settle()
+        total.blank = False
         if total.hidden is not None:
             total.hidden.index_copy_(0, live, pulled.to(total.hidden.dtype))
 
