@@ -1,4 +1,4 @@
-"""Puts `tests/` on the path, so that every test can import `oracle_support`; one thread keeps runs repeatable."""
+"""Puts `tests/` and `benchmarks/` on the path, for what tests share; one thread keeps runs repeatable."""
 
 import signal
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 torch.set_num_threads(1)
 # A shell starts what it runs in the background with Ctrl-C ignored, which tests of interrupts would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tokenpo
-from allocations import peak_bytes
+from timing import peak_bytes
 from tokenpo import Batch, Policy, Rollouts, Totals, blocks, trial
 from tokenpo.methods import METHODS
 from tokenpo.stages import EntropyBonus

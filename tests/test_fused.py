@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from allocations import peak_bytes
+from timing import peak_bytes
 from tokenpo.errors import MissingInput, TokenPOError
 from tokenpo.fused import Fused, fused_gradient, fused_loss
 from tokenpo.ops.tiles import Tiled
