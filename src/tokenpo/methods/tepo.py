@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..errors import choose
 from ..objective import Objective
-from ..ops import flags, masked
+from ..ops import flags
 from ..ops.ratio import log_ratio
 from ..signals import Part
 from ..stages import (
@@ -65,7 +65,7 @@ class BelowOld(Part):
 
     def __call__(self, batch: Batch) -> Tensor:
         assert batch.policy.entropy is not None and batch.rollouts.old_entropy is not None
-        return flags.less(batch.policy.entropy, batch.rollouts.old_entropy).bool()
+        return flags.less(batch.policy.entropy, batch.rollouts.old_entropy)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class StepSign(Part):
         assert batch.policy.entropy is not None and batch.policy.entropy_drift is not None
         lp = batch.policy.logprob
         change = lp.exp() * (lp + batch.policy.entropy) - batch.policy.entropy_drift
-        return flags.greater(batch.credit.advantage * change, 0).bool()
+        return flags.greater(batch.credit.advantage * change, 0)
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class MaskedKl(Penalty):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         # The advantage of padding is 0.
-        chosen = flags.greater(batch.credit.advantage, 0).bool() & self.decreasing(batch)
-        return masked.keep(self.beta * self.estimator(self.log_ratio(batch)), chosen)
+        chosen = flags.greater(batch.credit.advantage, 0) * self.decreasing(batch)
+        return self.beta * self.estimator(self.log_ratio(batch)) * chosen
 
     def log_ratio(self, batch: Batch) -> Tensor:
         """Over the policy that samples: π/π_old, of which tokens are samples; π_ref/π, as in GRPO."""
