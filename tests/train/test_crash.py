@@ -143,6 +143,25 @@ def test_a_run_that_dies_at_any_touch_of_the_disk_resumes_to_the_same_bytes(tiny
         shutil.rmtree(config.directory())
 
 
+def test_a_run_that_dies_again_before_its_first_step(tiny, expected):
+    """With its config and nothing else, then resumed at each touch of the disk up to the first step's checkpoint."""
+    with dying(10**9) as moments:
+        train(tiny("whole"), SilentView())
+    config_alone, at, seen = moments.index("replace .writing-config.json") + 1, 0, []
+    while "rename .writing-step-000001" not in seen:
+        config = tiny("run")
+        with pytest.raises(Killed), dying(config_alone):
+            train(config, SilentView())
+        assert not list(config.directory().glob("checkpoints/step-*"))
+        with pytest.raises(Killed), dying(at) as seen:
+            resume(config.directory(), SilentView())
+        assert resume(config.directory(), SilentView()).finished, seen
+        assert left(config.directory()) == expected, seen
+        shutil.rmtree(config.directory())
+        at += 1
+    assert at > 5 and "line metrics.jsonl" in seen
+
+
 @pytest.mark.parametrize(
     "where", ["line", "tensors", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sync", "model"))]
 )

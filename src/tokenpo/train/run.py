@@ -171,8 +171,10 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
     for left in path.glob(".model.*"):  # by a process that died while it saved the model
         shutil.rmtree(left, ignore_errors=True)
     if not checkpoint.exists(path) and not _has_lines(path):
-        # It died before its first checkpoint: nothing is lost by beginning.
-        return Progress(sizes=dict.fromkeys(LOGS, 0)), ["there is no checkpoint yet, so the run begins anew"]
+        # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
+        progress = Progress(sizes=dict.fromkeys(LOGS, 0))
+        checkpoint.begin(path, progress)
+        return progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, damaged = checkpoint.newest(path)
     progress = checkpoint.restore(newest, model, optimizer)
     for name, size in progress.sizes.items():
