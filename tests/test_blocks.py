@@ -85,6 +85,12 @@ def test_only_the_terms_asked_for_are_kept(rows: int, monkeypatch: pytest.Monkey
     assert torch.equal(some.terms["clipped"], every.terms["clipped"])
 
 
+def test_a_term_that_there_is_not() -> None:
+    batch, totals, _ = problem(8)
+    with pytest.raises(tokenpo.TokenPOError, match=r"loss: term.*ratios.*ratio"):
+        tokenpo.method("grpo").loss(batch, totals, ("ratios",))
+
+
 def test_memory_is_the_gradient_and_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """512 responses of 64 tokens in blocks of 8: held at once beyond the inputs are the gradient and a block's tensors,
     some twenty of 1/64 each. Whole, more than five tensors live together."""

@@ -41,7 +41,9 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
         found = _loss_and_pull(loss, part, {name: x[rows] for name, x in pull.items()})
         values.append(found.value.detach())
         for name, x in found.terms.items():
-            terms.setdefault(name, x.new_empty(n, t))[rows] = x
+            if name not in terms:
+                terms[name] = x.new_empty(n, t)
+            terms[name][rows] = x
     value = torch.stack(values).sum()
     return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
 

@@ -30,6 +30,7 @@ from .stages import (
     SurrogateStage,
     Weight,
 )
+from .terms import terms_of
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
@@ -215,7 +216,7 @@ class Objective:
 
         Raises:
             MissingInput: an optional input that this objective needs is absent.
-            TokenPOError: a part of a step without the statistics of the whole.
+            TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
         """
         self._check(batch)
         return in_blocks(lambda rows: self._loss(rows, totals, terms), self.observed(batch, totals))
@@ -228,9 +229,7 @@ class Objective:
         token = -surrogate if penalty is None else penalty - surrogate
         coefficient = self._coefficient(batch, totals, token.dtype)
         value = (token * coefficient).sum()
-        found = _terms(batch, trust, weight, penalty, coefficient, token)
-        kept = found if terms is None else {name: found[name] for name in terms}
-        return Loss(value, {name: _shown(x, token.detach()) for name, x in kept.items()})
+        return Loss(value, terms_of(batch, trust, weight, penalty, coefficient, token, terms))
 
     @torch.no_grad()
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
@@ -276,25 +275,3 @@ class Objective:
             lines.append(f"  {slot:<12}{shown if choice not in ((), None) else '-'}")
         lines.append(f"  {'needs':<12}{', '.join(sorted(self.needs)) or '-'}")
         return "\n".join(lines)
-
-
-def _terms(
-    batch: Batch, trust: Trust, weight: Tensor | None, penalty: Tensor | None, coefficient: Tensor, token: Tensor
-) -> dict[str, Tensor | float]:
-    return {
-        "advantage": batch.credit.advantage,
-        "ratio": trust.ratio,
-        "low": trust.lower,
-        "high": trust.upper,
-        "clipped": trust.clipped,
-        "weight": 1.0 if weight is None else weight,
-        "surrogate": trust.value,
-        "penalty": 0.0 if penalty is None else penalty,
-        "coefficient": coefficient,
-        "loss": token,
-    }
-
-
-def _shown(value: Tensor | float, like: Tensor) -> Tensor:
-    value = value.detach() if isinstance(value, Tensor) else like.new_tensor(value)
-    return value.expand_as(like)

@@ -83,3 +83,10 @@ def test_bounds_of_another_precision() -> None:
     advantage = torch.tensor([-1.0, 1.0, -1.0])
     seen = pessimistic(ratio, advantage, lower, upper)
     assert seen.dtype == torch.float64 and seen.tolist() == [0.75, 1.5, 30.0]
+
+
+def test_bounds_that_do_not_bind() -> None:
+    """An infinite dual clip is none, and a bound below 0 is one at 0: no 0 times infinity."""
+    ratio, advantage = _tensor([0.5, 1.7, 9.0, 0.1]), _tensor([1.0, 1.0, -1.0, -1.0])
+    seen = pessimistic(ratio, advantage, float("-inf"), float("inf"), dual=float("inf"))
+    assert seen.tolist() == ratio.tolist()

@@ -34,3 +34,8 @@ def test_is_torchs_comparison(flag, dtype: torch.dtype) -> None:
 def test_carries_no_graph() -> None:
     a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
     assert not flags.less(a, b).requires_grad
+
+
+def test_broadcasts() -> None:
+    a, b = torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 4.0])
+    assert flags.less(a, b).tolist() == [[1, 1], [0, 1]]

@@ -11,6 +11,7 @@ from tokenpo.ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
 
 def test_a_chunk_is_sixteen_megabytes_and_at_least_256_rows():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert chunk_rows(151936) == 256
     assert chunk_rows(4096, cpu) * 4096 * 4 == 2**24
     assert chunk_rows(151936, cpu) == 256
     assert 0.99 * 2**30 < chunk_rows(151936, gpu) * 151936 * 2 <= 2**30  # of bf16

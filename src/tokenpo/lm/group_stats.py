@@ -190,7 +190,7 @@ def _whole_groups(prompts: Sequence[Sequence[int]], owner: Tensor, mask: Tensor,
 def _scores(lm: LanguageModel, seen: Predictions, right: Tensor, chunk: int | None) -> Tensor:
     """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
     head = lm.model.get_output_embeddings()
-    chunk = chunk or chunk_rows(head.weight.shape[0], head.weight.device)
+    chunk = chunk or chunk_rows(head.weight.shape[0])
     found = torch.zeros(len(seen.row), dtype=_wide(lm), device=right.device)
     matrix = torch.zeros(head.weight.shape, dtype=found.dtype, device=right.device)
     for at in right.nonzero()[:, 0].split(chunk):
@@ -219,7 +219,7 @@ def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tenso
     place[row, column] = torch.arange(len(row), device=row.device)
     found = torch.zeros(len(columns), dtype=_wide(lm), device=row.device)
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
-    step = max(1, (chunk or chunk_rows(vocabulary, row.device)) // len(rows))
+    step = max(1, (chunk or chunk_rows(vocabulary)) // len(rows))
     for at in torch.arange(len(columns), device=row.device).split(step):
         alive = place[:, at] >= 0
         logp = found.new_full((*alive.shape, vocabulary), -math.log(vocabulary))

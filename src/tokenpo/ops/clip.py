@@ -25,7 +25,9 @@ def pessimistic(
     negative = flags.less(advantage, 0).to(ratio.dtype)
     floor, top = (x.to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper))
     top = top.clamp(max=most) if isinstance(top, Tensor) else min(top, most)
-    ceiling = top * (1 - negative) + (most if dual is None else dual) * negative
+    # A ratio is never below 0, so no bound need be.
+    floor = floor.clamp(min=0) if isinstance(floor, Tensor) else max(floor, 0.0)
+    ceiling = top * (1 - negative) + (most if dual is None else min(dual, most)) * negative
     bounded = torch.clamp(ratio.detach(), floor * negative, ceiling)
     # For the way back it is enough to know where: the bounds themselves need not be kept.
     return sloped(bounded, ratio, flags.equal(bounded, ratio))

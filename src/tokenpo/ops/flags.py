@@ -1,7 +1,7 @@
 """Comparisons as numbers: 1 where they hold, 0 elsewhere, in the dtype of `a`, without gradient.
 
 torch compares floats into floats six times as fast as into bools, `.bool()` included, and a product with the answer is
-a choice. `a` has the shape of the result.
+a choice.
 """
 
 from __future__ import annotations
@@ -39,4 +39,6 @@ def unequal(a: Tensor, b: Tensor | float) -> Tensor:
 
 def _flag(compare: Any, a: Tensor, b: Tensor | float) -> Tensor:
     other = b.detach() if isinstance(b, Tensor) else b
+    if isinstance(other, Tensor) and other.dim() and other.shape != a.shape:
+        a, other = torch.broadcast_tensors(a, other)
     return compare(a.detach(), other, out=torch.empty_like(a, requires_grad=False))

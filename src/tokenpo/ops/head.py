@@ -21,9 +21,14 @@ _LEAST_CHUNK_ROWS = 256
 _TILE, _GPU_TILE = 2**19, 2**24
 
 
-def chunk_rows(vocabulary: int, device: torch.device) -> int:
-    """Rows of logits [·, V] that make a chunk."""
-    return max(_LEAST_CHUNK_ROWS, (_CHUNK_LOGITS if device.type == "cpu" else _GPU_CHUNK_LOGITS) // vocabulary)
+def chunk_rows(vocabulary: int, device: torch.device | None = None) -> int:
+    """Rows of logits [·, V] that make a chunk.
+
+    Args:
+        device: where a learner holds a chunk and little else; None for those who hold several tensors like it.
+    """
+    many = device is not None and device.type != "cpu"
+    return max(_LEAST_CHUNK_ROWS, (_GPU_CHUNK_LOGITS if many else _CHUNK_LOGITS) // vocabulary)
 
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:

@@ -70,7 +70,7 @@ def token_stats(
     hidden, head, bias = same_dtype(hidden, head, bias)
     if choose("impl", impl, {"chunked": False, "naive": True}):
         return naive_stats(F.linear(hidden, head, bias), target, scale, drift=drift, entropy_grad=entropy_grad)
-    chunk = chunk or chunk_rows(head.shape[0], head.device)
+    chunk = chunk or chunk_rows(head.shape[0])
     logprob, entropy, moved = _HeadStats.apply(hidden, head, bias, target, scale, drift, entropy_grad, chunk)
     return TokenStats(logprob, entropy, moved if drift else None)
 

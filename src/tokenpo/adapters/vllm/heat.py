@@ -23,7 +23,7 @@ def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tens
         heats: the heats that occur, by number.
         base: [M] temperature T of each row; None where the logits are divided by it already.
     """
-    step = chunk_rows(logits.shape[1], logits.device)
+    step = chunk_rows(logits.shape[1])
     pieces = []
     for start in range(0, logits.shape[0], step):
         rows = slice(start, start + step)

@@ -1,0 +1,52 @@
+"""The tensors that made a loss, by name: what reports draw and metrics read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import Tensor
+
+from .errors import choose
+from .types import Batch, Trust
+
+
+def terms_of(
+    batch: Batch,
+    trust: Trust,
+    weight: Tensor | None,
+    penalty: Tensor | None,
+    coefficient: Tensor,
+    token: Tensor,
+    names: Collection[str] | None,
+) -> dict[str, Tensor]:
+    """Detached tensors [N, T] by name.
+
+    Args:
+        weight: None where nothing is weighted, 1 then.
+        penalty: None where nothing is added, 0 then.
+        coefficient: of each token's loss in the sum.
+        token: each token's loss.
+        names: of the terms wanted; None wants all.
+
+    Raises:
+        TokenPOError: a name that there is not.
+    """
+    found: dict[str, Tensor | float] = {
+        "advantage": batch.credit.advantage,
+        "ratio": trust.ratio,
+        "low": trust.lower,
+        "high": trust.upper,
+        "clipped": trust.clipped,
+        "weight": 1.0 if weight is None else weight,
+        "surrogate": trust.value,
+        "penalty": 0.0 if penalty is None else penalty,
+        "coefficient": coefficient,
+        "loss": token,
+    }
+    kept = found if names is None else {name: choose("loss: term", name, found) for name in names}
+    return {name: _shown(x, token.detach()) for name, x in kept.items()}
+
+
+def _shown(value: Tensor | float, like: Tensor) -> Tensor:
+    value = value.detach() if isinstance(value, Tensor) else like.new_tensor(value)
+    return value.expand_as(like)
