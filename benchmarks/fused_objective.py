@@ -1,7 +1,7 @@
 """An objective from hidden states and head to their gradients, beside the products it cannot avoid.
 
     python benchmarks/fused_objective.py [--shapes small middle large] [--dtypes float32 bfloat16] [--rounds 5]
-    python benchmarks/fused_objective.py --device cuda --dtypes bfloat16 --shapes gpu --chunk 4096 [--memory]
+    python benchmarks/fused_objective.py --device cuda --dtypes bfloat16 --shapes gpu [--memory]
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
 hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of

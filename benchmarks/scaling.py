@@ -3,7 +3,7 @@
     python benchmarks/scaling.py [--repeats 3] [--out docs/scaling] [--axes group length vocabulary parameters]
 
 One thread, float32, a random Qwen3 that never ends a response, GRPO with one update, four prompts. From the base
-(groups of 8, 64 tokens, a vocabulary of 512, 0.5 M parameters) one size at a time is changed. Written are OUT.json, the
+(groups of 8, 64 tokens, a vocabulary of 512, 0.6 M parameters) one size at a time is changed. Written are OUT.json, the
 median CPU seconds of every point with a straight line through them (least squares of relative errors: intercept, slope
 and the largest relative distance of a point from it), and OUT.png, a panel for each size. Sampling grows with the
 length a little faster than in a straight line, since every token attends to those before it; with the vocabulary and
