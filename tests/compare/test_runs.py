@@ -32,6 +32,10 @@ if order == "fail":
 if order == "trace": raise RuntimeError("out of luck")
 if order == "die": os.kill(os.getpid(), signal.SIGKILL)
 if order == "quiet": sys.exit(3)
+if order == "meet":  # until two were seen side by side
+    for _ in range(6000):
+        if os.path.exists(os.path.join(os.path.dirname(directory), "met")): break
+        time.sleep(0.01)
 if order == "wait":
     asked = []
     signal.signal(signal.SIGINT, lambda *_: asked.append(1))
@@ -47,7 +51,7 @@ if order != "idle":
 
 class Told:
     def __init__(self):
-        self.over, self.most = [], 0
+        self.over, self.most, self.met = [], 0, None
 
     def ended(self, run, seconds, failure):
         self.over.append((run.name, failure.line if failure else None))
@@ -55,6 +59,8 @@ class Told:
 
     def running(self, active, waiting):
         self.most = max(self.most, len(active))
+        if self.met and len(active) == 2:
+            self.met.touch()
 
 
 @pytest.fixture
@@ -140,7 +146,9 @@ def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, told):
     write_run(done, rows(20, 5, lambda s: 0.1))
     begin(begun)
     begin(lost, checkpoint=False)
-    assert execute(made.runs, 2, made.out, told, pretend()) == Ended((), False)
+    told.met = done.directory.parent / "met"
+    orders = dict.fromkeys({run.label for run in made.runs}, "meet")
+    assert execute(made.runs, 2, made.out, told, pretend(**orders)) == Ended((), False)
     assert not (done.directory / "seen").exists()
     assert (seen(begun), seen(lost), seen(fresh)) == (["True"], ["False"], ["False"])
     assert not (lost.directory / "config.json").exists()  # it was emptied: the child writes it
