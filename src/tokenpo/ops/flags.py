@@ -1,7 +1,7 @@
 """Comparisons as numbers: 1 where they hold, 0 elsewhere, in the dtype of `a`, without gradient.
 
-torch compares floats into floats six times as fast as into bools, `.bool()` included, and a product with the answer is
-a choice.
+On a CPU torch compares floats into floats faster than into bools, even with `.bool()` behind it, and a product with the
+answer is a choice.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class HeadGradient:
     None where a gradient is not wanted.
 
     Args:
-        blank: nothing is in `head` yet, not even zeros: what is added first is written. At V = 150,000 a pass over the
-            head costs as much as the product for a hundred tokens.
+        blank: nothing is in `head` yet, not even zeros: what is added first is written, which saves passes over a
+            large head.
     """
 
     hidden: Tensor | None

@@ -1,6 +1,6 @@
 """Numbers, sums and means over the true entries of a mask. Empty selections give 0, never NaN.
 
-torch has no vectorised CPU kernel that reads a bool beside a float: `where` takes 25 times as long as a product.
+torch has no vectorised CPU kernel that reads a bool beside a float: `where` takes many times as long as a product.
 """
 
 from __future__ import annotations
