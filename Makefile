@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 METHOD ?= tepo
 BIN    := $(VENV)/bin
-# TRL and verl, beside the environment of the other commands.
+# TRL, verl and Triton, beside the environment of the other commands.
 ENGINES ?= .venv-engines
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
@@ -20,8 +20,8 @@ quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a repo
 test: $(VENV)/.dev  ## everything but the slow marks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
-test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; a missing engine fails
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/adapters
+test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/adapters tests/ops/test_softmax_triton.py
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/parity.py
@@ -81,5 +81,5 @@ NOTHING_ELSE = $(if $(HASHES),--no-index --no-build-isolation)
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
-	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton
 	touch $@

@@ -6,10 +6,11 @@
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
 hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of
 the groups have equal rewards, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by
-`token_stats` and the loss through autograd. TRL's and
-verl's fused heads get the three lines of the clipped loss. The floor is the three matrix products with outputs that
-exist already. One thread; candidates take turns; medians of CPU time as multiples of the floor; on a GPU, of what lies
-between two of its events.
+`token_stats` and the loss through autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
+
+The floor is the three matrix products with outputs that exist already. So that fresh memory costs nobody much, the
+process keeps what it frees, as on a GPU; with `--fresh` it gives it back. One thread; candidates take turns; medians of
+CPU time as multiples of the floor; on a GPU, of what lies between two of its events.
 
 `--memory` shows instead the most memory held at once beyond the gradients, which have the leaves' dtype.
 """

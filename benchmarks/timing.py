@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,19 @@ from typing import Any
 import torch
 
 Run = Callable[[], Any]
+# Of glibc's malloc.h.
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+
+
+def keep_memory() -> bool:
+    """Has the process keep what it frees, as a GPU's allocator does; True where that is glibc's to decide.
+
+    Otherwise every large tensor begins with page faults, which cost what the machine makes them cost.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, -1))
 
 
 def clock(device: str = "cpu") -> float:

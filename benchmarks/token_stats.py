@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timing import milliseconds, peak_bytes
+from timing import keep_memory, milliseconds, peak_bytes
 from tokenpo.ops.token_stats import token_stats
 
 SHAPES = {
@@ -154,8 +154,11 @@ def options(description: str, arguments: list[str] | None) -> argparse.Namespace
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--chunk", type=int, help="tokens whose logits are alive at a time; a GPU wants thousands")
+    parser.add_argument("--fresh", action="store_true", help="large memory goes back to the system when it is freed")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    if not (chosen.fresh or keep_memory()):
+        print("the C library cannot be told to keep memory: every large tensor begins with page faults")
     return chosen
 
 

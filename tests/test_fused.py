@@ -12,7 +12,6 @@ import tokenpo
 from timing import peak_bytes
 from tokenpo.errors import MissingInput, TokenPOError
 from tokenpo.fused import Fused, fused_gradient, fused_loss
-from tokenpo.ops.tiles import Tiled
 from tokenpo.ops.token_stats import token_stats
 from tokenpo.trial import example
 from tokenpo.types import Batch, Credit, Policy, Rollouts, Totals
@@ -310,7 +309,7 @@ def test_the_loss_is_scaled_by_what_arrives():
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 def test_lean_is_the_plain_way_for_every_method(name, monkeypatch):
     """In blocks of 7 tokens and 16 of the vocabulary of 50."""
-    monkeypatch.setattr("tokenpo.fused.work.Tiled", functools.partial(Tiled, rows=7, tile=16))
+    monkeypatch.setattr("tokenpo.ops.tiles._SHAPE", (7, 16))
     objective = tokenpo.method(name)
     problem = Problem(objective, bias=True, dead=True)
     value, gradients, _, _ = problem.plain(objective)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -9,12 +11,11 @@ from tokenpo.ops import head as head_module
 from tokenpo.ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
 
 
-def test_a_chunk_is_sixteen_megabytes_and_at_least_256_rows():
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert chunk_rows(151936) == 256
-    assert chunk_rows(4096, cpu) * 4096 * 4 == 2**24
-    assert chunk_rows(151936, cpu) == 256
-    assert 0.99 * 2**30 < chunk_rows(151936, gpu) * 151936 * 2 <= 2**30  # of bf16
+def test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows():
+    cpu, gpu, half = torch.device("cpu"), torch.device("cuda"), torch.bfloat16
+    assert chunk_rows(151936) == chunk_rows(151936, half, cpu) == 512
+    assert chunk_rows(4096) * 4096 * 4 == chunk_rows(4096, half, cpu) * 4096 * 2 == 2**24
+    assert 0.99 * 2**30 < chunk_rows(151936, half, gpu) * 151936 * 2 <= 2**30
 
 
 def test_logits_go_to_the_first_rows_of_a_buffer():
@@ -69,6 +70,36 @@ def test_half_precision_is_added_up_in_float32(monkeypatch):
     assert total.head is not None and total.head.dtype == torch.float32
     assert (total.head == 1 + 300 * 2.0**-9).all()
     assert total.like(h, head, None)[1].dtype == torch.bfloat16
+
+
+def test_halves_are_multiplied_into_the_wider_sum_where_torch_can(monkeypatch):
+    """As on CUDA: a stand-in for that operator on a CPU sees the same arguments, checked against torch's own schema."""
+    calls = []
+
+    def product(total, a, b, out_dtype, *, beta=1, alpha=1, out):
+        calls.append((a.dtype, out_dtype, beta))
+        return out.copy_((total if beta else 0) + a.to(out_dtype) @ b.to(out_dtype))
+
+    head_module._adds_wide.cache_clear()
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("addmm.dtype_out", product, "CPU")
+        h, head = torch.ones(1, 2, dtype=torch.bfloat16), torch.zeros(5, 2, dtype=torch.bfloat16)
+        total = HeadGradient.start(h, head, None, (False, True, False))
+        total.head.fill_(math.nan)
+        for value in (1.0, 2.0**-9):
+            w = torch.full((1, 5), value, dtype=torch.bfloat16)
+            total.add(slice(0, 1), w, torch.ones(1, 1), h, head, spend=False)
+    head_module._adds_wide.cache_clear()
+    assert calls[1:] == [(torch.bfloat16, torch.float32, 0), (torch.bfloat16, torch.float32, 1)]
+    assert (total.head == 1 + 2.0**-9).all()
+
+
+def test_one_product_alone_needs_no_wider_sum():
+    h, head = torch.ones(3, 2, dtype=torch.bfloat16), torch.zeros(5, 2, dtype=torch.bfloat16)
+    once = HeadGradient.start(h, head, None, (False, True, False), once=True)
+    assert once.head.dtype == torch.bfloat16
+    once.add(slice(0, 3), torch.full((3, 5), 2.0**-9, dtype=torch.bfloat16), torch.ones(3, 1), h, head, spend=False)
+    assert (once.head == 3 * 2.0**-9).all()
 
 
 @pytest.mark.parametrize("columns", [3, 2**19])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -76,6 +77,30 @@ def test_gradient_is_that_of_autograd_in_blocks_of_any_size(block, monkeypatch):
             w, factor = ascent(left, stats, y, scale, g, g_entropy if with_entropy else None, spend=spend)
             torch.testing.assert_close(w * factor, wanted, rtol=1e-11, atol=1e-13)
             assert spend or torch.equal(left, kept)
+
+
+def test_a_kernel_is_trusted_where_it_gives_what_torch_gives():
+    """Wrong sums, wrong probabilities, and one that cannot run: torch's passes take its place, and that is said."""
+    cpu = torch.device("cpu")
+
+    def wrong_sums(z, scale, out, count):
+        return softmax.sums(z, scale, out, count) * (1 + 1e-3)
+
+    def wrong_output(z, scale, out, count):
+        found = softmax.sums(z, scale, out, count)
+        out[1, -1] += 1e-4
+        return found
+
+    def broken(z, scale, out, count):
+        raise OSError("no compiler")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert softmax._trusted(softmax.sums, cpu) is softmax.sums
+        assert softmax._kernel(cpu) is None
+    for kernel, said in ((wrong_sums, "numbers differ"), (wrong_output, "numbers differ"), (broken, "no compiler")):
+        with pytest.warns(UserWarning, match=f"Triton kernel fails on cpu.*{said}"):
+            assert softmax._trusted(kernel, cpu) is None
 
 
 def test_the_softmax_is_at_temperature_one_unless_asked():

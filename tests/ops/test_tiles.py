@@ -59,7 +59,7 @@ def test_large_logits_in_any_order_of_tiles():
     hidden, target = torch.ones(1, 1), torch.tensor([1])
     for values in ([0.0, 400.0, 800.0, 799.0], [800.0, 799.0, 400.0, 0.0]):
         head = torch.tensor(values).unsqueeze(1)
-        (stats, _) = Tiled(head, tile=1).stats(hidden, target, 1.0)
+        (stats, _) = Tiled(head, None, 1, 1).stats(hidden, target, 1.0)
         exact = torch.log_softmax(head[:, 0].double(), 0)
         torch.testing.assert_close(stats.logprob.double(), exact[target], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(stats.entropy.double(), -(exact.exp() * exact).sum()[None], rtol=1e-5, atol=1e-6)
@@ -71,7 +71,7 @@ def test_half_precision_is_summed_in_float32():
     target = torch.randint(50, (20,), generator=g)
     wanted = naive_stats(hidden @ head.t(), target, 1.0)
     grads = torch.autograd.grad(wanted.logprob.sum(), [hidden, head])
-    tiled = Tiled(head.detach(), rows=6, tile=16)
+    tiled = Tiled(head.detach(), None, 6, 16)
     known = tiled.stats(hidden.detach(), target, 1.0)
     assert known[0].logprob.dtype == torch.float32
     torch.testing.assert_close(known[0].logprob, wanted.logprob.detach(), rtol=1e-5, atol=1e-5)

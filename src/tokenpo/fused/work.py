@@ -82,7 +82,13 @@ class Work:
             )
         scale = inverse_temperature(1.0 if heat is None else heat[mask], len(target), target, "fused objective")
         tensors = hidden.detach(), head.detach(), detached(bias), target, scale
-        return Work(objective, rollouts, credit, totals, *tensors, chunk or chunk_rows(len(head), head.device))
+        chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
+        return Work(objective, rollouts, credit, totals, *tensors, chunk)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all tokens fit one chunk."""
+        return len(self.hidden) <= self.chunk
 
     def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
         """The loss; adds the gradients to `total`, if there is one."""
@@ -94,7 +100,7 @@ class Work:
 
     def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
         """The same for all responses at once, the vocabulary in tiles: logits are formed twice."""
-        tiled = Tiled(self.head, self.bias)
+        tiled = Tiled.of(self.head, self.bias)
         with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
             drift = "entropy_drift" in self.objective.needs
             known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)

@@ -5,6 +5,7 @@ Axes: M rows (tokens), H hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,22 +14,22 @@ from torch import Tensor
 
 from .softmax import wide
 
-# Logits per chunk: 16 MB of float32, or as much as keeps a GPU busy: 1 GB of bf16.
-_CHUNK_LOGITS, _GPU_CHUNK_LOGITS = 2**22, 2**29
-# With fewer rows, reading the head takes longer than multiplying with it.
-_LEAST_CHUNK_ROWS = 256
+# Logits per chunk: 16 MB, or as much as keeps a GPU busy.
+_CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30
+# With fewer rows, reading the head and its gradient takes longer than multiplying.
+_LEAST_CHUNK_ROWS = 512
 # Entries of the head whose gradient is added at once where it must change its dtype.
 _TILE, _GPU_TILE = 2**19, 2**24
 
 
-def chunk_rows(vocabulary: int, device: torch.device | None = None) -> int:
+def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> int:
     """Rows of logits [·, V] that make a chunk.
 
     Args:
         device: where a learner holds a chunk and little else; None for those who hold several tensors like it.
     """
     many = device is not None and device.type != "cpu"
-    return max(_LEAST_CHUNK_ROWS, (_GPU_CHUNK_LOGITS if many else _CHUNK_LOGITS) // vocabulary)
+    return max(_LEAST_CHUNK_ROWS, (_GPU_CHUNK_BYTES if many else _CHUNK_BYTES) // (vocabulary * dtype.itemsize))
 
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
@@ -41,7 +42,8 @@ def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | N
 
 @dataclass(eq=False)
 class HeadGradient:
-    """Sums of gradients: `hidden` [M, H] in its own dtype, `head` [V, H] and `bias` [V] in float32 at least.
+    """Sums of gradients: `hidden` [M, H] in its own dtype, `head` [V, H] and `bias` [V] in float32 at least, `head` in
+    its own dtype too where a single product makes it.
 
     None where a gradient is not wanted.
 
@@ -57,12 +59,18 @@ class HeadGradient:
 
     @staticmethod
     def start(
-        hidden: Tensor, head: Tensor, bias: Tensor | None, wanted: Sequence[bool], *, every: bool = False
+        hidden: Tensor,
+        head: Tensor,
+        bias: Tensor | None,
+        wanted: Sequence[bool],
+        *,
+        every: bool = False,
+        once: bool = False,
     ) -> HeadGradient:
-        """Nothing added; with `every` row about to be, not even zeros in `hidden`."""
+        """Nothing added; with `every` row about to be, not even zeros in `hidden`; all at `once`, so nothing to sum."""
         return HeadGradient(
             (torch.empty_like(hidden) if every else torch.zeros_like(hidden)) if wanted[0] else None,
-            torch.empty_like(head, dtype=wide(head.dtype)) if wanted[1] else None,
+            torch.empty_like(head, dtype=head.dtype if once else wide(head.dtype)) if wanted[1] else None,
             torch.zeros_like(bias, dtype=wide(bias.dtype)) if bias is not None and wanted[2] else None,
             blank=True,
         )
@@ -109,8 +117,12 @@ class HeadGradient:
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
     """total [V, H] += a [V, M] b [M, H], or = where it is blank."""
+    beta = 0 if blank else 1
     if total.dtype == a.dtype:
-        torch.addmm(total, a, b, beta=0 if blank else 1, out=total)
+        torch.addmm(total, a, b, beta=beta, out=total)
+        return
+    if _adds_wide(a.device, a.dtype, total.dtype):
+        torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
         return
     # Both buffers stay: fresh ones cost page faults, and a sum of two dtypes would make one of its own.
     rows = tile_rows(total)
@@ -123,6 +135,18 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
             total[start : start + rows].copy_(product[: len(part)])
         else:
             total[start : start + rows] += wider[: len(part)].copy_(product[: len(part)])
+
+
+@functools.cache
+def _adds_wide(device: torch.device, narrow: torch.dtype, wider: torch.dtype) -> bool:
+    """Whether torch adds products of halves to a wider sum there, as it does on CUDA from 2.8 on; tried once."""
+    total, ones = torch.ones(16, 16, dtype=wider, device=device), torch.ones(16, 16, dtype=narrow, device=device)
+    try:
+        torch.addmm(total, ones, ones, out_dtype=wider, out=total)
+    # No such argument, or not on this device.
+    except (TypeError, RuntimeError):
+        return False
+    return bool((total == 17).all())
 
 
 def tile_rows(head: Tensor) -> int:

@@ -15,7 +15,11 @@ Axes: M rows, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
+from collections.abc import Callable
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -25,7 +29,10 @@ _LN2 = math.log(2)
 # exp(-1e4) is 0 in every dtype here, and 0 · -1e4 is 0 where 0 · -inf would be NaN.
 FLOOR = -1e4
 # Logits worked on at once: what stays in a core's cache, or what keeps a GPU busy.
-_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**18, 2**26
+_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26
+
+
+Sums = Callable[[Tensor, float | Tensor, Tensor, int], Tensor]
 
 
 class Softmax(NamedTuple):
@@ -80,43 +87,88 @@ def residual(
         drift: also Σ_v p_v² (log p_v + H).
         out: [M, V] of the logits' dtype; None overwrites them.
     """
-    m, v = logits.shape
     out = logits if out is None else out
-    stats = logits.new_empty(3 if drift else 2, m, dtype=wide(logits.dtype))
-    step = _block_rows(v, logits.device)
-    # One buffer for all blocks, in halves another for what cannot be written to `out`: fresh ones cost page faults.
-    shifted = logits.new_empty(min(step, m), v, dtype=stats.dtype)
-    apart = None if out.dtype == stats.dtype else torch.empty_like(shifted)
+    place = target.unsqueeze(-1)
     # Powers of two are cheaper than those of e.
     scale = scale / _LN2
-    for start in range(0, m, step):
-        at = slice(start, start + step)
-        part = scale[at] if isinstance(scale, Tensor) else scale
-        z, here = logits[at], out[at]
+    at_target = logits.gather(-1, place).to(wide(logits.dtype))
+    kernel = _kernel(logits.device) if logits.stride(1) == 1 else None
+    peak, s, mean, *moments = (kernel or sums)(logits, scale, out, 5 if drift else 3)
+    log_s = s.log2()
+    logprob = at_target.sub_(peak).mul_(scale).sub_(log_s).mul_(_LN2)
+    entropy = log_s.sub_(mean).mul_(_LN2)
+    # Not `scatter_`, which goes through all of a tensor in halves.
+    rows = torch.arange(len(out), device=out.device)
+    out[rows, target] = logprob.expm1().to(out.dtype).squeeze(-1)
+    moved = (moments[1] - mean * moments[0]).mul_(_LN2) if drift else peak.new_empty(0, 1)
+    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
+
+
+def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
+    """What a residual is made of; p is written to `out`, p_y as it is.
+
+    Args:
+        logits: [M, V].
+        scale: log2 e / T, a number or [M, 1], so that d is in bits.
+        out: [M, V], perhaps the logits themselves.
+        count: 5 if the last two are wanted, else 3.
+
+    Returns:
+        [count, M, 1]: m, s, Σ p d, Σ p² and Σ p² d.
+    """
+    m, v = logits.shape
+    step = block_rows(v, logits.device)
+    found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
+    # One buffer for all blocks, in halves another for what cannot be written to `out`: fresh ones cost page faults.
+    shifted = logits.new_empty(min(step, m), v, dtype=found.dtype)
+    apart = None if out.dtype == found.dtype else torch.empty_like(shifted)
+    scales = scale.split(step) if isinstance(scale, Tensor) else repeat(scale)
+    for z, here, a, block in zip(logits.split(step), out.split(step), scales, found.split(step, 1), strict=False):
         d, p = shifted[: len(z)], here if apart is None else apart[: len(z)]
-        if z.dtype != d.dtype:
-            z = d.copy_(z)
-        torch.sub(z, z.amax(-1, keepdim=True), out=d)
-        _block(d.mul_(part), p, target[at].unsqueeze(-1), stats[:, at].unsqueeze(-1))
+        _block(z if apart is None else d.copy_(z), a, d, p, block)
         if p is not here:
             here.copy_(p)
-    return RowStats(stats[0], stats[1], stats[2] if drift else stats.new_empty(0))
+    return found
 
 
-def _block(d: Tensor, p: Tensor, target: Tensor, stats: Tensor) -> None:
-    """Statistics [2 or 3, k, 1] of k rows of log2 e · (z - m) a, which are overwritten; their residual into `p`."""
-    logprob = d.gather(-1, target)
-    d.clamp_(min=FLOOR)
-    torch.exp2(d, out=p)
-    s = p.sum(-1, keepdim=True)
-    log_s = s.log2()
-    p.mul_(s.reciprocal_())
-    mean = d.mul_(p).sum(-1, keepdim=True)
-    stats[0] = logprob.sub_(log_s).mul_(_LN2)
-    stats[1] = log_s.sub_(mean).mul_(_LN2)
-    if len(stats) == 3:
-        stats[2] = (d.mul_(p).sum(-1, keepdim=True) - mean * p.square().sum(-1, keepdim=True)) * _LN2
-    p.scatter_(-1, target, logprob.expm1_())
+def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor) -> None:
+    """The sums [3 or 5, k, 1] of k rows, and their p; d is scratch. Few calls: a block is done in no time."""
+    peak, s, mean, *moments = found
+    torch.amax(z, -1, keepdim=True, out=peak)
+    torch.exp2(torch.sub(z, peak, out=d).mul_(scale).clamp_(min=FLOOR), out=p)
+    torch.sum(p, -1, keepdim=True, out=s)
+    torch.sum(d.mul_(p.mul_(s.reciprocal())), -1, keepdim=True, out=mean)
+    if moments:
+        torch.sum(p.square(), -1, keepdim=True, out=moments[0])
+        torch.sum(d.mul_(p), -1, keepdim=True, out=moments[1])
+
+
+@functools.cache
+def _kernel(device: torch.device) -> Sums | None:
+    """`sums` in Triton, where a GPU has it."""
+    if device.type != "cuda":
+        return None
+    try:
+        from .softmax_triton import sums as kernel
+    except ImportError:
+        return None
+    return _trusted(kernel, device)
+
+
+def _trusted(kernel: Sums, device: torch.device) -> Sums | None:
+    """The kernel if it gives on the device what torch gives; else None, with a warning."""
+    logits = torch.linspace(-4, 4, 2 * 999, device=device).view(2, 999)
+    seen, wanted = torch.empty_like(logits), torch.empty_like(logits)
+    try:
+        pairs = (kernel(logits, 1.5, seen, 5), sums(logits, 1.5, wanted, 5)), (seen, wanted)
+        fault = None if all(torch.allclose(a, b, atol=1e-6) for a, b in pairs) else "its numbers differ"
+    # Whatever a compiler and a driver can raise.
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+    if fault is None:
+        return kernel
+    warnings.warn(f"the softmax's Triton kernel fails on {device}, torch's slower passes run: {fault}", stacklevel=2)
+    return None
 
 
 def ascent(
@@ -146,7 +198,7 @@ def ascent(
     if g_entropy is None:
         return left, -g.unsqueeze(-1) * scale
     w = left if spend else torch.empty_like(left)
-    step = _block_rows(left.shape[1], left.device)
+    step = block_rows(left.shape[1], left.device)
     for start in range(0, len(left), step):
         at = slice(start, start + step)
         y, logprob = target[at].unsqueeze(-1), stats.logprob[at].unsqueeze(-1)
@@ -157,5 +209,6 @@ def ascent(
     return w, -torch.ones_like(g).unsqueeze(-1) * scale
 
 
-def _block_rows(vocabulary: int, device: torch.device) -> int:
-    return max(4, (_BLOCK_LOGITS if device.type == "cpu" else _GPU_BLOCK_LOGITS) // vocabulary)
+def block_rows(vocabulary: int, device: torch.device) -> int:
+    """Rows of logits [·, V] to work on at once."""
+    return max(1, (_BLOCK_LOGITS if device.type == "cpu" else _GPU_BLOCK_LOGITS) // vocabulary)

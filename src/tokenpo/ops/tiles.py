@@ -19,7 +19,8 @@ from torch import Tensor
 from .head import HeadGradient, logits_of
 from .softmax import FLOOR, RowStats, ascent, wide
 
-ROWS, TILE = 512, 2048
+# Tokens of a block and of the vocabulary: a few megabytes of logits, or what keeps a GPU busy in less than a gigabyte.
+_SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)
 _LN2 = log(2)
 
 
@@ -35,9 +36,14 @@ class Tiled:
     """
 
     head: Tensor
-    bias: Tensor | None = None
-    rows: int = ROWS
-    tile: int = TILE
+    bias: Tensor | None
+    rows: int
+    tile: int
+
+    @staticmethod
+    def of(head: Tensor, bias: Tensor | None = None) -> Tiled:
+        """In tiles that suit the device."""
+        return Tiled(head, bias, *(_SHAPE if head.device.type == "cpu" else _GPU_SHAPE))
 
     def stats(
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False
@@ -126,8 +132,11 @@ class Tiled:
         left = z.new_zeros(len(z), z.shape[1] + 1)
         d = (z.sub_(peak) if z.dtype == peak.dtype else z - peak).mul_(scale / _LN2).sub_(log_s)
         left[:, :-1] = d.exp2_()
-        place = _column(target, tile, z.shape[1]).unsqueeze(-1)
-        return left.scatter_(-1, place, logprob.expm1().unsqueeze(-1).to(left.dtype))
+        # Not `scatter_`, which goes through all of a tensor in halves.
+        left[torch.arange(len(left), device=left.device), _column(target, tile, z.shape[1])] = logprob.expm1().to(
+            left.dtype
+        )
+        return left
 
 
 def _column(target: Tensor, tile: slice, outside: int) -> Tensor:

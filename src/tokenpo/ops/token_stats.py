@@ -55,7 +55,7 @@ def token_stats(
         bias: [V], if the head has one.
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
-        chunk: rows of logits alive at a time; by default about 16 MB of them.
+        chunk: rows of logits alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
         impl: "naive" holds all logits and leaves the rest to autograd: slow, and plainly right.
 
     Raises:
@@ -70,7 +70,7 @@ def token_stats(
     hidden, head, bias = same_dtype(hidden, head, bias)
     if choose("impl", impl, {"chunked": False, "naive": True}):
         return naive_stats(F.linear(hidden, head, bias), target, scale, drift=drift, entropy_grad=entropy_grad)
-    chunk = chunk or chunk_rows(head.shape[0])
+    chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
     logprob, entropy, moved = _HeadStats.apply(hidden, head, bias, target, scale, drift, entropy_grad, chunk)
     return TokenStats(logprob, entropy, moved if drift else None)
 
@@ -166,7 +166,8 @@ class _HeadStats(torch.autograd.Function):
         g, g_entropy = grads[0], grads[1] if ctx.entropy_grad else None
         parts = live_rows(g, g_entropy, head, ctx.chunk)
         every = all(isinstance(at, slice) for at in parts)
-        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every)
+        once = len(hidden) <= ctx.chunk
+        total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every, once=once)
         for at in parts:
             h, y, scale = hidden[at], target[at], part(ctx.scale, at)
             left = kept[at] if kept is not None else logits_of(h, head, bias)

@@ -15,7 +15,7 @@ from vllm_support import flat, heat, oracle, random_logits
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("chunk", [3, 128])
 def test_factors_are_the_formula(released: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "chunk_rows", lambda vocabulary: chunk)
+    monkeypatch.setattr(core, "block_rows", lambda vocabulary, device: chunk)
     heats = {1: heat(1, released=released), 2: heat(2)}
     z = random_logits(40, 0).double()
     which = torch.arange(40) % 3

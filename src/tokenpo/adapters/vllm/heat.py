@@ -7,15 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...ops.head import chunk_rows
-from ...ops.softmax import entropy_of, softmax_parts
+from ...ops.softmax import block_rows, entropy_of, softmax_parts
 from .parameters import Heat
 
 
 def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
     """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 where `which` names no heat.
 
-    Waits for no device, given heats that are on it. Temporaries are as large as a chunk of logits, not as the batch.
+    Waits for no device, given heats that are on it. Temporaries are as large as a block of logits, not as the batch.
 
     Args:
         logits: [M, V]; -inf excludes a token.
@@ -23,7 +22,7 @@ def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tens
         heats: the heats that occur, by number.
         base: [M] temperature T of each row; None where the logits are divided by it already.
     """
-    step = chunk_rows(logits.shape[1])
+    step = block_rows(logits.shape[1], logits.device)
     pieces = []
     for start in range(0, logits.shape[0], step):
         rows = slice(start, start + step)

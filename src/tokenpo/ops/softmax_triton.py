@@ -1,0 +1,72 @@
+"""The sums of a softmax in one Triton kernel: a row of logits is read twice and written once.
+
+What torch does in nine passes over the logits (`softmax.sums`) is here two, so that on a GPU they take little beside
+the matrix products. In the first the maximum is the largest logit so far, and what was summed before is seen anew from
+each higher one, as in `tiles`. Only where there is no Triton, so on a CPU, this module cannot be imported.
+
+Axes: M rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+
+# As in `softmax`; a kernel takes no number from outside that is not declared so.
+_FLOOR = tl.constexpr(-1e4)
+_LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
+# Logits of a row in flight at once, and who works on them.
+_BLOCK, _WARPS = 8192, 16
+
+
+def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
+    """As `softmax.sums`, for tensors whose rows lie each in one piece."""
+    m, v = logits.shape
+    found = logits.new_empty(count, m, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    scales = torch.as_tensor(scale, dtype=found.dtype, device=logits.device).expand(m, 1).contiguous()
+    block = min(_BLOCK, triton.next_power_of_2(v))
+    if m:
+        strides = logits.stride(0), out.stride(0)
+        kernel = _row[(m,)]  # pyright: ignore[reportIndexIssue]
+        kernel(logits, out, scales, found, m, v, *strides, BLOCK=block, MOMENTS=count > 3, num_warps=_WARPS)
+    return found
+
+
+@triton.jit
+def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexpr, MOMENTS: tl.constexpr):
+    """One row; in [M] each: m, s, Σ p d, and with MOMENTS Σ p², Σ p² d."""
+    row = tl.program_id(0).to(tl.int64)
+    kind = sums.dtype.element_ty
+    scale = tl.load(scales + row)
+    peak = tl.full((), _LOWEST, kind)
+    s = tl.zeros((), kind)
+    mean = tl.zeros((), kind)
+    squares = tl.zeros((), kind)
+    moved = tl.zeros((), kind)
+    for start in range(0, v, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        z = tl.load(logits + row * stride + place, mask=place < v, other=-float("inf")).to(kind)
+        higher = tl.maximum(peak, tl.max(z, 0))
+        step = tl.maximum((peak - higher) * scale, _FLOOR)
+        shrink = tl.exp2(step)
+        peak = higher
+        d = tl.maximum((z - peak) * scale, _FLOOR)
+        e = tl.exp2(d)
+        if MOMENTS:
+            moved = (moved + step * squares) * shrink * shrink + tl.sum(e * e * d, 0)
+            squares = squares * shrink * shrink + tl.sum(e * e, 0)
+        mean = (mean + step * s) * shrink + tl.sum(e * d, 0)
+        s = s * shrink + tl.sum(e, 0)
+    tl.store(sums + row, peak)
+    tl.store(sums + m + row, s)
+    tl.store(sums + 2 * m + row, mean / s)
+    if MOMENTS:
+        tl.store(sums + 3 * m + row, squares / (s * s))
+        tl.store(sums + 4 * m + row, moved / (s * s))
+    for start in range(0, v, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        z = tl.load(logits + row * stride + place, mask=place < v, other=-float("inf")).to(kind)
+        p = tl.exp2(tl.maximum((z - peak) * scale, _FLOOR)) / s
+        tl.store(out + row * out_stride + place, p.to(out.dtype.element_ty), mask=place < v)
