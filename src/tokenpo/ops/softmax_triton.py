@@ -30,7 +30,9 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     if m:
         strides = logits.stride(0), out.stride(0)
         kernel = _row[(m,)]  # pyright: ignore[reportIndexIssue]
-        kernel(logits, out, scales, found, m, v, *strides, BLOCK=block, MOMENTS=count > 3, num_warps=_WARPS)
+        # Triton launches on the current device, whichever holds the tensors.
+        with torch.cuda.device_of(logits):
+            kernel(logits, out, scales, found, m, v, *strides, BLOCK=block, MOMENTS=count > 3, num_warps=_WARPS)
     return found
 
 
