@@ -12,6 +12,7 @@ import tokenpo
 from timing import peak_bytes
 from tokenpo.errors import MissingInput, TokenPOError
 from tokenpo.fused import Fused, fused_gradient, fused_loss
+from tokenpo.ops.head import HeadGradient
 from tokenpo.ops.token_stats import token_stats
 from tokenpo.trial import example
 from tokenpo.types import Batch, Credit, Policy, Rollouts, Totals
@@ -126,6 +127,31 @@ def test_under_autocast_the_gradient_of_a_float32_head_is_not_rounded_to_bf16():
     assert one.head.grad is not None and other.head.grad is not None
     torch.testing.assert_close(one.head.grad, other.head.grad, rtol=1e-6, atol=1e-9)
     assert (one.head.grad != one.head.grad.bfloat16().float()).any()
+
+
+def test_a_gradient_stays_in_halves_only_where_one_product_makes_it(monkeypatch):
+    """Not with a second chunk, not in tiles, and not under autocast, where the head itself is wider."""
+    objective = tokenpo.method("grpo")
+    problem = Problem(objective)
+    hidden, head = (x.detach().bfloat16().requires_grad_() for x in (problem.hidden, problem.head))
+    step = problem.rollouts, problem.credit, problem.totals
+    m, seen = len(hidden), []
+    start = HeadGradient.start
+
+    def watched(*args, once=False, **named):
+        seen.append(once)
+        return start(*args, once=once, **named)
+
+    monkeypatch.setattr(HeadGradient, "start", watched)
+    for chunk in (m, m - 1):
+        fused_loss(objective, hidden, head, *step, chunk=chunk)
+        fused_gradient(objective, hidden, head, *step, chunk=chunk)
+        token_stats(hidden, head, problem.rollouts.token_ids[step[0].mask], chunk=chunk).logprob.sum().backward()
+    assert seen == [True, True, True, False, False, False]
+    fused_gradient(objective, hidden, head, *step, lean=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fused_gradient(objective, hidden, head.detach().float().requires_grad_(), *step, chunk=m)
+    assert seen[6:] == [False, False]
 
 
 def test_what_it_was_made_of_is_a_batch_with_the_pull_as_gradient():

@@ -69,7 +69,7 @@ def fused_loss(
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     if not any(wanted):
         return work.run(generator, None)
-    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=work.fits)
+    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=_once(work, head))
     fused = work.run(generator, total)
     value = known(fused.loss.value, inputs, total.like(hidden, head, bias))
     return dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
@@ -106,7 +106,7 @@ def fused_gradient(
     # What the head has gathered before is added to in place, if it is wide enough.
     own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
-    once = work.fits and not lean
+    once = not lean and _once(work, head)
     total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=once)
     if own is not None:
         total.head, total.blank = own, False
@@ -117,6 +117,11 @@ def fused_gradient(
             _add(x, added)
     assert total.hidden is not None
     return fused, total.hidden.to(hidden.dtype)
+
+
+def _once(work: Work, head: Tensor) -> bool:
+    """Whether a single product is the gradient of the head, in no wider dtype than it was computed in."""
+    return work.fits and head.dtype == work.head.dtype
 
 
 def _add(x: Tensor, added: Tensor) -> None:
