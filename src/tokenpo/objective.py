@@ -249,8 +249,8 @@ class Objective:
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         coefficient = self.aggregate(batch.mask, totals)
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
-        # In the loss's precision before the product, not after.
-        return torch.as_tensor(coefficient, dtype=dtype, device=counted.device) * masked.ones(counted, dtype)
+        # In the loss's precision before the product, not after; a number is taken to it by the product.
+        return masked.ones(counted, dtype).mul_(coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:

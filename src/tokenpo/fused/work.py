@@ -177,7 +177,8 @@ class Work:
         seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
         entropy = self._table(rows, stats.entropy)
         fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
-        return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
+        pulled = [x.masked_select(piece.mask) for x in grads]
+        return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:
         """Back to [N', T], zero on padding; exactly what the objective asks for."""

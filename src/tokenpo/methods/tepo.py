@@ -103,7 +103,7 @@ class MaskedKl(Penalty):
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         # The advantage of padding is 0.
         chosen = flags.greater(batch.credit.advantage, 0) * self.decreasing(batch)
-        return self.beta * self.estimator(self.log_ratio(batch)) * chosen
+        return self.estimator(self.log_ratio(batch)) * (self.beta * chosen)
 
     def log_ratio(self, batch: Batch) -> Tensor:
         """Over the policy that samples: π/π_old, of which tokens are samples; π_ref/π, as in GRPO."""

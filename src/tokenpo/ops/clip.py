@@ -27,7 +27,7 @@ def pessimistic(
     top = top.clamp(max=most) if isinstance(top, Tensor) else min(top, most)
     # A ratio is never below 0, so no bound need be.
     floor = floor.clamp(min=0) if isinstance(floor, Tensor) else max(floor, 0.0)
-    ceiling = top * (1 - negative) + (most if dual is None else min(dual, most)) * negative
-    bounded = torch.clamp(ratio.detach(), floor * negative, ceiling)
+    ceiling = (1 - negative).mul_(top).add_(negative, alpha=most if dual is None else min(dual, most))
+    bounded = torch.clamp(ratio.detach(), negative.mul_(floor), ceiling)
     # For the way back it is enough to know where: the bounds themselves need not be kept.
     return sloped(bounded, ratio, flags.equal(bounded, ratio))

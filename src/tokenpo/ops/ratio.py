@@ -20,6 +20,15 @@ def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     return sloped(bounded, x, flags.equal(bounded, x))
 
 
+def importance(logprob: Tensor, old_logprob: Tensor) -> Tensor:
+    """r_t = exp(lp − lp_old), the exponent bounded to ±20 and flat beyond, [N, T]; no gradient to lp_old."""
+    x = (logprob - old_logprob).detach()
+    bounded = x.clamp(-BOUND, BOUND)
+    inside = flags.equal(bounded, x)
+    ratio = bounded.exp_()
+    return sloped(ratio, logprob, inside.mul_(ratio))
+
+
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
     """s_i = exp(mean_t log r_it), shown at every token of the row [N, T]. GSPO (2507.18071, eq. 7)."""
     return masked.mean(log_ratios, mask, dim=1).exp().expand_as(log_ratios)
