@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,8 +27,7 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     What fits one block is computed at once. Else the graph is a single step from the value to the policy's fields, and
     can be differentiated once.
     """
-    n, t = batch.mask.shape
-    size = _rows(batch)
+    n, size = len(batch.mask), _rows(batch)
     if n <= size:
         return loss(batch)
     known_fields = ((field.name, getattr(batch.policy, field.name)) for field in dataclasses.fields(Policy))
@@ -41,19 +41,18 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
         found = _loss_and_pull(loss, part, {name: x[rows] for name, x in pull.items()})
         values.append(found.value.detach())
         for name, x in found.terms.items():
-            if name not in terms:
-                terms[name] = x.new_empty(n, t)
-            terms[name][rows] = x
+            terms[name] = _placed(x, terms.get(name), rows, n)
     value = torch.stack(values).sum()
     return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
 
 
 def trust_in_blocks(surrogate: Callable[[Batch], Trust], batch: Batch) -> Trust:
     """`surrogate(batch)`, for a look without gradient."""
-    pieces = [surrogate(part) for _, part in _parts(batch, _rows(batch))]
-    columns = {field.name: [getattr(piece, field.name) for piece in pieces] for field in dataclasses.fields(Trust)}
-    joined = {name: torch.cat(x) if isinstance(x[0], Tensor) else x[0] for name, x in columns.items()}
-    return Trust(**joined)
+    whole: dict[str, Any] = {}
+    for rows, part in _parts(batch, _rows(batch)):
+        for name, x in vars(surrogate(part)).items():
+            whole[name] = _placed(x, whole.get(name), rows, len(batch.mask)) if isinstance(x, Tensor) else x
+    return Trust(**whole)
 
 
 def _rows(batch: Batch) -> int:
@@ -65,6 +64,13 @@ def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
     for start in range(0, len(batch.mask), size):
         rows = slice(start, start + size)
         yield rows, batch.rows(rows)
+
+
+def _placed(x: Tensor, whole: Tensor | None, rows: slice, n: int) -> Tensor:
+    """`whole` [n, ...] with x as its `rows`; a new one if there is none."""
+    whole = x.new_empty(n, *x.shape[1:]) if whole is None else whole
+    whole[rows] = x
+    return whole
 
 
 def _loss_and_pull(loss: Callable[[Batch], Loss], part: Batch, pull: dict[str, Tensor]) -> Loss:

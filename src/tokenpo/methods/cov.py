@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..objective import Objective
-from ..ops import covariance, flags
+from ..ops import covariance, flags, masked, ranked
 from ..signals import BatchSignal
 from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
 from ..types import Batch, Trust
@@ -34,7 +34,7 @@ PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Lan
 
 @dataclass(frozen=True)
 class RandomCovariant(BatchSignal):
-    """1.0 at a uniformly random few of the unclipped tokens inside the band low < cov < high."""
+    """True at a uniformly random few of the unclipped tokens inside the band low < cov < high."""
 
     fraction: float
     low: float
@@ -45,27 +45,29 @@ class RandomCovariant(BatchSignal):
         return True
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+        clipped = trust().clipped
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
-        inside = (flags.greater(cov, self.low) * flags.less(cov, self.high)).bool()
-        eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
-        count = max(1, int(self.fraction * int(batch.mask.sum())))
+        inside = flags.greater(cov, self.low).mul_(flags.less(cov, self.high)).bool()
+        eligible = (batch.mask & inside & ~clipped).flatten().nonzero()[:, 0]
+        count = max(1, int(self.fraction * int(masked.count(batch.mask))))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
-        chosen = torch.zeros_like(cov).flatten().index_fill_(0, eligible[order], 1.0)
-        return chosen.view_as(cov)
+        return torch.zeros_like(batch.mask).flatten().index_fill_(0, eligible[order], True).view_as(batch.mask)
 
 
 @dataclass(frozen=True)
 class TopCovariant(BatchSignal):
-    """1.0 at the tokens with the largest covariance."""
+    """True at the tokens with the largest covariance; of equal ones the earlier are taken."""
 
     fraction: float
 
     def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
-        count = max(1, int(self.fraction * int(batch.mask.sum())))
-        top = cov.masked_fill_(~batch.mask, -torch.inf).flatten().topk(min(count, int(batch.mask.sum()))).indices
-        return torch.zeros_like(cov).flatten().index_fill_(0, top, 1.0).view_as(cov)
+        tokens = int(masked.count(batch.mask))
+        count = min(max(1, int(self.fraction * tokens)), tokens)
+        # log 0: nothing is below padding.
+        top = ranked.largest(cov.add_(masked.ones(batch.mask, cov.dtype).log_()).flatten(), count)
+        return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
 
 
 @published(PAPER)

@@ -8,5 +8,6 @@ from . import masked
 
 
 def tokenwise(advantage: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
-    """(A_t − mean A)(lp_t − mean lp), means over the true entries of mask; [N, T]."""
-    return (advantage - masked.mean(advantage, mask)) * (logprob - masked.mean(logprob, mask))
+    """(A_t − mean A)(lp_t − mean lp), means over the true entries of mask; [N, T], without gradient."""
+    above = advantage.detach() - masked.mean(advantage.detach(), mask)
+    return above.mul_(logprob.detach() - masked.mean(logprob.detach(), mask))
