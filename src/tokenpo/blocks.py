@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,13 +47,29 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
 
 
-def trust_in_blocks(surrogate: Callable[[Batch], Trust], batch: Batch) -> Trust:
-    """`surrogate(batch)`, for a look without gradient."""
-    whole: dict[str, Any] = {}
-    for rows, part in _parts(batch, _rows(batch)):
-        for name, x in vars(surrogate(part)).items():
-            whole[name] = _placed(x, whole.get(name), rows, len(batch.mask)) if isinstance(x, Tensor) else x
-    return Trust(**whole)
+@dataclass(frozen=True)
+class TrustInBlocks:
+    """`surrogate(batch)`, for looks without gradient."""
+
+    surrogate: Callable[[Batch], Trust]
+    batch: Batch
+
+    def __call__(self) -> Trust:
+        """Every field."""
+        return Trust(**self._fields([field.name for field in dataclasses.fields(Trust)]))
+
+    def only(self, field: str) -> Tensor:
+        """One field, a tensor [N, T]."""
+        return self._fields([field])[field]
+
+    def _fields(self, names: list[str]) -> dict[str, Any]:
+        whole: dict[str, Any] = {}
+        for rows, part in _parts(self.batch, _rows(self.batch)):
+            trust = self.surrogate(part)
+            for name in names:
+                x = getattr(trust, name)
+                whole[name] = _placed(x, whole.get(name), rows, len(self.batch.mask)) if isinstance(x, Tensor) else x
+        return whole
 
 
 def _rows(batch: Batch) -> int:

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .blocks import in_blocks, trust_in_blocks
+from .blocks import TrustInBlocks, in_blocks
 from .errors import MissingInput, TokenPOError
 from .ops import masked
 from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, walk
@@ -181,8 +181,7 @@ class Objective:
         self._check(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                trust = functools.partial(trust_in_blocks, self.surrogate, batch)
-                batch = batch.with_signal(part, part(batch, trust, generator))
+                batch = batch.with_signal(part, part(batch, TrustInBlocks(self.surrogate, batch), generator))
         return batch
 
     def has_observed(self, credit: Credit) -> bool:

@@ -16,7 +16,6 @@ KL-Cov is idle as long as lp = lp_old: it needs several updates per rollout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,9 +23,9 @@ from torch import Tensor
 
 from ..objective import Objective
 from ..ops import covariance, flags, masked, ranked
-from ..signals import BatchSignal
+from ..signals import BatchSignal, Look
 from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
-from ..types import Batch, Trust
+from ..types import Batch
 from .paper import Paper, published
 
 PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code")
@@ -44,12 +43,12 @@ class RandomCovariant(BatchSignal):
     def draws(self) -> bool:
         return True
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
-        clipped = trust().clipped
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+        tokens = int(masked.count(batch.mask))
+        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
         inside = flags.greater(cov, self.low).mul_(flags.less(cov, self.high)).bool()
-        eligible = (batch.mask & inside & ~clipped).flatten().nonzero()[:, 0]
-        count = max(1, int(self.fraction * int(masked.count(batch.mask))))
+        eligible = (batch.mask & inside & ~trust.only("clipped")).flatten().nonzero()[:, 0]
+        count = max(1, int(self.fraction * tokens))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, eligible[order], True).view_as(batch.mask)
@@ -61,12 +60,10 @@ class TopCovariant(BatchSignal):
 
     fraction: float
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(masked.count(batch.mask))
-        count = min(max(1, int(self.fraction * tokens)), tokens)
-        # log 0: nothing is below padding.
-        top = ranked.largest(cov.add_(masked.ones(batch.mask, cov.dtype).log_()).flatten(), count)
+        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
+        top = ranked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from . import masked
 
+def tokenwise(advantage: Tensor, logprob: Tensor, count: int) -> Tensor:
+    """(A_t − mean A)(lp_t − mean lp), without gradient; [N, T].
 
-def tokenwise(advantage: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
-    """(A_t − mean A)(lp_t − mean lp), means over the true entries of mask; [N, T], without gradient."""
-    above = advantage.detach() - masked.mean(advantage.detach(), mask)
-    return above.mul_(logprob.detach() - masked.mean(logprob.detach(), mask))
+    Args:
+        advantage: 0 where nothing counts, as on padding; there the covariance means nothing.
+        logprob: the same.
+        count: how many tokens count in the means.
+    """
+    advantage, logprob, count = advantage.detach(), logprob.detach(), max(1, count)
+    above = advantage - advantage.sum() / count
+    return above.mul_(logprob - logprob.sum() / count)

@@ -17,7 +17,7 @@ def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """lp − lp_old in nats, bounded to ±20, [N, T]."""
     x = logprob - old_logprob
     bounded = x.detach().clamp(-BOUND, BOUND)
-    return sloped(bounded, x, flags.equal(bounded, x))
+    return sloped(bounded, x, flags.equal(bounded, x)) if x.requires_grad else bounded
 
 
 def importance(logprob: Tensor, old_logprob: Tensor) -> Tensor:
