@@ -230,12 +230,12 @@ class Objective:
         value = (token * coefficient).sum()
         return Loss(value, terms_of(batch, trust, weight, penalty, coefficient, token, terms))
 
-    @torch.no_grad()
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
         product = None
         for stage in self.weights:
-            factor = stage(batch, trust)
-            product = factor if product is None else product * factor
+            with torch.no_grad():
+                factor = stage(batch, trust)
+                product = factor if product is None else product * factor
         return product
 
     def _penalty(self, batch: Batch, trust: Trust) -> Tensor | None:
