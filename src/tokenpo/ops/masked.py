@@ -52,10 +52,10 @@ def _kept(x: Tensor, mask: Tensor) -> Tensor:
     bits = _BITS.get(x.dtype)
     if bits is None or x.device.type != "cpu":
         return torch.where(mask, x, 0.0)
-    x = x.detach()
     if mask.shape != x.shape:
-        x, mask = torch.broadcast_tensors(x, mask)
-    return (x.view(bits) * mask.view(torch.int8)).view(x.dtype)
+        mask = mask.expand(torch.broadcast_shapes(x.shape, mask.shape))
+    # In place: memory that was never touched costs more than the arithmetic.
+    return mask.view(torch.int8).to(bits).mul_(x.detach().view(bits)).view(x.dtype)
 
 
 def mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
