@@ -31,14 +31,12 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     n, size = len(batch.mask), _rows(batch)
     if n <= size:
         return loss(batch)
-    known_fields = ((field.name, getattr(batch.policy, field.name)) for field in dataclasses.fields(Policy))
-    fields: dict[str, Tensor] = {name: x for name, x in known_fields if x is not None}
+    fields = {name: x for name, x in vars(batch.policy).items() if x is not None}
     leaves = {name: x for name, x in fields.items() if torch.is_grad_enabled() and x.requires_grad}
     pull = {name: torch.empty_like(x, memory_format=torch.contiguous_format) for name, x in leaves.items()}
-    detached = Policy(**{name: x.detach() for name, x in fields.items()})
     values: list[Tensor] = []
     terms: dict[str, Tensor] = {}
-    for rows, part in _parts(batch.with_policy(detached), size):
+    for rows, part in _parts(batch, size):
         found = _loss_and_pull(loss, part, {name: x[rows] for name, x in pull.items()})
         values.append(found.value.detach())
         for name, x in found.terms.items():
@@ -78,6 +76,8 @@ def _rows(batch: Batch) -> int:
 
 
 def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
+    """Blocks of rows, cut off from the graph: slices of a tensor with one have one, even where none is kept."""
+    batch = batch.with_policy(Policy(**{k: x.detach() for k, x in vars(batch.policy).items() if x is not None}))
     for start in range(0, len(batch.mask), size):
         rows = slice(start, start + size)
         yield rows, batch.rows(rows)

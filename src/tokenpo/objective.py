@@ -220,15 +220,21 @@ class Objective:
         self._check(batch)
         return in_blocks(lambda rows: self._loss(rows, totals, terms), self.observed(batch, totals))
 
-    def _loss(self, batch: Batch, totals: Totals, terms: Collection[str] | None) -> Loss:
+    def _loss(self, batch: Batch, totals: Totals, names: Collection[str] | None) -> Loss:
+        token, coefficient, terms = self._tokens(batch, totals, names)
+        return Loss((token * coefficient).sum(), terms)
+
+    def _tokens(
+        self, batch: Batch, totals: Totals, names: Collection[str] | None
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss of each token, its coefficient in the sum, and of the rest what is to be kept."""
         trust = self.surrogate(batch)
         weight = self._weight(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
         penalty = self._penalty(batch, trust)
         token = -surrogate if penalty is None else penalty - surrogate
         coefficient = self._coefficient(batch, totals, token.dtype)
-        value = (token * coefficient).sum()
-        return Loss(value, terms_of(batch, trust, weight, penalty, coefficient, token, terms))
+        return token, coefficient, terms_of(batch, trust, weight, penalty, coefficient, token, names)
 
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
         product = None
@@ -249,7 +255,9 @@ class Objective:
         coefficient = self.aggregate(batch.mask, totals)
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
         # In the loss's precision before the product, not after; a number is taken to it by the product.
-        return masked.ones(counted, dtype).mul_(coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient)
+        return masked.ones(counted, dtype).mul_(
+            coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
+        )
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:

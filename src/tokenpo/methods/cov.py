@@ -45,8 +45,8 @@ class RandomCovariant(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(masked.count(batch.mask))
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
-        inside = flags.greater(cov, self.low).mul_(flags.less(cov, self.high)).bool()
+        covariances = covariance.in_blocks(batch.credit.advantage, batch.policy.logprob, tokens)
+        inside = torch.cat([flags.greater(x, self.low).mul_(flags.less(x, self.high)).bool() for x in covariances])
         eligible = (batch.mask & inside & ~trust.only("clipped")).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
         generator = torch.Generator().manual_seed(0) if generator is None else generator

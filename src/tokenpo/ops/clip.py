@@ -28,6 +28,7 @@ def pessimistic(
     # A ratio is never below 0, so no bound need be.
     floor = floor.clamp(min=0) if isinstance(floor, Tensor) else max(floor, 0.0)
     ceiling = (1 - negative).mul_(top).add_(negative, alpha=most if dual is None else min(dual, most))
-    bounded = torch.clamp(ratio.detach(), negative.mul_(floor), ceiling)
-    # For the way back it is enough to know where: the bounds themselves need not be kept.
-    return sloped(bounded, ratio, flags.equal(bounded, ratio))
+    # Each in the place of a bound that is not needed again; for the way back it is enough to know where they bind.
+    bounds = negative.mul_(floor), ceiling
+    bounded = torch.clamp(ratio.detach(), *bounds, out=ceiling)
+    return sloped(bounded, ratio, torch.eq(bounded, ratio.detach(), out=negative)) if ratio.requires_grad else bounded

@@ -24,6 +24,8 @@ def importance(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """r_t = exp(lp − lp_old), the exponent bounded to ±20 and flat beyond, [N, T]; no gradient to lp_old."""
     x = (logprob - old_logprob).detach()
     bounded = x.clamp(-BOUND, BOUND)
+    if not logprob.requires_grad:
+        return bounded.exp_()
     inside = flags.equal(bounded, x)
     ratio = bounded.exp_()
     return sloped(ratio, logprob, inside.mul_(ratio))
