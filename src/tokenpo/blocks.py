@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,34 +28,46 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     What fits one block is computed at once. Else the graph is a single step from the value to the policy's fields, and
     can be differentiated once.
     """
-    n, t = batch.mask.shape
-    size = _rows(batch)
+    n, size = len(batch.mask), _rows(batch)
     if n <= size:
         return loss(batch)
-    known_fields = ((field.name, getattr(batch.policy, field.name)) for field in dataclasses.fields(Policy))
-    fields: dict[str, Tensor] = {name: x for name, x in known_fields if x is not None}
+    fields = {name: x for name, x in vars(batch.policy).items() if x is not None}
     leaves = {name: x for name, x in fields.items() if torch.is_grad_enabled() and x.requires_grad}
     pull = {name: torch.empty_like(x, memory_format=torch.contiguous_format) for name, x in leaves.items()}
-    detached = Policy(**{name: x.detach() for name, x in fields.items()})
     values: list[Tensor] = []
     terms: dict[str, Tensor] = {}
-    for rows, part in _parts(batch.with_policy(detached), size):
+    for rows, part in _parts(batch, size):
         found = _loss_and_pull(loss, part, {name: x[rows] for name, x in pull.items()})
         values.append(found.value.detach())
         for name, x in found.terms.items():
-            if name not in terms:
-                terms[name] = x.new_empty(n, t)
-            terms[name][rows] = x
+            terms[name] = _placed(x, terms.get(name), rows, n)
     value = torch.stack(values).sum()
     return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
 
 
-def trust_in_blocks(surrogate: Callable[[Batch], Trust], batch: Batch) -> Trust:
-    """`surrogate(batch)`, for a look without gradient."""
-    pieces = [surrogate(part) for _, part in _parts(batch, _rows(batch))]
-    columns = {field.name: [getattr(piece, field.name) for piece in pieces] for field in dataclasses.fields(Trust)}
-    joined = {name: torch.cat(x) if isinstance(x[0], Tensor) else x[0] for name, x in columns.items()}
-    return Trust(**joined)
+@dataclass(frozen=True)
+class TrustInBlocks:
+    """`surrogate(batch)`, for looks without gradient."""
+
+    surrogate: Callable[[Batch], Trust]
+    batch: Batch
+
+    def __call__(self) -> Trust:
+        """Every field."""
+        return Trust(**self._fields([field.name for field in dataclasses.fields(Trust)]))
+
+    def only(self, field: str) -> Tensor:
+        """One field, a tensor [N, T]."""
+        return self._fields([field])[field]
+
+    def _fields(self, names: list[str]) -> dict[str, Any]:
+        whole: dict[str, Any] = {}
+        for rows, part in _parts(self.batch, _rows(self.batch)):
+            trust = self.surrogate(part)
+            for name in names:
+                x = getattr(trust, name)
+                whole[name] = _placed(x, whole.get(name), rows, len(self.batch.mask)) if isinstance(x, Tensor) else x
+        return whole
 
 
 def _rows(batch: Batch) -> int:
@@ -62,9 +76,18 @@ def _rows(batch: Batch) -> int:
 
 
 def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
+    """Blocks of rows, cut off from the graph: slices of a tensor with one have one, even where none is kept."""
+    batch = batch.with_policy(Policy(**{k: x.detach() for k, x in vars(batch.policy).items() if x is not None}))
     for start in range(0, len(batch.mask), size):
         rows = slice(start, start + size)
         yield rows, batch.rows(rows)
+
+
+def _placed(x: Tensor, whole: Tensor | None, rows: slice, n: int) -> Tensor:
+    """`whole` [n, ...] with x as its `rows`; a new one if there is none."""
+    whole = x.new_empty(n, *x.shape[1:]) if whole is None else whole
+    whole[rows] = x
+    return whole
 
 
 def _loss_and_pull(loss: Callable[[Batch], Loss], part: Batch, pull: dict[str, Tensor]) -> Loss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ class Boundary:
         x = masked.keep(x.float() if x.dtype in HALF else x, mask)
         # One reduction instead of N·T flags: a finite sum has finite terms. Only a sum that is not (NaN, inf, or an
         # overflow of finite terms) is worth the second look.
-        if not torch.isfinite(x.detach().sum()):
+        if not math.isfinite(x.detach().sum().item()):
             bad = ~torch.isfinite(x.detach())
             if bad.any():
                 row, column = (int(i) for i in bad.nonzero()[0])

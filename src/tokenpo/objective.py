@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .blocks import in_blocks, trust_in_blocks
+from .blocks import TrustInBlocks, in_blocks
 from .errors import MissingInput, TokenPOError
 from .ops import masked
 from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, walk
@@ -181,8 +181,7 @@ class Objective:
         self._check(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                trust = functools.partial(trust_in_blocks, self.surrogate, batch)
-                batch = batch.with_signal(part, part(batch, trust, generator))
+                batch = batch.with_signal(part, part(batch, TrustInBlocks(self.surrogate, batch), generator))
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
@@ -221,22 +220,28 @@ class Objective:
         self._check(batch)
         return in_blocks(lambda rows: self._loss(rows, totals, terms), self.observed(batch, totals))
 
-    def _loss(self, batch: Batch, totals: Totals, terms: Collection[str] | None) -> Loss:
+    def _loss(self, batch: Batch, totals: Totals, names: Collection[str] | None) -> Loss:
+        token, coefficient, terms = self._tokens(batch, totals, names)
+        return Loss((token * coefficient).sum(), terms)
+
+    def _tokens(
+        self, batch: Batch, totals: Totals, names: Collection[str] | None
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss of each token, its coefficient in the sum, and of the rest what is to be kept."""
         trust = self.surrogate(batch)
         weight = self._weight(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
         penalty = self._penalty(batch, trust)
         token = -surrogate if penalty is None else penalty - surrogate
         coefficient = self._coefficient(batch, totals, token.dtype)
-        value = (token * coefficient).sum()
-        return Loss(value, terms_of(batch, trust, weight, penalty, coefficient, token, terms))
+        return token, coefficient, terms_of(batch, trust, weight, penalty, coefficient, token, names)
 
-    @torch.no_grad()
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
         product = None
         for stage in self.weights:
-            factor = stage(batch, trust)
-            product = factor if product is None else product * factor
+            with torch.no_grad():
+                factor = stage(batch, trust)
+                product = factor if product is None else product * factor
         return product
 
     def _penalty(self, batch: Batch, trust: Trust) -> Tensor | None:
@@ -249,8 +254,10 @@ class Objective:
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
         coefficient = self.aggregate(batch.mask, totals)
         counted = batch.mask if self.only is None else batch.mask & self.only(batch)
-        # In the loss's precision before the product, not after.
-        return torch.as_tensor(coefficient, dtype=dtype, device=counted.device) * masked.ones(counted, dtype)
+        # In the loss's precision before the product, not after; a number is taken to it by the product.
+        return masked.ones(counted, dtype).mul_(
+            coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
+        )
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:

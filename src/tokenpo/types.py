@@ -225,14 +225,12 @@ class Loss:
 def _sliced(value: Any, index: Any) -> Any:
     """The same kind of value with every tensor (or sliceable value) in it indexed; nothing is checked twice."""
     pieces = {}
-    for field in dataclasses.fields(value):
-        x = getattr(value, field.name)
-        pieces[field.name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)
+    for name, x in vars(value).items():
+        pieces[name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)
     return _copied(value, pieces)
 
 
 def _copied(value: Any, fields: dict[str, Any]) -> Any:
     copy = object.__new__(type(value))
-    for name, x in fields.items():
-        object.__setattr__(copy, name, x)
+    vars(copy).update(fields)
     return copy

@@ -39,3 +39,11 @@ def test_carries_no_graph() -> None:
 def test_broadcasts() -> None:
     a, b = torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 4.0])
     assert flags.less(a, b).tolist() == [[1, 1], [0, 1]]
+
+
+def test_number() -> None:
+    """Of bools 1 where they hold, of numbers the same numbers."""
+    seen = flags.number(torch.tensor([True, False]), torch.float64)
+    assert seen.dtype == torch.float64 and seen.tolist() == [1, 0]
+    seen = flags.number(torch.tensor([0.5, -2.0]), torch.float64)
+    assert seen.dtype == torch.float64 and seen.tolist() == [0.5, -2]

@@ -86,5 +86,12 @@ def test_keep_can_be_differentiated_twice() -> None:
     assert torch.autograd.gradgradcheck(lambda x: masked.keep(x, MASK) ** 3, x)
 
 
+def test_count() -> None:
+    assert masked.count(MASK).tolist() == 3
+    assert masked.count(MASK, 1).tolist() == [[2], [1], [0]]
+    assert masked.count(MASK, 0).tolist() == [[2, 1, 0]]
+    assert masked.count(torch.ones(1, 300, dtype=torch.bool), 1).tolist() == [[300]]  # more than a byte holds
+
+
 def test_ones() -> None:
     assert masked.ones(MASK, torch.float64).tolist() == MASK.double().tolist()

@@ -121,7 +121,7 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_sample")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["normal", "positive", "ties", "odd"])
-@pytest.mark.parametrize("count", [3, 40, 3001])  # left to torch, counted, narrowed by a sample first
+@pytest.mark.parametrize("count", [3, 40, 500, 3001])  # left to torch, counted, narrowed by a small sample, a large one
 def test_every_way_is_the_sorted_place(count: int, kind: str, dtype: torch.dtype) -> None:
     x = values(kind, count, dtype)
     for rank in sorted({0, 1, count // 3, count // 2, count - 2, count - 1}):
@@ -156,6 +156,37 @@ def test_a_sample_that_misleads_costs_time_only(wrong: float) -> None:
     x[::13] = wrong
     assert ranked._between(x, 1500, 3003, None) is None
     assert same(ranked.smallest(x, 1500), by_numpy(x, 1500))
+
+
+@pytest.mark.usefixtures("small_sample")
+@pytest.mark.parametrize("kind", ["normal", "ties"])
+@pytest.mark.parametrize("size", [1, 40, 500, 3001])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
+def test_the_largest_are_those_of_a_stable_sort(size: int, kind: str, share: float) -> None:
+    """NumPy's stable sort of the negated values takes the earlier of equal ones; what is shut out counts as −inf."""
+    x = values(kind, size, torch.float32)
+    mask = torch.rand(size, generator=torch.Generator().manual_seed(7)) < 0.7
+    mask[0] = True
+    count = max(1, int(share * int(mask.sum())))
+    order = np.argsort(np.where(mask, -x, np.inf), kind="stable")[:count]
+    assert ranked.largest(x.masked_fill(~mask, INF), mask, count).tolist() == sorted(order.tolist())
+
+
+def test_the_largest_of_fewer_are_all() -> None:
+    assert ranked.largest(torch.tensor([1.0, -INF, NAN, 2.0]), torch.tensor([True, True, True, False]), 5).tolist() == [
+        0,
+        1,
+    ]
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_the_largest_do_not_rest_on_the_sample() -> None:
+    """Of 3003 values every 189th is seen first, (3003 // 16 + 1) | 1 = 189, and only those are large: the floor that
+    they suggest keeps too few of the others."""
+    x = torch.linspace(0, 1, 3003)
+    x[::189] = 5.0
+    wanted = np.argsort(-x.numpy(), kind="stable")[:100]
+    assert ranked.largest(x, torch.ones(3003, dtype=torch.bool), 100).tolist() == sorted(wanted.tolist())
 
 
 @pytest.mark.usefixtures("small_sample")

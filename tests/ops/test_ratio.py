@@ -27,6 +27,26 @@ def test_token_ratio() -> None:
     _close(ratio.log_ratio(_logprob(), OLD).exp(), [[2, 1 / 3, 7], [5, 9, 9]])
 
 
+def test_importance_is_the_exponential() -> None:
+    """r = 2, 1/3, 7 | 5, 9, 9, each of which is also its own derivative; the same without a graph."""
+    lp = _logprob()
+    seen = ratio.importance(lp, OLD)
+    _close(seen, [[2, 1 / 3, 7], [5, 9, 9]])
+    _close(ratio.importance(lp.detach(), OLD), [[2, 1 / 3, 7], [5, 9, 9]])
+    seen.sum().backward()
+    _close(lp.grad, [[2, 1 / 3, 7], [5, 9, 9]])
+
+
+def test_importance_is_flat_beyond_its_bounds() -> None:
+    """20 itself is inside."""
+    lp = torch.tensor([[-25.0, -20.0, 20.0, 25.0]], dtype=torch.float64, requires_grad=True)
+    least, most = math.exp(-20), math.exp(20)
+    seen = ratio.importance(lp, torch.zeros_like(lp))
+    _close(seen, [[least, least, most, most]])
+    seen.sum().backward()
+    _close(lp.grad, [[0, least, most, 0]])
+
+
 def test_log_ratio_is_bounded_on_both_sides() -> None:
     """Beyond ±20 nats the log-ratio stands still and so does its gradient; 20 itself is inside."""
     lp = torch.tensor([[-25.0, -20.0, 0.0, 20.0, 25.0]], dtype=torch.float64, requires_grad=True)

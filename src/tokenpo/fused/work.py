@@ -166,24 +166,26 @@ class Work:
     def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
         """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has one, entropies."""
         objective, piece = self.objective, self.rollouts.rows(rows)
-        policy = self._policy(rows, stats)
+        try:
+            batch = Batch(piece, self.credit.rows(rows), self._policy(rows, stats))
+        except NotFinite as error:
+            # The row of all responses, not of the chunk.
+            raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
+        # Behind the boundary: what padding holds is settled, and the way back need not pass it.
+        policy = batch.policy
         leaves = [policy.logprob]
         if objective.entropy_gradient and policy.entropy is not None:
             leaves.append(policy.entropy)
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
-            try:
-                batch = Batch(piece, self.credit.rows(rows), policy)
-            except NotFinite as error:
-                # The row of all responses, not of the chunk.
-                raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
             loss = objective.loss(batch, self.totals)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
         seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
         entropy = self._table(rows, stats.entropy)
         fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
-        return fused, grads[0][piece.mask], grads[1][piece.mask] if len(grads) > 1 else None
+        pulled = [x.masked_select(piece.mask) for x in grads]
+        return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:
         """Back to [N', T], zero on padding; exactly what the objective asks for."""

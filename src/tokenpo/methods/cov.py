@@ -16,17 +16,16 @@ KL-Cov is idle as long as lp = lp_old: it needs several updates per rollout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..objective import Objective
-from ..ops import covariance, flags
-from ..signals import BatchSignal
+from ..ops import covariance, flags, masked, ranked
+from ..signals import BatchSignal, Look
 from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
-from ..types import Batch, Trust
+from ..types import Batch
 from .paper import Paper, published
 
 PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code")
@@ -34,7 +33,7 @@ PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Lan
 
 @dataclass(frozen=True)
 class RandomCovariant(BatchSignal):
-    """1.0 at a uniformly random few of the unclipped tokens inside the band low < cov < high."""
+    """True at a uniformly random few of the unclipped tokens inside the band low < cov < high."""
 
     fraction: float
     low: float
@@ -44,28 +43,28 @@ class RandomCovariant(BatchSignal):
     def draws(self) -> bool:
         return True
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
-        inside = (flags.greater(cov, self.low) * flags.less(cov, self.high)).bool()
-        eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
-        count = max(1, int(self.fraction * int(batch.mask.sum())))
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+        tokens = int(masked.count(batch.mask))
+        covariances = covariance.in_blocks(batch.credit.advantage, batch.policy.logprob, tokens)
+        inside = torch.cat([flags.greater(x, self.low).mul_(flags.less(x, self.high)).bool() for x in covariances])
+        eligible = (batch.mask & inside & ~trust.only("clipped")).flatten().nonzero()[:, 0]
+        count = max(1, int(self.fraction * tokens))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
-        chosen = torch.zeros_like(cov).flatten().index_fill_(0, eligible[order], 1.0)
-        return chosen.view_as(cov)
+        return torch.zeros_like(batch.mask).flatten().index_fill_(0, eligible[order], True).view_as(batch.mask)
 
 
 @dataclass(frozen=True)
 class TopCovariant(BatchSignal):
-    """1.0 at the tokens with the largest covariance."""
+    """True at the tokens with the largest covariance; of equal ones the earlier are taken."""
 
     fraction: float
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, batch.mask)
-        count = max(1, int(self.fraction * int(batch.mask.sum())))
-        top = cov.masked_fill_(~batch.mask, -torch.inf).flatten().topk(min(count, int(batch.mask.sum()))).indices
-        return torch.zeros_like(cov).flatten().index_fill_(0, top, 1.0).view_as(cov)
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+        tokens = int(masked.count(batch.mask))
+        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
+        top = ranked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
+        return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
 
 
 @published(PAPER)

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..errors import TokenPOError, choose
 from ..objective import Objective
-from ..ops import covariance, ranked
+from ..ops import covariance, masked, ranked
 from ..signals import BatchSignal
 from ..stages import Anchor, GroupAdvantage, ReferenceKl, TokenMean, Unclipped
 from ..types import Batch, Trust
@@ -68,7 +68,8 @@ class CovarianceTails(BatchSignal):
         values = entropy[batch.mask]
         border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)
-        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, low)[low]
+        advantage, logprob = (masked.keep(x, low) for x in (batch.credit.advantage, batch.policy.logprob))
+        cov = covariance.tokenwise(advantage, logprob, int(masked.count(low)))[low]
         count = max(1, int(self.fraction * cov.numel()))
         tails = torch.zeros_like(cov)
         tails[cov.topk(count).indices] = self.strong

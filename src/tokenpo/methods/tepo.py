@@ -102,8 +102,8 @@ class MaskedKl(Penalty):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         # The advantage of padding is 0.
-        chosen = flags.greater(batch.credit.advantage, 0) * self.decreasing(batch)
-        return self.beta * self.estimator(self.log_ratio(batch)) * chosen
+        strength = flags.greater(batch.credit.advantage, 0).mul_(self.decreasing(batch)).mul_(self.beta)
+        return self.estimator(self.log_ratio(batch)) * strength
 
     def log_ratio(self, batch: Batch) -> Tensor:
         """Over the policy that samples: π/π_old, of which tokens are samples; π_ref/π, as in GRPO."""

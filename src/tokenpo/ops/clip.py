@@ -27,7 +27,8 @@ def pessimistic(
     top = top.clamp(max=most) if isinstance(top, Tensor) else min(top, most)
     # A ratio is never below 0, so no bound need be.
     floor = floor.clamp(min=0) if isinstance(floor, Tensor) else max(floor, 0.0)
-    ceiling = top * (1 - negative) + (most if dual is None else min(dual, most)) * negative
-    bounded = torch.clamp(ratio.detach(), floor * negative, ceiling)
-    # For the way back it is enough to know where: the bounds themselves need not be kept.
-    return sloped(bounded, ratio, flags.equal(bounded, ratio))
+    ceiling = (1 - negative).mul_(top).add_(negative, alpha=most if dual is None else min(dual, most))
+    # Each in the place of a bound that is not needed again; for the way back it is enough to know where they bind.
+    bounds = negative.mul_(floor), ceiling
+    bounded = torch.clamp(ratio.detach(), *bounds, out=ceiling)
+    return sloped(bounded, ratio, torch.eq(bounded, ratio.detach(), out=negative)) if ratio.requires_grad else bounded

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
-from . import masked
+# Places of a block on a CPU: several stay in its cache.
+_PLACES = 2**15
 
 
-def tokenwise(advantage: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
-    """(A_t − mean A)(lp_t − mean lp), means over the true entries of mask; [N, T]."""
-    return (advantage - masked.mean(advantage, mask)) * (logprob - masked.mean(logprob, mask))
+def tokenwise(advantage: Tensor, logprob: Tensor, count: int) -> Tensor:
+    """(A_t − mean A)(lp_t − mean lp), without gradient; [N, T].
+
+    Args:
+        advantage: 0 where nothing counts, as on padding; there the covariance means nothing.
+        logprob: the same.
+        count: how many tokens count in the means.
+    """
+    mean, level = _means(advantage, logprob, count)
+    return (advantage.detach() - mean).mul_(logprob.detach() - level)
+
+
+def in_blocks(advantage: Tensor, logprob: Tensor, count: int) -> Iterator[Tensor]:
+    """The same a block of rows at a time, in order, for what is read once and not kept."""
+    mean, level = _means(advantage, logprob, count)
+    rows = max(1, _PLACES // logprob.shape[1]) if logprob.device.type == "cpu" else len(logprob)
+    for a, lp in zip(advantage.detach().split(rows), logprob.detach().split(rows), strict=True):
+        yield (a - mean).mul_(lp - level)
+
+
+def _means(advantage: Tensor, logprob: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    return advantage.detach().sum() / max(1, count), logprob.detach().sum() / max(1, count)

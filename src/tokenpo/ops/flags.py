@@ -37,6 +37,11 @@ def unequal(a: Tensor, b: Tensor | float) -> Tensor:
     return _flag(torch.ne, a, b)
 
 
+def number(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x as `dtype`, of a bool 1 where it holds."""
+    return (x.view(torch.int8) if x.dtype == torch.bool else x).to(dtype)
+
+
 def _flag(compare: Any, a: Tensor, b: Tensor | float) -> Tensor:
     other = b.detach() if isinstance(b, Tensor) else b
     if isinstance(other, Tensor) and other.dim() and other.shape != a.shape:

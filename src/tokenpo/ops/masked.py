@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Integers as wide as a float: −1 has every bit set, 0 none.
+# Integers as wide as a float: times 1 the bits are what they were, times 0 none is set, not of NaN either.
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
@@ -26,6 +26,14 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
 def ones(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """1 where mask is true, 0 elsewhere."""
     return mask.view(torch.int8).to(dtype)
+
+
+def count(mask: Tensor, dim: int | None = None) -> Tensor:
+    """How many entries are true: [] for dim=None, else mask's shape with `dim` kept at size 1."""
+    if dim is None:
+        return mask.count_nonzero()
+    # As bytes into 32 bits: torch makes 64 of every bool before it adds them.
+    return mask.view(torch.int8).sum(dim, keepdim=True, dtype=torch.int32)
 
 
 class _Keep(torch.autograd.Function):
@@ -46,9 +54,8 @@ def _kept(x: Tensor, mask: Tensor) -> Tensor:
         return torch.where(mask, x, 0.0)
     if mask.shape != x.shape:
         mask = mask.expand(torch.broadcast_shapes(x.shape, mask.shape))
-    out = mask.view(torch.int8).to(bits).neg_()
     # In place: memory that was never touched costs more than the arithmetic.
-    return out.bitwise_and_(x.detach().view(bits)).view(x.dtype)
+    return mask.view(torch.int8).to(bits).mul_(x.detach().view(bits)).view(x.dtype)
 
 
 def mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
@@ -59,5 +66,5 @@ def mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """
     kept = keep(x, mask)
     if dim is None:
-        return kept.sum() / mask.sum().clamp(min=1)
-    return kept.sum(dim, keepdim=True) / mask.sum(dim, keepdim=True).clamp(min=1)
+        return kept.sum() / count(mask).clamp(min=1)
+    return kept.sum(dim, keepdim=True) / count(mask, dim).clamp(min=1)

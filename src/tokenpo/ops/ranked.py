@@ -2,7 +2,7 @@
 
 A few values are left to torch. Of more, the bits are read as integers of the same order and counted sixteen at a time,
 from the top: each round of counts says which bucket holds the rank, and only that bucket is looked at again. Counts of
-disjoint values add up, so ranks that sum them find the same value, the one of all their values together. Of millions, a
+disjoint values add up, so ranks that sum them find the same value, the one of all their values together. Of many, a
 regular sample first tells between which two values the rank must lie; one pass counts what lies below and keeps what
 lies between. Should the sample have misled, which the counts show, the buckets are counted over everything.
 
@@ -80,12 +80,44 @@ def smallest(x: Tensor, rank: int, reduce: Reduce | None = None) -> Tensor:
     total, x = _total(x, reduce), x.detach().contiguous()
     if not 0 <= rank < total:
         raise TokenPOError(f"rank {rank} lies outside 0 to {total - 1}, the places of {total} values")
-    if reduce is None and total <= _SMALL:
-        return torch.kthvalue(x, rank + 1).values + 0.0
     found = None
-    if total > 4 * _SAMPLE and x.element_size() > 2:
+    # Ranks save rounds of counts rather than looks at a value.
+    if total > 4 * (_SMALL if reduce is None else _SAMPLE) and x.element_size() > 2:
         found = _between(x, rank, total, reduce)
-    return _counted(x, rank, reduce) if found is None else found
+    return _looked_up(x, rank, reduce) if found is None else found
+
+
+def largest(x: Tensor, mask: Tensor, count: int) -> Tensor:
+    """Places [count], ascending, of the largest values of x [M] where mask [M] is true; of equal ones the earlier.
+
+    Args:
+        x: [M] of any float dtype; NaN counts as nothing.
+        mask: [M] bool.
+        count: 1 or more; all there are, where they are fewer.
+
+    >>> largest(torch.tensor([2.0, 3.0, 9.0, 2.0]), torch.tensor([True, True, False, True]), 2)
+    tensor([0, 1])
+    """
+    places = ((x >= _floor(x, mask, count)) & mask).nonzero()[:, 0]
+    if len(places) < count:
+        places = ((x == x) & mask).nonzero()[:, 0]
+    if len(places) <= count:
+        return places
+    values = x[places]
+    least = smallest(values, len(values) - count)
+    kept = values > least
+    ties = (values == least).nonzero()[:, 0]
+    kept[ties[: count - int(kept.count_nonzero())]] = True
+    return places[kept]
+
+
+def _floor(x: Tensor, mask: Tensor, count: int) -> float:
+    """A value that, as far as a sample can tell, at least `count` of the masked ones reach; −inf where it cannot."""
+    step = (len(x) // _SMALL + 1) | 1
+    sample = x[::step][mask[::step]]
+    # Three standard deviations more than a random sample holds of those `count`, and three values.
+    most = count / step + 3 * (count / step) ** 0.5 + 3
+    return float(smallest(sample, len(sample) - int(most))) if most <= len(sample) else -math.inf
 
 
 def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
@@ -118,18 +150,18 @@ def _summed(reduce: Reduce | None, counts: list[int], device: torch.device) -> l
 def _between(x: Tensor, rank: int, total: int, reduce: Reduce | None) -> Tensor | None:
     """The value at a rank, by what a sample says of its neighbourhood; None where the sample is wrong."""
     # Odd, so that it does not keep step with rows whose length is a power of two.
-    sample = x[:: (total // _SAMPLE) | 1].contiguous()
+    sample = x[:: (total // (_SAMPLE if total > 4 * _SAMPLE else _SMALL)) | 1].contiguous()
     count = _summed(reduce, [len(sample)], x.device)[0]
     # Three standard deviations of the place in a random sample.
     middle, slack = rank * count // total, int(1.5 * count**0.5) + 1
-    low = float(_counted(sample, middle - slack, reduce)) if middle >= slack else -math.inf
-    high = float(_counted(sample, middle + slack, reduce)) if middle + slack < count else math.inf
+    low = float(_looked_up(sample, middle - slack, reduce)) if middle >= slack else -math.inf
+    high = float(_looked_up(sample, middle + slack, reduce)) if middle + slack < count else math.inf
     below, inside = _narrowed(x, low, high)
     before, among = _summed(reduce, [below, len(inside)], x.device)
     if not before <= rank < before + among:
         return None
     # Ties may be most of the values.
-    return x.new_tensor(low) + 0.0 if low == high else _counted(inside, rank - before, reduce)
+    return x.new_tensor(low) + 0.0 if low == high else _looked_up(inside, rank - before, reduce)
 
 
 def _narrowed(x: Tensor, low: float, high: float) -> tuple[int, Tensor]:
@@ -147,6 +179,13 @@ def _narrowed(x: Tensor, low: float, high: float) -> tuple[int, Tensor]:
         near.append(eight.index_select(1, (under != upto).nonzero()[:, 0]).flatten())
     found = torch.cat(near)
     return below, found[(found >= low) & (found <= high)]
+
+
+def _looked_up(x: Tensor, rank: int, reduce: Reduce | None) -> Tensor:
+    """The value at a rank, without a sample."""
+    if reduce is None and len(x) <= _SMALL:
+        return torch.kthvalue(x, rank + 1).values + 0.0
+    return _counted(x, rank, reduce)
 
 
 def _counted(x: Tensor, rank: int, reduce: Reduce | None) -> Tensor:

@@ -17,7 +17,18 @@ def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """lp − lp_old in nats, bounded to ±20, [N, T]."""
     x = logprob - old_logprob
     bounded = x.detach().clamp(-BOUND, BOUND)
-    return sloped(bounded, x, flags.equal(bounded, x))
+    return sloped(bounded, x, flags.equal(bounded, x)) if x.requires_grad else bounded
+
+
+def importance(logprob: Tensor, old_logprob: Tensor) -> Tensor:
+    """r_t = exp(lp − lp_old), the exponent bounded to ±20 and flat beyond, [N, T]; no gradient to lp_old."""
+    x = (logprob - old_logprob).detach()
+    bounded = x.clamp(-BOUND, BOUND)
+    if not logprob.requires_grad:
+        return bounded.exp_()
+    inside = flags.equal(bounded, x)
+    ratio = bounded.exp_()
+    return sloped(ratio, logprob, inside.mul_(ratio))
 
 
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:

@@ -3,13 +3,14 @@
 A signal is a frozen value. Two stages that hold equal signals share one tensor, and a report can ask for it by name.
 """
 
-from .base import BatchSignal, Memory, MemorySignal, Part, Signal, walk
+from .base import BatchSignal, Look, Memory, MemorySignal, Part, Signal, walk
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 
 __all__ = [
     "BatchSignal",
     "CurrentEntropyQuantile",
     "CurrentEntropyScore",
+    "Look",
     "Memory",
     "MemorySignal",
     "OldEntropyQuantile",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +50,18 @@ class Signal(Part):
         raise NotImplementedError
 
 
+class Look(Protocol):
+    """The surrogate of a whole optimiser step, evaluated when it is asked for."""
+
+    def __call__(self) -> Trust:
+        """Every field."""
+        ...
+
+    def only(self, field: str) -> Tensor:
+        """One field, a tensor [N, T]; the others are not kept."""
+        ...
+
+
 class BatchSignal(Part):
     """A feature that also depends on the current policy over one whole optimiser step, computed without gradient.
 
@@ -62,7 +74,7 @@ class BatchSignal(Part):
         """It chooses tokens at random, with the generator it is given."""
         return False
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         """[N, T], finite where the mask is true. `trust()` evaluates the surrogate; a signal inside the surrogate
         cannot ask for it. Signals that this one holds are in the batch already."""
         raise NotImplementedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ops import kl
+from ..ops import flags, kl
 from ..ops.ratio import log_ratio
 from ..signals import BatchSignal, MemorySignal, Part, Signal
 from .base import Penalty
@@ -146,4 +146,4 @@ class Anchor(Penalty):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         distance = log_ratio(batch.policy.logprob, batch.rollouts.old_logprob).abs()
-        return self.coef * batch.signal(self.strength) * distance
+        return self.coef * flags.number(batch.signal(self.strength), distance.dtype) * distance

@@ -31,7 +31,7 @@ class TokenRatio(Ratio):
     """r_t = exp(lp − lp_old)."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        return self.log(batch).exp()
+        return ratio.importance(batch.policy.logprob, batch.rollouts.old_logprob)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RolloutRatio(Ratio):
 
     def __call__(self, batch: Batch) -> Tensor:
         assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
-        return ratio.log_ratio(batch.policy.logprob, batch.rollouts.rollout_logprob).exp()
+        return ratio.importance(batch.policy.logprob, batch.rollouts.rollout_logprob)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..ops import ranked
 from ..signals import BatchSignal, CurrentEntropyQuantile, OldEntropyQuantile, Part, Signal
 
@@ -24,7 +26,8 @@ class Selection(Part):
 
 def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tensor:
     """[N, T] bool of a selection, or of a signal that marks tokens by anything but 0."""
-    return selection(batch) if isinstance(selection, Selection) else batch.signal(selection) != 0
+    chosen = selection(batch) if isinstance(selection, Selection) else batch.signal(selection)
+    return chosen if chosen.dtype == torch.bool else chosen != 0
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Clip(SurrogateStage):
         lower, upper = self.bounds(batch)
         advantage = batch.credit.advantage
         used = clip.pessimistic(ratio, advantage, lower, upper, self.dual)
-        clipped = (flags.unequal(used, ratio) * advantage).bool()
+        clipped = flags.unequal(used, ratio).mul_(advantage).bool()
         return Trust(used * advantage, ratio, lower, upper, clipped)
 
 

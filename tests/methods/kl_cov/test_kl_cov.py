@@ -32,6 +32,17 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(got.gradient, [[-1.5 * a / 3], [0], [(0.5 * a - 1) / 3]], rtol=1e-12)
 
 
+def test_of_equal_covariances_the_earlier_pay() -> None:
+    """Equal rewards: every covariance is 0, and two of the four tokens are to be held.
+
+    J = (0 − |log 2| − |log 2|) / 4; the gradient of the first two is −sign(log 2) / 4 of J.
+    """
+    sample = by_hand([[2.0, 2.0], [2.0, 2.0]], [1, 1], [0, 0])
+    got = run(tokenpo.method("kl_cov", fraction=0.5), sample)
+    assert got.value == pytest.approx(2 * np.log(2) / 4, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, [[0.25, 0.25], [0, 0]], rtol=1e-12)
+
+
 def test_without_penalty_it_is_an_unclipped_token_mean() -> None:
     plain = tokenpo.method("dapo", low=1.0, high=1e9, dual=1e9)
     close(run(tokenpo.method("kl_cov", coef=0.0), ragged(0)), run(plain, ragged(0)), rtol=1e-12)
