@@ -74,13 +74,13 @@ class Work:
         if rollouts.token_ids is None:
             raise MissingInput(f"{objective.name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
         mask, heat = rollouts.mask, rollouts.temperature
-        target = rollouts.token_ids[mask]
+        target = rollouts.token_ids.masked_select(mask)
         if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (len(target), head.shape[1]):
             raise TokenPOError(
                 f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
                 f"with M = {len(target)} response tokens"
             )
-        scale = inverse_temperature(1.0 if heat is None else heat[mask], len(target), target, "fused objective")
+        scale = inverse_temperature(1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective")
         tensors = hidden.detach(), head.detach(), detached(bias), target, scale
         chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
         return Work(objective, rollouts, credit, totals, *tensors, chunk)
