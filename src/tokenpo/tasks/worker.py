@@ -101,4 +101,4 @@ def _limit_memory(size: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:4], float(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:])

@@ -131,10 +131,10 @@ class Served:
         """[M, T] at which the tokens were sampled, by the rule of the trainer's own entropies at the base."""
         trainer, rule = self.trainer, self.objective.temperature
         rows = trainer.args.per_device_train_batch_size
-        self._plain = trainer.forward_passes.fused(trainer.model, output, rows)
+        self._plain = plain = trainer.forward_passes.fused(trainer.model, output, rows)
         assert rule is not None
-        assert self._plain.entropy is not None
-        return rule(self._plain.entropy.float(), self.base, self.state[rule])
+        assert plain.entropy is not None
+        return rule(plain.entropy.float(), self.base, self.state[rule])
 
     def check(self, facts: Mapping[str, Tensor]) -> None:
         """What vLLM reports must be nearer to the adapted temperature than to the base one, over all ranks.
