@@ -9,7 +9,7 @@ import torch
 
 import tokenpo
 from timing import peak_bytes
-from tokenpo import Batch, Policy, Rollouts, Totals, blocks, trial
+from tokenpo import Batch, Loss, Policy, Rollouts, Totals, blocks, trial
 from tokenpo.methods import METHODS
 from tokenpo.ops import covariance
 from tokenpo.stages import EntropyBonus
@@ -52,6 +52,30 @@ def problem(rows: int, length: int = 64, dtype: torch.dtype = torch.float64) -> 
     logprob = (old + 0.3 * torch.randn(rows, length, generator=g, dtype=dtype)).requires_grad_()
     credit = tokenpo.method("grpo").prepare(rollouts)
     return Batch(rollouts, credit, Policy(logprob)), Totals.of(rollouts), logprob
+
+
+@pytest.mark.parametrize(
+    ("places", "sizes"), [(512, [8]), (511, [7, 1]), (192, [3, 3, 2]), (64, [1] * 8), (63, [1] * 8)]
+)
+def test_as_many_rows_as_fit(places: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 responses of 64 places. One that is longer than a block is a block; what is a single block is the batch itself.
+
+    The loss is Σ lp² over the mask: its gradient is 2 lp there and 0 elsewhere.
+    """
+    batch, _, logprob = problem(8)
+    monkeypatch.setattr(blocks, "_PLACES", {"cpu": places})
+    seen: list[Batch] = []
+
+    def loss(rows: Batch) -> Loss:
+        seen.append(rows)
+        return Loss((rows.policy.logprob.square() * rows.mask).sum(), {})
+
+    found = blocks.in_blocks(loss, batch)
+    assert [len(rows.mask) for rows in seen] == sizes
+    assert (seen[0] is batch) == (sizes == [8])
+    expected = torch.where(batch.mask, logprob.detach(), 0.0)
+    torch.testing.assert_close(found.value, expected.square().sum(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(found.value, logprob)[0], 2 * expected, rtol=1e-15, atol=0)
 
 
 def test_what_arrives_scales_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -358,6 +358,18 @@ def test_stages_of_one_paper_have_its_defaults() -> None:
         ("hapo", {"beta": -0.1}, "hapo: beta = -0.1 must lie in [0, 1], or advantages would change sign"),
         ("hapo", {"low": 0.6, "alpha": 1.0}, "clip bounds need 0 <= low <= 1"),
         ("hapo", {"high": -0.1}, "clip bounds need 0 <= low <= 1 and high >= 0"),
+        ("gmpo", {"low": -0.1}, "gmpo: clip bounds need low >= 0 and high >= 0, got low=-0.1"),
+        ("gmpo", {"high": -0.1}, "gmpo: clip bounds need low >= 0 and high >= 0, got low=0.4, high=-0.1"),
+        ("s_grpo", {"fraction": 0.0}, "s_grpo: fraction = 0.0 must lie in (0, 1]"),
+        ("s_grpo", {"fraction": 1.01}, "s_grpo: fraction = 1.01 must lie in (0, 1]"),
+        ("s_grpo", {"always": -1}, "and always = -1 must be >= 0"),
+        ("sent", {"fraction": 0.0}, "sent: fraction = 0.0 and low_entropy = 0.8 must lie in (0, 1]"),
+        ("sent", {"low_entropy": 0.0}, "and low_entropy = 0.0 must lie in (0, 1]"),
+        ("sent", {"low_entropy": 1.01}, "and low_entropy = 1.01 must lie in (0, 1]"),
+        ("sent", {"strong": -0.1}, "sent: strong = -0.1 and weak = 0.5 must be >= 0"),
+        ("sent", {"weak": -0.1}, "sent: strong = 2.0 and weak = -0.1 must be >= 0"),
+        ("skywork_entropy", {"delta": -1e-4}, "and delta >= 0, got start = 0.0, largest = 0.005, delta = -0.0001"),
+        ("skywork_entropy", {"start": 0.006}, "need 0 <= start <= largest"),
     ],
 )
 def test_options_out_of_range_are_refused(name: str, options: dict, message: str) -> None:
@@ -373,6 +385,11 @@ def test_options_out_of_range_are_refused(name: str, options: dict, message: str
         ("hapo", {"low": 0.5}),
         ("hapo", {"high": 0.0, "low": 0.0}),
         ("hapo", {"low": 0.8, "alpha": 0.25}),
+        ("gtpo", {"entropy_clamp": (0.0, 0.3)}),
+        ("gmpo", {"low": 0.0, "high": 0.0}),
+        ("s_grpo", {"fraction": 1.0, "always": 0}),
+        ("sent", {"strong": 0.0, "weak": 0.0, "fraction": 1.0, "low_entropy": 1.0}),
+        ("skywork_entropy", {"delta": 0.0, "start": 0.005}),
     ],
 )
 def test_options_on_the_edge_are_accepted(name: str, options: dict) -> None:

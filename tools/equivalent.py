@@ -45,17 +45,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "excess = ((length - target) / target).clamp(0.0, (2.0))",
     ): "no winner exceeds twice (low + high)/2 > high/2",
     (
-        "stages/surrogate.py",
-        "clipped = (used.detach() != ratio.detach()) & (advantage != 0)",
-        "clipped = ((used) != ratio.detach()) & (advantage != 0)",
-    ): "a comparison has no gradient",
-    (
-        "stages/surrogate.py",
-        "clipped = (used.detach() != ratio.detach()) & (advantage != 0)",
-        "clipped = (used.detach() != (ratio)) & (advantage != 0)",
-    ): "a comparison has no gradient",
-    ("objective.py", "like = token.detach()", "like = (token)"): "only its shape, dtype and device are used",
-    (
         "methods/gtpo.py",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], (2) / entropy, -1.0)]",
@@ -70,11 +59,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "mean = groups.sum(r.sum(1))[:, None] / size.clamp(min=1)",
         "mean = groups.sum(r.sum(1))[:, None] / (size)",
     ): "0/0 only where the collection is empty, and there nothing is read",
-    (
-        "methods/hapo.py",
-        "return torch.where(neutral == (h <= 0), 1 + self.beta * h, 1.0)",
-        "return torch.where(neutral == ((h < 0)), 1 + self.beta * h, 1.0)",
-    ): "at h = 0 the factor is 1 on either side",
     (
         "ops/entropy_score.py",
         "return EntropyScale(pivot, spread, raw.max().clamp(min=0) / safe, raw.min().clamp(max=0) / safe)",
@@ -125,4 +109,59 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return bound if torch.is_tensor(bound) else like.new_tensor(bound)",
         "return (bound if not torch.is_tensor(bound) else like.new_tensor(bound))",
     ): "clamp takes two numbers as it takes two tensors",
+    (
+        "fused/__init__.py",
+        "total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True)",
+        "total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=(False))",
+    ): "zeros that every row then overwrites",
+    (
+        "fused/work.py",
+        "tensors = hidden.detach(), head.detach(), detached(bias), target, scale",
+        "tensors = (hidden), head.detach(), detached(bias), target, scale",
+    ): "they are read without gradients alone",
+    (
+        "fused/work.py",
+        "tensors = hidden.detach(), head.detach(), detached(bias), target, scale",
+        "tensors = hidden.detach(), (head), detached(bias), target, scale",
+    ): "they are read without gradients alone",
+    (
+        "fused/work.py",
+        "buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))",
+        "buffer = self.hidden.new_empty(min(self.chunk, (at.stop + at.start)), len(self.head))",
+    ): "it starts at 0, or is longer than a chunk",
+    (
+        "fused/work.py",
+        "if objective.entropy_gradient and policy.entropy is not None:",
+        "if (objective.entropy_gradient or policy.entropy is not None):",
+    ): "who declares no gradient through the entropy sends none",
+    (
+        "blocks.py",
+        '_PLACES = {"cpu": 2**16}',
+        '_PLACES = {"cpu": (3)**16}',
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "blocks.py",
+        '_PLACES = {"cpu": 2**16}',
+        '_PLACES = {"cpu": 2**(17)}',
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "blocks.py",
+        "_PLACES_ELSEWHERE = 2**22",
+        "_PLACES_ELSEWHERE = (3)**22",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "blocks.py",
+        "_PLACES_ELSEWHERE = 2**22",
+        "_PLACES_ELSEWHERE = 2**(23)",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "blocks.py",
+        "detached = Policy(**{name: x.detach() for name, x in fields.items()})",
+        "detached = Policy(**{name: (x) for name, x in fields.items()})",
+    ): "gradients are asked at a block's own rows, and its value is detached",
+    (
+        "terms.py",
+        "return {name: _shown(x, token.detach()) for name, x in kept.items()}",
+        "return {name: _shown(x, (token)) for name, x in kept.items()}",
+    ): "of what is detached only shape and dtype are read",
 }

@@ -2,10 +2,11 @@
 
     python tools/mutants.py [--only PATH ...] [--sample K] [--seed S] [--list]
 
-Each mutant is one changed expression of `ops`, `signals`, `stages`, `methods` or `objective.py`: a flipped sign, a
-swapped operator, a dropped mask, stop-gradient or clamp, a changed constant. A forked child of a process that has torch
-loaded already imports the package with that one change and runs the core's tests until the first failure: the nearest
-tests first, the rest after. Works on a copy of the tree. Exit 1 when a mutant survives.
+Each mutant is one changed expression of `ops`, `signals`, `stages`, `methods`, `fused`, `objective.py`, `blocks.py` or
+`terms.py`: a flipped sign, a swapped operator, a dropped mask, stop-gradient or clamp, a changed constant. A forked
+child of a process that has torch loaded already imports the package with that one change and runs the core's tests
+until the first failure: the nearest tests first, the rest after. Works on a copy of the tree. Exit 1 when a mutant
+survives.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from mutation import Change, changes
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("src/tokenpo")
-FOLDERS = ("ops", "signals", "stages", "methods")
+FOLDERS = ("ops", "signals", "stages", "methods", "fused")
+FILES = ("objective.py", "blocks.py", "terms.py")
 # In this order: small and sharp ones first.
 TESTS = (
     "tests/test_objective.py", "tests/ops", "tests/stages", "tests/signals", "tests/test_types.py",
     "tests/test_table.py", "tests/test_selection.py", "tests/test_polar.py", "tests/test_parts.py",
+    "tests/test_blocks.py", "tests/test_fused_oracle.py", "tests/test_fused.py",
     "tests/methods",
     "tests/test_check.py", "tests/test_outside_method.py",
 )  # fmt: skip
@@ -106,7 +109,7 @@ class Hook(importlib.abc.MetaPathFinder):
 def sources() -> list[Path]:
     """The files that are mutated, in the order of their names."""
     found = [p for folder in FOLDERS for p in sorted((ROOT / PACKAGE / folder).glob("*.py"))]
-    return [p.relative_to(ROOT) for p in (*found, ROOT / PACKAGE / "objective.py")]
+    return [p.relative_to(ROOT) for p in (*found, *(ROOT / PACKAGE / name for name in FILES))]
 
 
 def mutants(only: list[str]) -> list[Mutant]:
@@ -124,6 +127,8 @@ def nearest_tests(path: Path) -> list[str]:
         near = [Path("tests/test_table.py"), *(Path("tests/methods") / name for name in names)]
     if here.parts[0] == "signals":
         near = [Path("tests/signals")]
+    if here.parts[0] == "fused":
+        near = [Path("tests/test_fused_oracle.py"), Path("tests/test_fused.py")]
     return [str(p) for p in near if (ROOT / p).exists()]
 
 
@@ -131,7 +136,7 @@ def copied() -> tempfile.TemporaryDirectory:
     """The tree as it is now, so that it can be edited while the mutants run."""
     place = tempfile.TemporaryDirectory(prefix="mutants-")
     ignored = shutil.ignore_patterns("__pycache__", "assets")
-    for name in ("src", "tests"):
+    for name in ("src", "tests", "benchmarks"):  # tests share their measuring with the benchmarks
         shutil.copytree(ROOT / name, Path(place.name) / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", place.name)
     return place

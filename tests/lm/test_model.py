@@ -121,6 +121,25 @@ def test_what_the_user_calls_a_model_is_located(tmp_path):
     assert locate(str(tmp_path)) == tmp_path / "model"
 
 
+def test_the_model_of_a_run_that_goes_on_is_not_its_last(tmp_path):
+    """Made by 2 steps; the run is to make 3. Where either number is not known, the model is taken as it is."""
+    (tmp_path / "objective.txt").touch()
+    (tmp_path / "model").mkdir()
+    record, config = tmp_path / "model" / "trained.json", tmp_path / "config.json"
+    record.write_text('{"step": 2, "weights": "aa"}')
+    config.write_text('{"train": {"steps": 3}}')
+    with pytest.raises(TokenPOError, match=r"that of step 2, and the run goes on to step 3: .*--resume") as caught:
+        locate(tmp_path)
+    assert str(caught.value).endswith(f"or give {tmp_path / 'model'}")
+    for text in ('{"train": {"steps": 2}}', '{"train": {"steps": 1}}', '{"train": 3}', "{}", "[]", "{", "[" * 10**5):
+        config.write_text(text)
+        assert locate(tmp_path) == tmp_path / "model"
+    config.write_text('{"train": {"steps": 3}}')
+    for text in ("", "[]", '{"step": "2"}', '{"weights": "aa"}'):
+        record.write_text(text)
+        assert locate(tmp_path) == tmp_path / "model"
+
+
 def test_no_end_of_sequence_token(broken):
     edit(broken / "config.json", eos_token_id=None)
     edit(broken / "generation_config.json", eos_token_id=None)

@@ -127,8 +127,15 @@ def _deaf(directory: Path) -> None:
         "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -1.0),
         "rollout_logprob": torch.full((1, 2), -0.92),
     }  # fmt: skip
-    plain, here = tokenpo.Policy(torch.full((1, 2), -0.9)), SimpleNamespace(gather=lambda x: x)
-    Served(tokenpo.method("hapo"), {}, 1.0).require_adapted(here, plain, facts)
+    plain, objective = tokenpo.Policy(torch.full((1, 2), -0.9), torch.ones(1, 2)), tokenpo.method("hapo")
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(gather=lambda x: x), args=args(directory), model=None,
+        forward_passes=SimpleNamespace(fused=lambda model, output, rows: plain),
+    )  # fmt: skip
+    numbers = {"pivot": 0.0, "spread": 1.0, "top": 1.0, "bottom": -1.0}
+    served = Served(trainer, objective, {objective.temperature: numbers}, 1.0)
+    served.tokens({})
+    served.check(facts)
 
 
 def recipe(**sections: dict) -> Config:

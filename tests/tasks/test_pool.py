@@ -133,10 +133,11 @@ def test_a_kill_reaches_the_children_of_a_worker(pool: Pool, tmp_path: Path) -> 
     assert not state or state.startswith("Z")
 
 
-def test_a_worker_whose_pool_is_gone_ends_itself(source: Path) -> None:
+def test_a_hang_ends_itself_where_nobody_holds_the_clock(source: Path) -> None:
     script = Path(pool_module.__file__).with_name("worker.py")
-    command = [sys.executable, "-P", str(script), str(source), "verify", "0", "0"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+    theirs, ours = os.pipe()
+    command = [sys.executable, "-P", str(script), str(theirs), str(source), "verify", "0", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[theirs]) as worker:
         assert worker.stdin is not None
         worker.stdin.write(b'["hang"]\n')
         worker.stdin.flush()
@@ -144,6 +145,8 @@ def test_a_worker_whose_pool_is_gone_ends_itself(source: Path) -> None:
             assert worker.wait(timeout=20) == -signal.SIGALRM
         finally:
             worker.kill()
+            os.close(theirs)
+            os.close(ours)
 
 
 def test_it_works_outside_the_main_thread(pool: Pool) -> None:

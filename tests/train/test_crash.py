@@ -22,7 +22,7 @@ import tokenpo.disk
 import tokenpo.jsonl
 from tokenpo.cli import main
 from tokenpo.errors import TokenPOError
-from tokenpo.train import checkpoint, loop
+from tokenpo.train import checkpoint, final, loop
 from tokenpo.train.loop import resume, train
 from tokenpo.train.run import held
 from tokenpo.train.view import SilentView
@@ -194,7 +194,7 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
         elif where == "tensors":
             patch.setattr("safetensors.torch.save_file", refuse)
         else:
-            patch.setattr(loop.language, "save", refuse)
+            patch.setattr(final.language, "save", refuse)
         with pytest.raises(TokenPOError, match=r"No space left on device.*--resume") as caught:
             train(tiny("run"), SilentView())
     assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tokenpo.errors import TokenPOError
-from tokenpo.train import loop
+from tokenpo.train import final
 from tokenpo.train.config import differences, parse_config
 from tokenpo.train.loop import resume, train
 from tokenpo.train.run import describe, resumed_config
@@ -98,7 +98,7 @@ def test_a_model_of_fewer_steps_is_not_taken_for_the_last(small, coin, tmp_path,
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power cut"):
-        patch.setattr(loop.language, "save", killed)
+        patch.setattr(final.language, "save", killed)
         resume(config.directory(), SilentView(), longer)
     assert model.read_bytes() == stale
     assert resume(config.directory(), SilentView(), longer).finished

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenpo.errors import TokenPOError
 
+# In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
+RECORD = "trained.json"
 ASSETS = Path(__file__).parent / "assets" / "tiny"
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -31,16 +34,43 @@ def locate(name: str | Path) -> str | Path:
     """Where a model that the user named is: "tiny" is the one that ships, a run directory stands for its `model/`.
 
     Raises:
-        TokenPOError: a run directory without a model.
+        TokenPOError: a run directory without a model, or with one of fewer steps than its config asks for.
     """
     if name == "tiny":
         return ASSETS
     path = Path(name).expanduser()
     if not (path / "objective.txt").is_file():
         return name
-    if not (path / "model").is_dir():
-        raise TokenPOError(f"the run in {path} has no model yet: let it finish with tokenpo train --resume {path}")
-    return path / "model"
+    model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
+    if not model.is_dir():
+        raise TokenPOError(f"the run in {path} has no model yet: {remedy}")
+    made, planned = trained(model).get("step"), _planned(path)
+    if isinstance(made, int) and made < planned:
+        raise TokenPOError(
+            f"the model in {path} is that of step {made}, and the run goes on to step {planned}: {remedy}, "
+            f"or give {model}"
+        )
+    return model
+
+
+def trained(path: Path) -> Mapping[str, object]:
+    """What the run that wrote a model directory said of it; empty where it said nothing that can be read."""
+    return _table(path / RECORD)
+
+
+def _planned(run: Path) -> int:
+    """The steps that a run is to make; 0 where its config does not say."""
+    section = _table(run / "config.json").get("train")
+    steps = section.get("steps") if isinstance(section, dict) else None
+    return steps if isinstance(steps, int) else 0
+
+
+def _table(file: Path) -> dict:
+    try:
+        read = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
 
 
 def check_directory(path: Path) -> None:

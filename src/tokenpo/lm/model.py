@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from transformers.utils import logging as hf_logging
 
 from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
-from tokenpo.lm.directory import check_directory, is_local
+from tokenpo.lm.directory import RECORD, check_directory, is_local
 from tokenpo.recorded import pieces
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -141,10 +142,13 @@ def load(
     return lm if lora is None else _with_lora(lm, lora)
 
 
-def save(lm: LanguageModel, directory: str | Path) -> None:
+def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
     """Writes a Hugging Face directory that `load` and AutoModelForCausalLM read; LoRA adapters are merged in.
 
     The directory appears whole or not at all: it is written beside its destination and renamed.
+
+    Args:
+        record: what `directory.trained` is to say of the model.
 
     Raises:
         TokenPOError: the destination exists and is not a model directory.
@@ -160,6 +164,8 @@ def save(lm: LanguageModel, directory: str | Path) -> None:
         with _quiet():
             model.save_pretrained(fresh)
             lm.tokenizer.save_pretrained(fresh)
+        if record is not None:
+            (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
         if target.exists():
             target.rename(scratch / "old")
         fresh.rename(target)

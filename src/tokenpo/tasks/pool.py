@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import TokenPOError
 
+_PROGRAM = Path(__file__).with_name("worker.py")
 _START_LIMIT = 60.0  # seconds for a worker's imports
 _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
@@ -67,8 +68,7 @@ class Pool:
         if workers < 1 or limit <= 0:
             raise TokenPOError(f"a verifier pool needs workers >= 1 and limit > 0 seconds, got {workers} and {limit}")
         self.function, self.limit, self.size = function, limit, workers
-        self._command = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
-        self._command += [str(source), function, str(limit), str(memory), *users]
+        self._arguments = [str(source), function, str(limit), str(memory), *users]
         self._users = bool(users)
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
@@ -112,22 +112,30 @@ class Pool:
         self._workers[:] = [worker for worker in self._workers if not worker.dead]
         starting = sum(not worker.ready for worker in self._workers)
         for _ in range(min(self.size - len(self._workers), len(waiting) - starting)):
-            self._workers.append(_Worker(self._command, self._users))
+            self._workers.append(_Worker(self._arguments, self._users))
 
 
 class _Worker:
     """One process, from start to death; `job` is the number of what it works on."""
 
-    def __init__(self, command: list[str], users: bool) -> None:
-        # A session of its own: Ctrl-C in the terminal reaches the trainer alone, and a kill reaches its children too.
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if users else subprocess.DEVNULL,
-            start_new_session=True,
-            env=os.environ | _SAME_ORDER | ({} if users else _ONE_THREAD),
-        )
+    def __init__(self, arguments: list[str], users: bool) -> None:
+        theirs, self.ours = os.pipe()  # ours is closed when this process ends, however it ends: they end with it
+        try:
+            # A session of its own: Ctrl-C in the terminal reaches the trainer alone, and a kill reaches its children.
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", str(_PROGRAM), str(theirs), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if users else subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[theirs],
+                env=os.environ | _SAME_ORDER | ({} if users else _ONE_THREAD),
+            )
+        except BaseException:
+            os.close(self.ours)
+            raise
+        finally:
+            os.close(theirs)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.job: int | None = None
@@ -182,6 +190,7 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
         self.stdout.close()
+        os.close(self.ours)
 
     def _read(self) -> dict[str, Any] | None:
         if _readable([self], timeout=0):

@@ -1,30 +1,38 @@
 """One verifier process: a JSON line in, a JSON line out.
 
 Started by its path, so that it imports nothing of this package (and so no torch). The pool at the other end holds the
-clock; the alarm here is for the case that the pool is gone and nobody is left to stop a verifier that hangs.
+clock. It holds a pipe, too, on which nothing is ever written: when that ends, nobody is left who waits for an answer,
+and this process ends at once with its children, whatever a verifier is doing. The alarm is for a verifier that hangs in
+code that lets no other thread run, where the kernel cannot watch the pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 
-def main(source: str, function: str, limit: float, memory: int, *setup: str) -> None:
+def main(pool: int, source: str, function: str, limit: float, memory: int, *setup: str) -> None:
     """Serves `function` of the Python file `source` until stdin ends.
 
     Args:
+        pool: file descriptor of the pipe that lives as long as the pool.
         source: path of a Python file.
         function: its function to call with the items of each job.
         limit: seconds a job may take, as the pool counts them.
         memory: bytes of address space; 0 is no limit.
         setup: texts; with any, `function` is called with them and returns what serves the jobs.
     """
+    _end_with(pool)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a verifier prints must not pass for an answer
 
@@ -51,6 +59,32 @@ def main(source: str, function: str, limit: float, memory: int, *setup: str) -> 
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def _end_with(pipe: int) -> None:
+    """Kills this process and its group when the other end of a pipe is closed, even by a SIGKILL."""
+    try:
+        # The kernel does it, on Linux. Its signal for a parent's death follows the thread that started us: no use here.
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
+    except (AttributeError, OSError):
+        threading.Thread(target=_wait_for_the_end, args=[pipe], daemon=True).start()
+    ended = select.poll()
+    ended.register(pipe, 0)
+    if ended.poll(0):
+        _end()
+
+
+def _wait_for_the_end(pipe: int) -> None:
+    os.read(pipe, 1)
+    _end()
+
+
+def _end() -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _load(source: str, function: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location("verifier", source)
     assert spec is not None and spec.loader is not None
@@ -67,4 +101,4 @@ def _limit_memory(size: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:])

@@ -125,6 +125,11 @@ def exists(directory: Path) -> bool:
     return bool(_found(directory))
 
 
+def weights(directory: Path, step: int) -> str | None:
+    """The checksum of the weights in the checkpoint of a step; None where there is none."""
+    return _sums(directory / "checkpoints" / f"step-{step:06d}").get("model.safetensors")
+
+
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Brings model and optimiser, both fresh, to the state of a checkpoint.
 
@@ -185,12 +190,19 @@ def _step(path: Path) -> int:
 
 
 def _is_whole(path: Path) -> bool:
+    sums = _sums(path)
     try:
-        sums: Any = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
-        whole = isinstance(sums, dict) and sums.keys() in (_STATE, _ALL)
-        return whole and all(_checksum(path / name) == value for name, value in sums.items())
-    except (OSError, ValueError, RecursionError):
+        return sums.keys() in (_STATE, _ALL) and all(_checksum(path / name) == value for name, value in sums.items())
+    except OSError:
         return False
+
+
+def _sums(path: Path) -> dict[str, str]:
+    try:
+        read: Any = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
 
 
 def _checksum(file: Path) -> str:

@@ -10,12 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import lm as language
 from ..errors import NotFinite, TokenPOError
 from ..objective import Objective, State
 from ..recorded import step_file, write_lines
 from ..sampling import TemperatureRule
-from . import checkpoint
+from . import checkpoint, final
 from .checkpoint import Progress
 from .config import Config
 from .engine import Engine, build_engine, judged, with_optional_inputs
@@ -27,7 +26,6 @@ from .rollout import Experience, collect
 from .run import (
     LOGS,
     Run,
-    complete,
     describe,
     held,
     new_directory,
@@ -100,11 +98,13 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
     with closing(engine.task), held(directory):
         learner = Learner.of(config, engine.lm, engine.objective)
         progress, notes = open_checkpoint(directory, engine.lm.model, learner.optimizer)
-        if progress.step >= config.train.steps and complete(directory, progress):
-            raise TokenPOError(
-                f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
-                f"--set train.steps={2 * config.train.steps}"
-            )
+        if progress.step >= config.train.steps:
+            if final.is_there(directory, progress.step):
+                raise TokenPOError(
+                    f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
+                    f"--set train.steps={2 * config.train.steps}"
+                )
+            notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
         if changed:
             notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
             note_changes(directory, progress.step, changed)
@@ -132,7 +132,7 @@ def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: V
             _save(engine, learner, run, progress)
         finished = progress.step >= config.train.steps
         if finished:
-            language.save(engine.lm, directory / "model")
+            final.save(directory, engine.lm, progress.step)
         return Outcome(directory, progress.step, finished, run.evaluations())
     finally:
         view.stop()

@@ -186,15 +186,6 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
     return progress, [*notes, *_other_software(path)]
 
 
-def complete(path: Path, progress: Progress) -> bool:
-    """Whether model/ holds what the run came to: it is written after the checkpoint of the last step."""
-    last = path / "checkpoints" / f"step-{progress.step:06d}" / "state.json"
-    try:
-        return (path / "model" / "config.json").stat().st_mtime_ns >= last.stat().st_mtime_ns
-    except OSError:
-        return False
-
-
 def _has_lines(path: Path) -> bool:
     return any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
 

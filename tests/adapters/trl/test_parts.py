@@ -26,11 +26,12 @@ from tokenpo.adapters.trl import TokenPOConfig, contract  # noqa: E402
 from tokenpo.adapters.trl.chosen import chosen, with_reference  # noqa: E402
 from tokenpo.adapters.trl.config import REPLACED  # noqa: E402
 from tokenpo.adapters.trl.cycle import Cycle  # noqa: E402
-from tokenpo.adapters.trl.heat import Heat, heated  # noqa: E402
+from tokenpo.adapters.trl.heat import Generated, Heat, heated  # noqa: E402
 from tokenpo.adapters.trl.order import by_groups, require_whole_groups  # noqa: E402
 from tokenpo.adapters.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
 from tokenpo.adapters.trl.refill import stacked  # noqa: E402
 from tokenpo.adapters.trl.served import Served  # noqa: E402
+from tokenpo.adapters.trl.temperature import Constant, of_draw  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:
@@ -180,18 +181,58 @@ def test_vllm_heats() -> None:
 )
 def test_what_vllm_reports_shows_whether_it_was_heated(reported: float, shift: float, refused: bool) -> None:
     """Two tokens that count and one of padding that does not; the adapted log-probability is -1."""
-    served = Served(tokenpo.method("hapo"), {}, 1.0)
+    objective = tokenpo.method("hapo")
+    rule = objective.temperature
+    assert rule is not None
     facts = {
         "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), -1.0),
         "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
     }  # fmt: skip
-    plain, here = tokenpo.Policy(torch.full((1, 3), shift - 1.0)), SimpleNamespace(gather=lambda x: x)
+    plain = tokenpo.Policy(torch.full((1, 3), shift - 1.0), torch.tensor([[0.1, 0.2, 0.3]]))
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(gather=lambda x: x),
+        args=SimpleNamespace(per_device_train_batch_size=1),
+        model=None,
+        forward_passes=SimpleNamespace(fused=lambda model, output, rows: plain),
+    )
+    state = {rule: {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}}
+    served = Served(trainer, objective, state, 1.0)
+    torch.testing.assert_close(served.tokens({}), rule(plain.entropy, 1.0, state[rule]))
     if refused:
         said = r"are 0.08 nats a token from .* adapted temperature and 0.02 from those at 1:"
         with pytest.raises(Unsupported, match=said):
-            served.require_adapted(here, plain, facts)
+            served.check(facts)
     else:
-        served.require_adapted(here, plain, facts)
+        served.check(facts)
+
+
+def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
+    objective = tokenpo.method("hapo")
+    rule = objective.temperature
+    numbers = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
+
+    def of(use_vllm: bool, method: tokenpo.Objective = objective, training: bool = True, told: bool = True) -> object:
+        return of_draw(
+            SimpleNamespace(
+                temperature=0.7, policy_objective=method, memory={rule: numbers if told else {}}, use_vllm=use_vllm,
+                model=SimpleNamespace(training=training), model_wrapped="wrapped",
+                accelerator=SimpleNamespace(unwrap_model=lambda model: f"un{model}"),
+            )
+        )  # fmt: skip
+
+    constant = Constant(0.7)
+    for use_vllm in (False, True):
+        assert of(use_vllm, training=False) == constant
+        assert of(use_vllm, tokenpo.method("grpo")) == constant
+    assert of(True, told=False) == constant
+    generated, served = of(False), of(True)
+    assert isinstance(generated, Generated) and isinstance(served, Served)
+    assert generated.model == "unwrapped" and generated.heat.base == 0.7
+    entropy = torch.tensor([0.1, 0.9])
+    torch.testing.assert_close(generated.heat.rule(entropy, 0.7), rule(entropy, 0.7, numbers))
+    assert (served.objective, served.state, served.base) == (objective, {rule: numbers}, 0.7)
+    tokens = constant.tokens({"completion_ids": torch.zeros(2, 3, dtype=torch.long)})
+    torch.testing.assert_close(tokens, torch.full((2, 3), 0.7), rtol=0, atol=0)
 
 
 def test_the_reference_is_loaded_where_it_is_read() -> None:

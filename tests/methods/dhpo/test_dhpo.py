@@ -118,3 +118,24 @@ def test_effective_coefficient(form: str) -> None:
 def test_wrong_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=f"^{message}"):
         tokenpo.method("dhpo", **options)
+
+
+@every_form
+def test_a_token_is_clipped_where_neither_ratio_moves_it(form: str) -> None:
+    """A = 1 at r = 1.1 twice: s = 1.1 is held at 1.0004, r is not, J = (1.1 + 1.0004) / 2 moves by 1.1 / 2."""
+    got = run(tokenpo.method("dhpo", form=form), by_hand([[1.1, 1.1]], [0], [0]), advantage=np.ones((1, 2)))
+    assert got.value == pytest.approx(-1.0502, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, [[-0.55 / 2, -0.55 / 2]], rtol=1e-12)
+    assert got.terms["clipped"].tolist() == [[0, 0]]
+
+
+@every_form
+def test_a_ratio_without_a_share_holds_nothing(form: str) -> None:
+    """A = 1 at r = 3/2 and 2/3, s = 1; H_old = 4 and 1: a = 1 and 1/4. Token 0 is r alone, held at 1.28. Token 1:
+    2/3 / 4 + 3/4 = 11/12, of which everything moves.
+    """
+    sample = by_hand([[1.5, 2 / 3]], [0], [0], old_entropy=[[4.0, 1.0]])
+    got = run(tokenpo.method("dhpo", mixing="entropy", form=form), sample, advantage=np.ones((1, 2)))
+    assert got.value == pytest.approx(-(1.28 + 11 / 12) / 2, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, [[0, -11 / 24]], rtol=1e-12, atol=1e-15)
+    assert got.terms["clipped"].tolist() == [[1, 0]]

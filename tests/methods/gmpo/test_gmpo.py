@@ -46,3 +46,9 @@ def test_one_token_is_grpo_clipped_in_log_space() -> None:
 def test_without_clip_it_is_gspo_without_clip() -> None:
     ours = run(tokenpo.method("gmpo", low=700.0, high=700.0), ragged(0))
     close(ours, run(tokenpo.method("gspo", low=1.0, high=1e9), ragged(0)), rtol=1e-12)
+
+
+def test_what_has_no_advantage_is_not_called_clipped() -> None:
+    """Rewards 2, 1, 0: e and 1/4 lie outside e^±0.4 on the side of their advantage; that of the middle row has none."""
+    seen = run(tokenpo.method("gmpo"), by_hand([[1.21, np.e], [np.e], [4, 0.25]], [2, 1, 0], [0, 0, 0]))
+    np.testing.assert_array_equal(seen.terms["clipped"], [[0, 1], [0, 0], [0, 1]])

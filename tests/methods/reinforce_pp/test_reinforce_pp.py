@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run
@@ -47,3 +48,17 @@ def test_groups_do_not_matter() -> None:
     sample = ragged(0)
     one = run(tokenpo.method("reinforce_pp"), sample)
     close(run(tokenpo.method("reinforce_pp"), sample.but(group=np.zeros_like(sample.group))), one, rtol=1e-12)
+
+
+def test_the_kl_still_to_come_is_summed_in_float64() -> None:
+    """200 tokens of float32, against NumPy's sums of the same differences in float64."""
+    g = torch.Generator().manual_seed(0)
+    old, ref = (-3 * torch.rand(2, 200, generator=g) for _ in range(2))
+    mask = torch.ones(2, 200, dtype=torch.bool)
+    rollouts = tokenpo.Rollouts(mask, torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), old, ref_logprob=ref)
+    kl = (old - ref).numpy().astype(np.float64)
+    x = np.array([[1.0], [0.0]]) - 0.1 * kl[:, ::-1].cumsum(1)[:, ::-1]
+    expected = (x - x.mean()) / np.sqrt(x.var(ddof=1) + 1e-8)
+    seen = tokenpo.method("reinforce_pp", beta=0.1).credit(rollouts, torch.zeros(2))
+    assert seen.dtype == torch.float64
+    np.testing.assert_allclose(seen.numpy(), expected, rtol=1e-11, atol=1e-13)

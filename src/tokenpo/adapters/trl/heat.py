@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,12 +44,31 @@ class Heat(LogitsProcessor):
         return pad(seen, (0, width - seen.shape[1]), value=self.base)
 
 
+@dataclass(frozen=True)
+class Generated:
+    """The adaptive temperature of one draw by transformers' generation.
+
+    Args:
+        heat: fresh, of this draw alone.
+        model: whose `generate` TRL calls.
+    """
+
+    heat: Heat
+    model: Any
+
+    def sampling(self) -> AbstractContextManager[None]:
+        return heated(self.model, self.heat)
+
+    def tokens(self, output: Mapping[str, Any]) -> Tensor:
+        return self.heat.recorded(*output["completion_ids"].shape).to(output["completion_ids"].device)
+
+    def check(self, facts: Mapping[str, Tensor]) -> None:
+        """It was recorded while it was applied."""
+
+
 @contextmanager
-def heated(model: Any, heat: Heat | None) -> Iterator[None]:
+def heated(model: Any, heat: Heat) -> Iterator[None]:
     """While it lasts, `model.generate` samples with `heat`: TRL hands generate no logits processor of its own."""
-    if heat is None:
-        yield
-        return
     before, original = vars(model).get("generate"), model.generate
 
     def generate(*args: Any, logits_processor: Any = None, **named: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from ...types import Policy
 from ..vllm import PROCESSOR, extra_args
 from .config import TokenPOConfig
 from .contract import moved
-from .forward import Forward
 
 # What may stand in generation_kwargs: it changes no probability.
 _HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
@@ -97,23 +96,27 @@ def require_server(trainer: Any, objective: Objective) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
-    """The adaptive temperature of one draw.
+    """The adaptive temperature of one draw by vLLM.
 
     Args:
+        trainer: TRL's, whose vLLM draws.
         objective: whose temperature it is.
         state: what its memories hold.
         base: vLLM's temperature.
     """
 
+    trainer: Any
     objective: Objective
     state: State
     base: float
+    _plain: Policy | None = field(default=None, init=False)
 
     @contextmanager
-    def sampling(self, generation: Any) -> Iterator[None]:
+    def sampling(self) -> Iterator[None]:
         """While it lasts, every request that TRL makes carries the numbers."""
+        generation = self.trainer.vllm_generation
         before: Mapping[str, Any] = generation.generation_kwargs
         key = "extra_args" if generation.mode == "colocate" else "vllm_xargs"
         numbers = {**(before.get(key) or {}), **extra_args(self.objective, self.state)}
@@ -124,18 +127,16 @@ class Served:
             generation.generation_kwargs = before
 
     @torch.no_grad()
-    def plain(self, forward: Forward, model: Any, output: Mapping[str, Any], rows: int) -> Policy:
-        """Log-probability and entropy [M, T] of a draw at the base temperature."""
-        return forward.fused(model, output, rows)
-
-    def temperature(self, plain: Policy) -> Tensor:
-        """[M, T] at which the tokens were sampled, by the rule of the trainer's own entropies."""
-        rule = self.objective.temperature
+    def tokens(self, output: Mapping[str, Any]) -> Tensor:
+        """[M, T] at which the tokens were sampled, by the rule of the trainer's own entropies at the base."""
+        trainer, rule = self.trainer, self.objective.temperature
+        rows = trainer.args.per_device_train_batch_size
+        self._plain = plain = trainer.forward_passes.fused(trainer.model, output, rows)
         assert rule is not None
         assert plain.entropy is not None
         return rule(plain.entropy.float(), self.base, self.state[rule])
 
-    def require_adapted(self, accelerator: Any, plain: Policy, facts: Mapping[str, Tensor]) -> None:
+    def check(self, facts: Mapping[str, Tensor]) -> None:
         """What vLLM reports must be nearer to the adapted temperature than to the base one, over all ranks.
 
         Raises:
@@ -143,11 +144,12 @@ class Served:
         """
         if "rollout_logprob" not in facts:
             raise moved("GRPOTrainer keeps no log-probabilities of vLLM's")
-        mask, adapted, base = facts["mask"], facts["old_logprob"], plain.logprob.float()
+        assert self._plain is not None  # `tokens` comes first
+        mask, adapted, base = facts["mask"], facts["old_logprob"], self._plain.logprob.float()
         reported = facts["rollout_logprob"]
         apart = [(adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs()]
         local = torch.stack([mask.sum().float(), *(x.where(mask, 0.0).sum() for x in apart)])
-        tokens, shift, to_adapted, to_base = accelerator.gather(local[None]).sum(0).tolist()
+        tokens, shift, to_adapted, to_base = self.trainer.accelerator.gather(local[None]).sum(0).tolist()
         if shift > _TELLING * tokens and to_adapted >= to_base:
             raise Unsupported(
                 f"{self.objective.name}: the log-probabilities that vLLM reports are {to_adapted / tokens:.2g} nats a "

@@ -8,15 +8,12 @@ itself), `_generate_and_score_completions` (phase one, the last moment with whol
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import logging
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
@@ -35,14 +32,14 @@ from .chosen import chosen, with_reference
 from .config import TokenPOConfig
 from .cycle import Cycle
 from .forward import Forward
-from .heat import Heat, heated
 from .learned import by_policy, in_head
 from .metrics import measured
 from .order import by_groups, require_whole_groups
 from .phase_one import Drawn, Scored, facts, whole
 from .phase_two import RolloutBatch, Step, evaluated, rows_of, step_of
 from .refill import Draw, Refill, carried
-from .served import Served, require_server, with_processor
+from .served import require_server, with_processor
+from .temperature import of_draw
 
 logger = logging.getLogger(__name__)
 
@@ -154,23 +151,14 @@ class TokenPOTrainer(GRPOTrainer):
 
     def _draw(self, inputs: Any, size: int) -> Draw:
         """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks."""
-        heat = self._heat() if self.model.training else None
-        with self._sampling(heat):
+        temperature = of_draw(self)
+        with temperature.sampling():
             output = super()._generate_and_score_completions(inputs=inputs)
         scored = self._scored
         if scored is None or len(scored.prompts) != len(output["completion_ids"]):
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
-        rows, width = output["completion_ids"].shape
-        temperature = torch.full((rows, width), float(self.temperature), device=output["completion_ids"].device)
-        plain = None
-        if isinstance(heat, Heat):
-            temperature = heat.recorded(rows, width).to(temperature.device)
-        elif heat is not None:
-            plain = heat.plain(self.forward_passes, self.model, output, self.args.per_device_train_batch_size)
-            temperature = heat.temperature(plain)
-        local = facts(self, self.forward_passes, output, scored, temperature)
-        if isinstance(heat, Served) and plain is not None:
-            heat.require_adapted(self.accelerator, plain, local)
+        local = facts(self, self.forward_passes, output, scored, temperature.tokens(output))
+        temperature.check(local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
         return Draw(output, whole(self, local, scored, size), scored.prompts)
@@ -214,20 +202,6 @@ class TokenPOTrainer(GRPOTrainer):
         current.settle(self.accelerator.num_processes)
         current.tracer.watch(rows_of([inputs]), batch)
         current.traced = (rows_of([inputs]), batch, loss)
-
-    def _heat(self) -> Heat | Served | None:
-        adaptive = self.policy_objective.temperature
-        if adaptive is None:
-            return None
-        if self.use_vllm:
-            served = Served(self.policy_objective, self.memory, float(self.temperature))
-            return served if self.memory[adaptive] else None  # the first rollout batch is drawn at one temperature
-        return Heat(functools.partial(adaptive, numbers=self.memory[adaptive]), float(self.temperature))
-
-    def _sampling(self, heat: Heat | Served | None) -> AbstractContextManager[None]:
-        if isinstance(heat, Served):
-            return heat.sampling(self.vllm_generation)
-        return heated(self.accelerator.unwrap_model(self.model_wrapped), heat)
 
     def _show_advantages(self, rollouts: Rollouts, credit: Credit) -> None:
         """TRL's table of completions shows the mean advantage of a response that trains, not that of TRL's own loss."""
