@@ -80,7 +80,9 @@ class Work:
                 f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
                 f"with M = {len(target)} response tokens"
             )
-        scale = inverse_temperature(1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective")
+        scale = inverse_temperature(
+            1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective"
+        )
         tensors = hidden.detach(), head.detach(), detached(bias), target, scale
         chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
         return Work(objective, rollouts, credit, totals, *tensors, chunk)
