@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import statistics
 import sys
 import time
@@ -51,13 +52,14 @@ def once(run: Run, device: str = "cpu") -> float:
 
 
 def milliseconds(runs: dict[Any, Run], rounds: int, device: str = "cpu") -> dict[Any, float]:
-    """Median of each, over rounds in which they take turns."""
+    """Median of each, over rounds in which they take turns in an order of the round's own."""
     for run in runs.values():
         run()
     seen: dict[Any, list[float]] = {key: [] for key in runs}
-    for _ in range(rounds):
-        for key, run in runs.items():
-            seen[key].append(once(run, device))
+    for i in range(rounds):
+        # What ran before leaves its traces in the caches.
+        for key in random.Random(i).sample(list(runs), len(runs)):
+            seen[key].append(once(runs[key], device))
     return {key: statistics.median(times) for key, times in seen.items()}
 
 
