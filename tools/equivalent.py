@@ -99,10 +99,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))",
         "phi = torch.where((advantage <= 0), self.negative(log_weight), self.positive(log_weight))",
     ): "without advantage the surrogate is 0 under either weight, and nothing is cut off",
-    ("ops/head.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = 2**(23)"): "memory and speed only",
-    ("ops/head.py", "_CHUNK_LOGITS = 2**22", "_CHUNK_LOGITS = (3)**22"): "memory and speed only",
-    ("ops/head.py", "_LEAST_CHUNK_ROWS = 128", "_LEAST_CHUNK_ROWS = (129)"): "memory and speed only",
-    ("ops/head.py", "_TILE = 8192", "_TILE = (8193)"): "memory and speed only",
     ("ops/softmax.py", "FLOOR = -1e4", "FLOOR = -(20000.0)"): "the probability is 0 from about -1075 on",
     (
         "stages/surrogate.py",

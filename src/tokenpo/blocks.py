@@ -56,9 +56,9 @@ class TrustInBlocks:
         """Every field."""
         return Trust(**self._fields([field.name for field in dataclasses.fields(Trust)]))
 
-    def only(self, field: str) -> Tensor:
-        """One field, a tensor [N, T]."""
-        return self._fields([field])[field]
+    def clipped(self) -> Tensor:
+        """That field alone, [N, T] bool."""
+        return self._fields(["clipped"])["clipped"]
 
     def _fields(self, names: list[str]) -> dict[str, Any]:
         whole: dict[str, Any] = {}

@@ -111,7 +111,12 @@ class Policy:
 
 @dataclass(frozen=True, eq=False)
 class Credit:
-    """Result of phase one. `signals` maps a signal's own value to its [N, T] tensor."""
+    """Result of phase one.
+
+    Args:
+        advantage: [N, T], 0 where the mask is false, as `Objective.prepare` gives it.
+        signals: a signal's own value to its [N, T] tensor.
+    """
 
     advantage: Tensor
     signals: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)

@@ -90,7 +90,7 @@ def test_halves_are_multiplied_into_the_wider_sum_where_torch_can(monkeypatch):
             w = torch.full((1, 5), value, dtype=torch.bfloat16)
             total.add(slice(0, 1), w, torch.ones(1, 1), h, head, spend=False)
     head_module._adds_wide.cache_clear()
-    assert calls[1:] == [(torch.bfloat16, torch.float32, 0), (torch.bfloat16, torch.float32, 1)]
+    assert calls[2:] == [(torch.bfloat16, torch.float32, 0), (torch.bfloat16, torch.float32, 1)]
     assert (total.head == 1 + 2.0**-9).all()
 
 

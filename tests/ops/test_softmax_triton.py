@@ -16,10 +16,10 @@ triton = need("triton", "Triton is not installed: its kernel was neither run nor
 
 def test_interpreted_it_gives_what_torch_gives():
     cases = Path(__file__).with_name("interpreted_softmax.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(cases)]
     done = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout or "[100%]" in done.stdout
+    assert " passed" in done.stdout and "skipped" not in done.stdout
 
 
 @pytest.mark.parametrize("card", [80, 90])
@@ -39,3 +39,5 @@ def test_compiles_for_an_a100_and_for_an_h200(card, dtype):
         made = triton.compile(source, target=GPUTarget("cuda", card, 32), options={"num_warps": 16})
         assert made.asm["cubin"]
         assert "ld.local" not in made.asm["ptx"], "what does not fit the registers goes to memory"
+        # The interpreter lets every NaN through; a card does only where it is told to.
+        assert "max.NaN" in made.asm["ptx"] or dtype == "fp64"

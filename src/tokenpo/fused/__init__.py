@@ -93,8 +93,8 @@ def fused_gradient(
     No second buffer of the head's size is needed where the head is float32, whatever autocast computes in.
 
     Args:
-        lean: look at the vocabulary in tiles too. The logits held are a block of 512 tokens x 2048 of the vocabulary,
-            for a fourth product; `chunk` means nothing then.
+        lean: look at the vocabulary in tiles too. The logits held are a block of 512 tokens x 2048 of the vocabulary
+            (on a GPU 4096 x 8192), for a fourth product; `chunk` means nothing then.
 
     Returns:
         The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.

@@ -47,7 +47,7 @@ class RandomCovariant(BatchSignal):
         tokens = int(masked.count(batch.mask))
         covariances = covariance.in_blocks(batch.credit.advantage, batch.policy.logprob, tokens)
         inside = torch.cat([flags.greater(x, self.low).mul_(flags.less(x, self.high)).bool() for x in covariances])
-        eligible = (batch.mask & inside & ~trust.only("clipped")).flatten().nonzero()[:, 0]
+        eligible = (batch.mask & inside & ~trust.clipped()).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)

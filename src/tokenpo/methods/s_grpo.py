@@ -14,7 +14,6 @@ Reductions: fraction = 1 is GRPO.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +21,9 @@ from torch import Tensor
 
 from ..errors import TokenPOError
 from ..objective import Objective
-from ..signals import BatchSignal
+from ..signals import BatchSignal, Look
 from ..stages import Clip, FixedBounds, GroupAdvantage, Keep, RowNormalised, SequenceMean
-from ..types import Batch, Trust
+from ..types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(
@@ -50,7 +49,7 @@ class RandomTokens(BatchSignal):
     def draws(self) -> bool:
         return True
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         # One number per token, none for padding: the width of the batch decides nothing.
         uniform = torch.rand(int(batch.mask.sum()), generator=generator).to(batch.mask.device)

@@ -20,7 +20,6 @@ Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -29,9 +28,9 @@ from torch import Tensor
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from ..ops import covariance, masked, ranked
-from ..signals import BatchSignal
+from ..signals import BatchSignal, Look
 from ..stages import Anchor, GroupAdvantage, ReferenceKl, TokenMean, Unclipped
-from ..types import Batch, Trust
+from ..types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(
@@ -62,7 +61,7 @@ class CovarianceTails(BatchSignal):
     def needs(self) -> frozenset[str]:
         return frozenset({"entropy" if self.current else "old_entropy"})
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
         assert entropy is not None  # declared in `needs`, checked by the objective
         values = entropy[batch.mask]

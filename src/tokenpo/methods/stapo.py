@@ -15,7 +15,6 @@ Reductions: prob = 0 is DAPO with dual=None.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,9 +23,9 @@ from torch import Tensor
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from ..ops import ranked
-from ..signals import BatchSignal
+from ..signals import BatchSignal, Look
 from ..stages import Clip, Drop, FixedBounds, GroupAdvantage, NormalisedWeight, TokenMean
-from ..types import Batch, Trust
+from ..types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(
@@ -57,7 +56,7 @@ class Spurious(BatchSignal):
     def needs(self) -> frozenset[str]:
         return frozenset({"entropy" if self.current else "old_entropy"})
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         logprob = batch.policy.logprob if self.current else batch.rollouts.old_logprob
         entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
         assert entropy is not None  # declared in `needs`, checked by the objective

@@ -139,14 +139,16 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
 
 @functools.cache
 def _adds_wide(device: torch.device, narrow: torch.dtype, wider: torch.dtype) -> bool:
-    """Whether torch adds products of halves to a wider sum there, as it does on CUDA from 2.8 on; tried once."""
-    total, ones = torch.ones(16, 16, dtype=wider, device=device), torch.ones(16, 16, dtype=narrow, device=device)
+    """Whether torch adds a product of halves to a wider sum there, as newer versions do on CUDA; tried once."""
+    a, total = torch.ones(16, 24, dtype=narrow, device=device), torch.full((24, 24), torch.nan, device=device)
+    total = total.to(wider)
     try:
-        torch.addmm(total, ones, ones, out_dtype=wider, out=total)
+        for beta in (0, 1):
+            torch.addmm(total, a.t(), a, out_dtype=wider, beta=beta, out=total)
     # No such argument, or not on this device.
     except (TypeError, RuntimeError):
         return False
-    return bool((total == 17).all())
+    return bool((total == 32).all())
 
 
 def tile_rows(head: Tensor) -> int:

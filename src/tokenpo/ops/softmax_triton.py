@@ -2,7 +2,7 @@
 
 What torch does in nine passes over the logits (`softmax.sums`) is here two, so that on a GPU they take little beside
 the matrix products. In the first the maximum is the largest logit so far, and what was summed before is seen anew from
-each higher one, as in `tiles`. Only where there is no Triton, so on a CPU, this module cannot be imported.
+each higher one, as in `tiles`. Without Triton this module cannot be imported.
 
 Axes: M rows, V vocabulary.
 """
@@ -25,7 +25,9 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     """As `softmax.sums`, for tensors whose rows lie each in one piece."""
     m, v = logits.shape
     found = logits.new_empty(count, m, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    scales = torch.as_tensor(scale, dtype=found.dtype, device=logits.device).expand(m, 1).contiguous()
+    # A number is filled in on the device: to copy it there would wait for what the device is at.
+    scales = scale if isinstance(scale, Tensor) else found.new_full((1, 1), scale)
+    scales = scales.to(found.dtype).expand(m, 1).contiguous()
     block = min(_BLOCK, triton.next_power_of_2(v))
     if m:
         strides = logits.stride(0), out.stride(0)
@@ -54,7 +56,8 @@ def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexp
         step = tl.maximum((peak - higher) * scale, _FLOOR)
         shrink = tl.exp2(step)
         peak = higher
-        d = tl.maximum((z - peak) * scale, _FLOOR)
+        # A NaN must reach the statistics, as it does through torch.
+        d = tl.maximum((z - peak) * scale, _FLOOR, propagate_nan=tl.PropagateNan.ALL)
         e = tl.exp2(d)
         if MOMENTS:
             moved = (moved + step * squares) * shrink * shrink + tl.sum(e * e * d, 0)
@@ -70,5 +73,6 @@ def _row(logits, out, scales, sums, m, v, stride, out_stride, BLOCK: tl.constexp
     for start in range(0, v, BLOCK):
         place = start + tl.arange(0, BLOCK)
         z = tl.load(logits + row * stride + place, mask=place < v, other=-float("inf")).to(kind)
-        p = tl.exp2(tl.maximum((z - peak) * scale, _FLOOR)) / s
+        d = tl.maximum((z - peak) * scale, _FLOOR, propagate_nan=tl.PropagateNan.ALL)
+        p = tl.exp2(d) / s
         tl.store(out + row * out_stride + place, p.to(out.dtype.element_ty), mask=place < v)

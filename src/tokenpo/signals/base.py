@@ -57,8 +57,8 @@ class Look(Protocol):
         """Every field."""
         ...
 
-    def only(self, field: str) -> Tensor:
-        """One field, a tensor [N, T]; the others are not kept."""
+    def clipped(self) -> Tensor:
+        """That field alone, [N, T] bool; the others are not kept."""
         ...
 
 
@@ -75,8 +75,8 @@ class BatchSignal(Part):
         return False
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        """[N, T], finite where the mask is true. `trust()` evaluates the surrogate; a signal inside the surrogate
-        cannot ask for it. Signals that this one holds are in the batch already."""
+        """[N, T], finite where the mask is true, or bool where it marks tokens. `trust()` evaluates the surrogate; a
+        signal inside the surrogate cannot ask for it. Signals that this one holds are in the batch already."""
         raise NotImplementedError
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ops import entropy_score, ranked
-from .base import BatchSignal, Signal
+from .base import BatchSignal, Look, Signal
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from ..types import Batch, Rollouts, Trust
+    from ..types import Batch, Rollouts
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class CurrentEntropyScore(BatchSignal):
     def needs(self) -> frozenset[str]:
         return frozenset({"entropy"})
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         return _scored(batch.policy.entropy, batch.mask, self.quantile, self.released_sign)
 
 
@@ -71,7 +70,7 @@ class CurrentEntropyQuantile(BatchSignal):
     def needs(self) -> frozenset[str]:
         return frozenset({"entropy"})
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
         return ranked.quantile(batch.policy.entropy[batch.mask], self.quantile).expand(batch.mask.shape)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import torch
 
 from ..errors import TokenPOError
 from ..ops import masked
-from ..signals import BatchSignal, Part, Signal
+from ..signals import BatchSignal, Look, Part, Signal
 from .base import Weight
 from .selection import Selection, selected
 
@@ -87,7 +86,7 @@ class CurrentMean(BatchSignal):
 
     weight: BatchWeight
 
-    def __call__(self, batch: Batch, trust: Callable[[], Trust], generator: torch.Generator | None) -> Tensor:
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         return masked.mean(self.weight.of_batch(batch), batch.mask).expand(batch.mask.shape)
 
 
