@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tokenpo
+from tokenpo.blocks import TrustInBlocks
 from tokenpo.methods.cov import RandomCovariant, TopCovariant
 
 MASK = torch.tensor([[True, True], [True, False]])
@@ -24,7 +25,10 @@ def _batch(advantage: torch.Tensor = ADVANTAGE, logprob: torch.Tensor = LOGPROB,
 
 
 def _trust(clipped: torch.Tensor):
-    return lambda: dataclasses.replace(tokenpo.method("kl_cov").surrogate(_batch()), clipped=clipped)
+    """A look at a step whose clipped tokens are these."""
+    return TrustInBlocks(
+        lambda rows: dataclasses.replace(tokenpo.method("kl_cov").surrogate(rows), clipped=clipped), _batch()
+    )
 
 
 NONE = torch.zeros_like(MASK)
