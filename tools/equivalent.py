@@ -106,11 +106,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return (bound if not torch.is_tensor(bound) else like.new_tensor(bound))",
     ): "clamp takes two numbers as it takes two tensors",
     (
-        "fused/__init__.py",
-        "total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True)",
-        "total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=(False))",
-    ): "zeros that every row then overwrites",
-    (
         "fused/work.py",
         "tensors = hidden.detach(), head.detach(), detached(bias), target, scale",
         "tensors = (hidden), head.detach(), detached(bias), target, scale",
@@ -150,14 +145,4 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "_PLACES_ELSEWHERE = 2**22",
         "_PLACES_ELSEWHERE = 2**(23)",
     ): "the size of a block, which changes time and memory alone",
-    (
-        "blocks.py",
-        "detached = Policy(**{name: x.detach() for name, x in fields.items()})",
-        "detached = Policy(**{name: (x) for name, x in fields.items()})",
-    ): "gradients are asked at a block's own rows, and its value is detached",
-    (
-        "terms.py",
-        "return {name: _shown(x, token.detach()) for name, x in kept.items()}",
-        "return {name: _shown(x, (token)) for name, x in kept.items()}",
-    ): "of what is detached only shape and dtype are read",
 }
