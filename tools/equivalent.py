@@ -99,6 +99,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))",
         "phi = torch.where((advantage <= 0), self.negative(log_weight), self.positive(log_weight))",
     ): "without advantage the surrogate is 0 under either weight, and nothing is cut off",
+    (
+        "ops/head.py",
+        "if w.shape[1] < 2 * hidden.shape[1]:",
+        "if (w.shape[1] <= 2 * hidden.shape[1]):",
+    ): "which side is scaled changes time and rounding alone",
+    (
+        "ops/head.py",
+        "if w.shape[1] < 2 * hidden.shape[1]:",
+        "if w.shape[1] < (3) * hidden.shape[1]:",
+    ): "which side is scaled changes time and rounding alone",
     ("ops/softmax.py", "FLOOR = -1e4", "FLOOR = -(20000.0)"): "the probability is 0 from about -1075 on",
     (
         "stages/surrogate.py",

@@ -55,7 +55,7 @@ class HeadGradient:
     hidden: Tensor | None
     head: Tensor | None
     bias: Tensor | None
-    blank: bool = False
+    blank: bool
 
     @staticmethod
     def start(
