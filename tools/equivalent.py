@@ -109,6 +109,31 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if w.shape[1] < 2 * hidden.shape[1]:",
         "if w.shape[1] < (3) * hidden.shape[1]:",
     ): "which side is scaled changes time and rounding alone",
+    (
+        "ops/softmax.py",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**(18), 2**26",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "ops/softmax.py",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = (3)**17, 2**26",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "ops/softmax.py",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**(27)",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "ops/softmax.py",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26",
+        "_BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, (3)**26",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "ops/ratio.py",
+        "x = (logprob - old_logprob).detach()",
+        "x = (logprob - old_logprob)",
+    ): "a value whose slope is handed over has no other gradient",
     ("ops/softmax.py", "FLOOR = -1e4", "FLOOR = -(20000.0)"): "the probability is 0 from about -1075 on",
     (
         "stages/surrogate.py",

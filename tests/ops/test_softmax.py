@@ -109,6 +109,17 @@ def test_a_kernel_is_trusted_where_it_gives_what_torch_gives():
             assert softmax._trusted(kernel, cpu) is None
 
 
+@pytest.mark.parametrize("scale", [0.5, torch.tensor([[0.5], [0.5]], dtype=torch.float64)])
+def test_the_parts_of_a_softmax_are_at_the_temperature_asked_for(scale):
+    """ln 9 at T = 2 is ln 3."""
+    logits = torch.tensor([[0.0, LN(9)], [LN(9), 0.0]], dtype=torch.float64)
+    d, p, s = softmax_parts(logits, scale)
+    assert d.flatten().tolist() == pytest.approx([-LN(3), 0, 0, -LN(3)], rel=1e-14)
+    assert p.flatten().tolist() == pytest.approx([1 / 3, 1, 1, 1 / 3], rel=1e-14)
+    assert s.flatten().tolist() == pytest.approx([4 / 3] * 2, rel=1e-14)
+    assert logits[0].tolist() == [0.0, LN(9)]
+
+
 def test_the_softmax_is_at_temperature_one_unless_asked():
     logits = torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)
     d, p, s = softmax_parts(logits)
