@@ -131,6 +131,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "the size of a block, which changes time and memory alone",
     (
         "ops/ratio.py",
+        "ratio = geometric(log_ratios.detach(), mask)",
+        "ratio = geometric((log_ratios), mask)",
+    ): "a value whose slope is handed over has no other gradient",
+    (
+        "ops/ratio.py",
         "x = (logprob - old_logprob).detach()",
         "x = (logprob - old_logprob)",
     ): "a value whose slope is handed over has no other gradient",

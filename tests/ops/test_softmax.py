@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tokenpo.ops import softmax
-from tokenpo.ops.softmax import ascent, residual, softmax_parts
+from tokenpo.ops.softmax import ascent, entropy_of, residual, softmax_parts
 
 LN = math.log
 
@@ -118,6 +118,14 @@ def test_the_parts_of_a_softmax_are_at_the_temperature_asked_for(scale):
     assert p.flatten().tolist() == pytest.approx([1 / 3, 1, 1, 1 / 3], rel=1e-14)
     assert s.flatten().tolist() == pytest.approx([4 / 3] * 2, rel=1e-14)
     assert logits[0].tolist() == [0.0, LN(9)]
+
+
+def test_the_entropy_of_its_parts_by_hand_with_an_excluded_token():
+    """p = 1/4, 3/4 and 0: H = ln 4 - 3/4 ln 3."""
+    logits = torch.tensor([[0.0, LN(3), -math.inf]], dtype=torch.float64)
+    parts = softmax_parts(logits)
+    assert entropy_of(parts).tolist() == pytest.approx([LN(4) - 0.75 * LN(3)], rel=1e-14)
+    assert parts.d.tolist() == [[pytest.approx(-LN(3)), 0, -math.inf]], "it overwrites nothing"
 
 
 def test_the_softmax_is_at_temperature_one_unless_asked():
