@@ -42,10 +42,25 @@ def test_the_logits_of_somebody_else_stay_what_they_are():
     assert out[0].tolist() == pytest.approx([-0.75, 0.75], rel=1e-14)
 
 
-def test_a_kernel_gets_rows_in_one_piece(monkeypatch):
-    monkeypatch.setattr(softmax, "_kernel", lambda device: lambda *args: pytest.fail("its columns lie apart"))
-    z = torch.tensor([[0.0, 0.0], [LN(3), LN(3)]], dtype=torch.float64).t()
-    assert residual(z, torch.tensor([1, 0]), 1.0).logprob.tolist() == pytest.approx([LN(0.75), LN(0.25)], rel=1e-14)
+@pytest.mark.parametrize("apart", [(), ("logits",), ("out",), ("logits", "out")])
+def test_a_kernel_gets_rows_in_one_piece(apart, monkeypatch):
+    """Where the columns of either lie apart, torch's passes run, to the same numbers."""
+    calls = []
+
+    def kernel(*args):
+        calls.append(args)
+        return softmax.sums(*args)
+
+    def laid(values, name):
+        x = torch.tensor(values, dtype=torch.float64)
+        return x.t().contiguous().t() if name in apart else x
+
+    monkeypatch.setattr(softmax, "_kernel", lambda device: kernel)
+    z, out = laid([[0.0, LN(3)], [0.0, LN(3)]], "logits"), laid([[7.0, 7.0], [7.0, 7.0]], "out")
+    stats = residual(z, torch.tensor([1, 0]), 1.0, out=out)
+    assert len(calls) == (not apart)
+    assert stats.logprob.tolist() == pytest.approx([LN(0.75), LN(0.25)], rel=1e-14)
+    assert out.flatten().tolist() == pytest.approx([0.25, -0.25, -0.75, 0.75], rel=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
