@@ -3,9 +3,9 @@
     python benchmarks/trl_head.py [--vocabulary 8192] [--hidden 256] [--rows 16] [--length 64] [--rounds 9] [--memory]
 
 Needs TRL. A random Qwen3 of two layers with an untied head; prompts of 16 tokens; forward and backward of the whole
-model under GRPO, the policy near the one that sampled. One thread, float32; the two take turns; medians of CPU time and
-the ratio. `--memory` shows instead the most memory held at once beyond weights and gradients. On a GPU (`--device cuda
---dtype bfloat16`) time is what lies between two of its events.
+model under GRPO, the policy near the one that sampled. One thread, float32; the two take turns in a process that keeps
+what it frees, unless `--fresh`; medians of CPU time and the ratio. `--memory` shows instead the most memory held at once
+beyond weights and gradients. On a GPU (`--device cuda --dtype bfloat16`) time is what lies between two of its events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from datasets import Dataset
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
-from timing import Run, milliseconds, peak_bytes
+from timing import Run, keep_memory, milliseconds, peak_bytes
 from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.adapters.trl.learned import by_policy, in_head
 from tokenpo.adapters.trl.phase_two import Step, temperature_of
@@ -98,8 +98,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--fresh", action="store_true", help="large memory goes back to the system when it is freed")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    if not chosen.fresh:
+        keep_memory()
     with tempfile.TemporaryDirectory() as directory:
         made = trainer(chosen, directory)
         runs = candidates(made, *micro_batch(chosen, made))
