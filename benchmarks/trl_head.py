@@ -4,8 +4,8 @@
 
 Needs TRL. A random Qwen3 of two layers with an untied head; prompts of 16 tokens; forward and backward of the whole
 model under GRPO, the policy near the one that sampled. One thread, float32; the two take turns in a process that keeps
-what it frees, unless `--fresh`; medians of CPU time and the ratio. `--memory` shows instead the most memory held at once
-beyond weights and gradients. On a GPU (`--device cuda --dtype bfloat16`) time is what lies between two of its events.
+what it frees, unless `--fresh`; medians of CPU time and the ratio. `--memory` shows the most memory held at once beyond
+weights and gradients instead. On a GPU (`--device cuda --dtype bfloat16`) time is what lies between two of its events.
 """
 
 from __future__ import annotations
