@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 
 import tokenpo
-from timing import milliseconds
+from timing import fits, milliseconds
 from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
 from tokenpo.fused import fused_gradient
 from tokenpo.ops.token_stats import token_stats
@@ -105,8 +105,9 @@ def main(arguments: list[str] | None = None) -> None:
             runs = {name: run for name, run in runs.items() if not chosen.only or name in chosen.only}
             if chosen.memory:
                 for name, run in runs.items():
-                    extra = peak_megabytes(run, problem)
-                    print(f"{shape:<7}{dtype:<9}{name:<10}{extra:8.0f} MB beyond the gradients", flush=True)
+                    if fits(name, run):
+                        extra = peak_megabytes(run, problem)
+                        print(f"{shape:<7}{dtype:<9}{name:<10}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
             report(
                 shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor"

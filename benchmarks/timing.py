@@ -51,10 +51,19 @@ def once(run: Run, device: str = "cpu") -> float:
     return begin.elapsed_time(end)
 
 
+def fits(name: Any, run: Run) -> bool:
+    """Runs once; False, and said, where that takes more memory than a GPU has."""
+    try:
+        run()
+    except torch.OutOfMemoryError as error:
+        print(f"{name}: left out, {str(error).splitlines()[0]}", flush=True)
+        return False
+    return True
+
+
 def milliseconds(runs: dict[Any, Run], rounds: int, device: str = "cpu") -> dict[Any, float]:
     """Median of each, over rounds in which they take turns in an order of the round's own."""
-    for run in runs.values():
-        run()
+    runs = {key: run for key, run in runs.items() if fits(key, run)}
     seen: dict[Any, list[float]] = {key: [] for key in runs}
     for i in range(rounds):
         # What ran before leaves its traces in the caches.

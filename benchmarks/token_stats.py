@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timing import keep_memory, milliseconds, peak_bytes
+from timing import fits, keep_memory, milliseconds, peak_bytes
 from tokenpo.ops.token_stats import token_stats
 
 SHAPES = {
@@ -131,8 +131,7 @@ def scoring(problem: Problem, stats: Stats) -> Run:
 
 
 def peak_megabytes(run: Run, problem: Problem) -> float:
-    """Most memory held at once by one run, less the gradients that it leaves."""
-    run()
+    """Most memory held at once by one run, not its first, less the gradients that it leaves."""
     # What is freed must have been seen when it was made.
     problem.forget()
     gradients = sum(x.numel() * x.element_size() for x in (problem.hidden, problem.head))
@@ -153,7 +152,7 @@ def options(description: str, arguments: list[str] | None) -> argparse.Namespace
     parser.add_argument("--only", nargs="+", help="of the candidates")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--chunk", type=int, help="tokens whose logits are alive at a time; a GPU wants thousands")
+    parser.add_argument("--chunk", type=int, help="tokens whose logits are alive at a time")
     parser.add_argument("--fresh", action="store_true", help="large memory goes back to the system when it is freed")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -172,8 +171,9 @@ def main(arguments: list[str] | None = None) -> None:
             runs = {name: both_ways(problem, stats) for name, stats in candidates.items()}
             if chosen.memory:
                 for name, run in runs.items():
-                    extra = peak_megabytes(run, problem)
-                    print(f"{shape:<7}{dtype:<9}{name:<6}{extra:8.0f} MB beyond the gradients", flush=True)
+                    if fits(name, run):
+                        extra = peak_megabytes(run, problem)
+                        print(f"{shape:<7}{dtype:<9}{name:<6}{extra:8.0f} MB beyond the gradients", flush=True)
                 continue
             report(
                 shape, dtype, milliseconds({"floor": problem.floor(), **runs}, chosen.rounds, chosen.device), "floor"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 SMALLEST = {
@@ -128,3 +129,13 @@ def test_the_document_quotes_the_estimate(script: Callable[[str], Any]) -> None:
     page = (ROOT / "docs" / "speed.md").read_text()
     for name, model in estimate.MODELS.items():
         assert estimate.table(name, estimate.Step(), model, "H100") in page
+
+
+def test_what_takes_more_memory_than_there_is_is_left_out(
+    script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def greedy() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 80 GiB.\nMore of it")
+
+    assert list(script("timing").milliseconds({"greedy": greedy, "modest": lambda: None}, 3)) == ["modest"]
+    assert capsys.readouterr().out == "greedy: left out, CUDA out of memory. Tried to allocate 80 GiB.\n"
