@@ -139,6 +139,36 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "x = (logprob - old_logprob).detach()",
         "x = (logprob - old_logprob)",
     ): "a value whose slope is handed over has no other gradient",
+    (
+        "ops/covariance.py",
+        "_PLACES = 2**15",
+        "_PLACES = 2**(16)",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "ops/covariance.py",
+        "_PLACES = 2**15",
+        "_PLACES = (3)**15",
+    ): "the size of a block, which changes time and memory alone",
+    (
+        "ops/covariance.py",
+        "return advantage.detach().sum() / max(1, count), logprob.detach().sum() / max(1, count)",
+        "return advantage.detach().sum() / max((2), count), logprob.detach().sum() / max(1, count)",
+    ): "of a token alone the other factor is 0",
+    (
+        "ops/covariance.py",
+        "return advantage.detach().sum() / max(1, count), logprob.detach().sum() / max(1, count)",
+        "return advantage.detach().sum() / max(1, count), logprob.detach().sum() / max((2), count)",
+    ): "of a token alone the other factor is 0",
+    (
+        "ops/softmax.py",
+        "peak, s, mean, *moments = (kernel or sums)(logits, scale, out, 5 if drift else 3)",
+        "peak, s, mean, *moments = (kernel or sums)(logits, scale, out, (6) if drift else 3)",
+    ): "a place more that nobody fills or reads",
+    (
+        "ops/softmax.py",
+        "moved = (moments[1] - mean * moments[0]).mul_(_LN2) if drift else peak.new_empty(0, 1)",
+        "moved = (moments[1] - mean * moments[0]).mul_(_LN2) if drift else peak.new_empty(0, (2))",
+    ): "empty either way",
     ("ops/softmax.py", "FLOOR = -1e4", "FLOOR = -(20000.0)"): "the probability is 0 from about -1075 on",
     (
         "stages/surrogate.py",

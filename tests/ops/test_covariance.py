@@ -13,7 +13,7 @@ def test_by_hand() -> None:
 
     0 · 2 = 0;  -2 · 1 = -2;  2 · -3 = -6. The fourth place holds zeros and counts in neither mean.
     """
-    advantage = torch.tensor([[1.0, -1.0], [3.0, 0.0]], dtype=torch.float64)
+    advantage = torch.tensor([[1.0, -1.0], [3.0, 0.0]], dtype=torch.float64, requires_grad=True)
     logprob = torch.tensor([[-1.0, -2.0], [-6.0, 0.0]], dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[True, True], [True, False]])
     seen = covariance.tokenwise(advantage, logprob, 3)

@@ -124,23 +124,24 @@ def test_a_kernel_is_trusted_where_it_gives_what_torch_gives():
             assert softmax._trusted(kernel, cpu) is None
 
 
-@pytest.mark.parametrize("scale", [0.5, torch.tensor([[0.5], [0.5]], dtype=torch.float64)])
+@pytest.mark.parametrize("scale", [0.5, 2.0, torch.tensor([[0.5], [0.5]], dtype=torch.float64)])
 def test_the_parts_of_a_softmax_are_at_the_temperature_asked_for(scale):
-    """ln 9 at T = 2 is ln 3."""
-    logits = torch.tensor([[0.0, LN(9)], [LN(9), 0.0]], dtype=torch.float64)
+    """ln 9 at T = 2 is ln 3, and so is the root of 3 at T = 1/2."""
+    high = LN(3) / 2 if isinstance(scale, float) and scale == 2 else LN(9)
+    logits = torch.tensor([[0.0, high], [high, 0.0]], dtype=torch.float64)
     d, p, s = softmax_parts(logits, scale)
     assert d.flatten().tolist() == pytest.approx([-LN(3), 0, 0, -LN(3)], rel=1e-14)
     assert p.flatten().tolist() == pytest.approx([1 / 3, 1, 1, 1 / 3], rel=1e-14)
     assert s.flatten().tolist() == pytest.approx([4 / 3] * 2, rel=1e-14)
-    assert logits[0].tolist() == [0.0, LN(9)]
+    assert logits[0].tolist() == [0.0, high]
 
 
 def test_the_entropy_of_its_parts_by_hand_with_an_excluded_token():
-    """p = 1/4, 3/4 and 0: H = ln 4 - 3/4 ln 3."""
-    logits = torch.tensor([[0.0, LN(3), -math.inf]], dtype=torch.float64)
+    """p = 1/4, 3/4 and 0: H = ln 4 - 3/4 ln 3. p = 1/2, 1/4, 1/4: H = 3/2 ln 2."""
+    logits = torch.tensor([[0.0, LN(3), -math.inf], [LN(2), 0.0, 0.0]], dtype=torch.float64)
     parts = softmax_parts(logits)
-    assert entropy_of(parts).tolist() == pytest.approx([LN(4) - 0.75 * LN(3)], rel=1e-14)
-    assert parts.d.tolist() == [[pytest.approx(-LN(3)), 0, -math.inf]], "it overwrites nothing"
+    assert entropy_of(parts).tolist() == pytest.approx([LN(4) - 0.75 * LN(3), 1.5 * LN(2)], rel=1e-14)
+    assert parts.d[0].tolist() == [pytest.approx(-LN(3)), 0, -math.inf], "it overwrites nothing"
 
 
 def test_the_softmax_is_at_temperature_one_unless_asked():
