@@ -1,7 +1,7 @@
 """Overhead of an objective: phase one, loss and backward, given the log-probabilities of 512 x 1024 tokens.
 
     python benchmarks/objective.py [--rounds 15] [--rows 512] [--length 1024] [--only METHOD ...]
-    python benchmarks/objective.py --alone      # the loss alone, from credit to gradient, with its temporaries
+    python benchmarks/objective.py --alone [--terms TERM ...]     # from credit to gradient only, with its temporaries
     python benchmarks/objective.py --profile METHOD
 
 One thread, float32, ragged responses in groups of eight. Runs of all candidates alternate; the figure is the median CPU
@@ -21,7 +21,7 @@ import argparse
 import dataclasses
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,7 +87,7 @@ def ours(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
     return run
 
 
-def alone(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
+def alone(objective: tokenpo.Objective, data: Data, terms: Sequence[str] = TERMS) -> Callable[[], None]:
     """From credit to the gradient: what an engine asks for at every micro-batch."""
     chosen = {name: data.fields[name] for name in objective.needs}
     policy = {name: chosen.pop(name) for name in ("entropy", "entropy_drift") if name in chosen}
@@ -100,7 +100,7 @@ def alone(objective: tokenpo.Objective, data: Data) -> Callable[[], None]:
         if objective.entropy_gradient:
             policy["entropy"] = data.fields["entropy"].detach().requires_grad_()
         batch = objective.observe(tokenpo.Batch(rollouts, credit, tokenpo.Policy(logprob, **policy)), generator)
-        objective.loss(batch, totals, TERMS).value.backward()
+        objective.loss(batch, totals, terms).value.backward()
 
     return run
 
@@ -207,11 +207,11 @@ def verls(name: str, data: Data, *, phase_one: bool = True) -> Callable[[], None
     return run
 
 
-def losses_alone(data: Data, names: list[str], rounds: int) -> str:
+def losses_alone(data: Data, names: list[str], rounds: int, terms: Sequence[str] = TERMS) -> str:
     """A line for each method and each peer: milliseconds, how often it fits into verl's vanilla, temporaries."""
     peers = {"verl vanilla": verls("grpo", data, phase_one=False), "TRL": trls(data), "three lines": three_lines(data)}
     runs = {name: run for name, run in peers.items() if run is not None}
-    runs |= {name: alone(tokenpo.method(name), data) for name in names}
+    runs |= {name: alone(tokenpo.method(name), data, terms) for name in names}
     times, size = milliseconds(runs, rounds), 4 * data.mask.numel()
     vanilla = times.get("verl vanilla")
     lines = [f"{'loss alone':<22}{'ms':>8}{'verl/it':>9}{'temporaries':>13}"]
@@ -247,6 +247,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--only", nargs="+", metavar="METHOD", default=list(tokenpo.methods.METHODS))
     parser.add_argument("--alone", action="store_true", help="the losses without phase one, and their temporaries")
+    parser.add_argument("--terms", nargs="*", default=list(TERMS), help="that a loss alone keeps")
     parser.add_argument("--profile", metavar="METHOD", help="show where one method spends its time instead")
     options = parser.parse_args(arguments)
 
@@ -258,7 +259,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     print(f"{options.rows} x {options.length} tokens, float32, one thread, median CPU time of {options.rounds} rounds")
     if options.alone:
-        print(losses_alone(data, options.only, options.rounds))
+        print(losses_alone(data, options.only, options.rounds, options.terms))
         return
     runs: dict[tuple[str, str], Callable[[], None]] = {("grpo", "ours"): ours(tokenpo.method("grpo"), data)}
     for name in options.only:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from tokenpo.disk import table
 from tokenpo.errors import TokenPOError
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
@@ -55,22 +56,14 @@ def locate(name: str | Path) -> str | Path:
 
 def trained(path: Path) -> Mapping[str, object]:
     """What the run that wrote a model directory said of it; empty where it said nothing that can be read."""
-    return _table(path / RECORD)
+    return table(path / RECORD)
 
 
 def _planned(run: Path) -> int:
     """The steps that a run is to make; 0 where its config does not say."""
-    section = _table(run / "config.json").get("train")
+    section = table(run / "config.json").get("train")
     steps = section.get("steps") if isinstance(section, dict) else None
     return steps if isinstance(steps, int) else 0
-
-
-def _table(file: Path) -> dict:
-    try:
-        read = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def check_directory(path: Path) -> None:

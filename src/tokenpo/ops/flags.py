@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import masked
+
 
 def less(a: Tensor, b: Tensor | float) -> Tensor:
     """a < b."""
@@ -39,7 +41,7 @@ def unequal(a: Tensor, b: Tensor | float) -> Tensor:
 
 def number(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x as `dtype`, of a bool 1 where it holds."""
-    return (x.view(torch.int8) if x.dtype == torch.bool else x).to(dtype)
+    return masked.ones(x, dtype) if x.dtype == torch.bool else x.to(dtype)
 
 
 def _flag(compare: Any, a: Tensor, b: Tensor | float) -> Tensor:

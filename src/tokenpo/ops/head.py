@@ -26,6 +26,7 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
     """Rows of logits [·, V] that make a chunk.
 
     Args:
+        dtype: of the logits.
         device: where a learner holds a chunk and little else; None for those who hold several tensors like it.
     """
     many = device is not None and device.type != "cpu"

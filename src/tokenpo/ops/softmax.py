@@ -30,8 +30,6 @@ _LN2 = math.log(2)
 FLOOR = -1e4
 # Logits worked on at once: what stays in a core's cache, or what keeps a GPU busy.
 _BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26
-
-
 # What `sums` is; a kernel in its place may ask for rows that lie each in one piece.
 Sums = Callable[[Tensor, float | Tensor, Tensor, int], Tensor]
 
@@ -170,16 +168,19 @@ def _trusted(kernel: Sums, device: torch.device) -> Sums | None:
 
 
 # Of rows longer than a kernel's block: with a number and in place, with a scale of each row and in halves.
-_CASES = ((torch.float32, 5, 1e-5, False), (torch.float32, 3, 1e-5, True), (torch.bfloat16, 3, 2**-7, True))
+_CASES = ((torch.float32, 5, False), (torch.float32, 3, True), (torch.bfloat16, 3, True))
 
 
-def _agree(kernel: Sums, device: torch.device, dtype: torch.dtype, count: int, rtol: float, by_row: bool) -> bool:
+def _agree(kernel: Sums, device: torch.device, dtype: torch.dtype, count: int, by_row: bool) -> bool:
     logits = torch.linspace(-9, 9, 3 * 20_001, device=device).sin_().mul_(9).view(3, -1).to(dtype)
     logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
     scale = torch.tensor([[0.5], [1.5], [2.5]], device=device) if by_row else 1.5
     seen, wanted = logits.clone(), logits.clone()
-    pairs = (kernel(seen, scale, seen, count), sums(wanted, scale, wanted, count)), (seen, wanted)
-    return all(torch.allclose(a, b, rtol=rtol, atol=1e-6, equal_nan=True) for a, b in pairs)
+    found, right = kernel(seen, scale, seen, count), sums(wanted, scale, wanted, count)
+    # Sums of 20,001 float32 in another order; probabilities as far as their dtype tells them apart.
+    return torch.allclose(found, right, rtol=1e-5, atol=1e-6, equal_nan=True) and torch.allclose(
+        seen, wanted, rtol=max(1e-5, torch.finfo(dtype).eps), atol=1e-6, equal_nan=True
+    )
 
 
 def ascent(

@@ -17,14 +17,14 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..disk import sync
+from ..disk import sync, table
 from ..errors import TokenPOError
 
+_SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
 _ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
 
@@ -77,7 +77,7 @@ def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None
         tensors(work)
         (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
         sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
-        (work / "checksums.json").write_text(json.dumps(sums, indent=1), encoding="utf-8")
+        (work / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
         for file in work.iterdir():
             sync(file)
         sync(work)
@@ -127,7 +127,7 @@ def exists(directory: Path) -> bool:
 
 def weights(directory: Path, step: int) -> str | None:
     """The checksum of the weights in the checkpoint of a step; None where there is none."""
-    return _sums(directory / "checkpoints" / f"step-{step:06d}").get("model.safetensors")
+    return table(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
 
 
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -190,19 +190,11 @@ def _step(path: Path) -> int:
 
 
 def _is_whole(path: Path) -> bool:
-    sums = _sums(path)
+    sums = table(path / _SUMS)
     try:
         return sums.keys() in (_STATE, _ALL) and all(_checksum(path / name) == value for name, value in sums.items())
     except OSError:
         return False
-
-
-def _sums(path: Path) -> dict[str, str]:
-    try:
-        read: Any = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def _checksum(file: Path) -> str:
