@@ -91,7 +91,7 @@ def residual(
     # Powers of two are cheaper than those of e.
     scale = scale / _LN2
     at_target = logits.gather(-1, place).to(wide(logits.dtype))
-    kernel = _kernel(logits.device) if logits.stride(1) == out.stride(1) == 1 else None
+    kernel = _kernel(logits.device, logits.dtype) if logits.stride(1) == out.stride(1) == 1 else None
     peak, s, mean, *moments = (kernel or sums)(logits, scale, out, 5 if drift else 3)
     log_s = s.log2()
     logprob = at_target.sub_(peak).mul_(scale).sub_(log_s).mul_(_LN2)
@@ -143,35 +143,38 @@ def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor
 
 
 @functools.cache
-def _kernel(device: torch.device) -> Sums | None:
-    """`sums` in Triton, where a GPU has it."""
-    if device.type != "cuda":
-        return None
+def _kernel(device: torch.device, dtype: torch.dtype) -> Sums | None:
+    """`sums` in a loop of its own: in Triton on a GPU, in C on a processor that has a compiler."""
     try:
-        from .softmax_triton import sums as kernel
+        if device.type == "cuda":
+            from .softmax_triton import sums as kernel
+        elif device.type == "cpu" and dtype in (torch.float32, torch.bfloat16):
+            from .softmax_compiled import sums as kernel
+        else:
+            return None
     except ImportError:
         return None
-    return _trusted(kernel, device)
+    return _trusted(kernel, device, dtype)
 
 
-def _trusted(kernel: Sums, device: torch.device) -> Sums | None:
-    """The kernel if it gives on the device what torch gives; else None, with a warning."""
+def _trusted(kernel: Sums, device: torch.device, dtype: torch.dtype) -> Sums | None:
+    """The kernel if it gives there what torch gives; else None, with a warning."""
     try:
-        fault = None if all(_agree(kernel, device, *case) for case in _CASES) else "its numbers differ"
+        # With a number, and with a scale of each row.
+        right = _agree(kernel, device, dtype, 5, False) and _agree(kernel, device, dtype, 3, True)
+        fault = None if right else "its numbers differ"
     # Whatever a compiler and a driver can raise.
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"
     if fault is None:
         return kernel
-    warnings.warn(f"the softmax's Triton kernel fails on {device}, torch's slower passes run: {fault}", stacklevel=2)
+    name = kernel.__module__.rpartition(".")[2]
+    warnings.warn(f"{name} fails on {device}, torch's slower passes run for {dtype}: {fault}", stacklevel=2)
     return None
 
 
-# Of rows longer than a kernel's block: with a number and in place, with a scale of each row and in halves.
-_CASES = ((torch.float32, 5, False), (torch.float32, 3, True), (torch.bfloat16, 3, True))
-
-
 def _agree(kernel: Sums, device: torch.device, dtype: torch.dtype, count: int, by_row: bool) -> bool:
+    # Of rows longer than a kernel's block.
     logits = torch.linspace(-9, 9, 3 * 20_001, device=device).sin_().mul_(9).view(3, -1).to(dtype)
     logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
     scale = torch.tensor([[0.5], [1.5], [2.5]], device=device) if by_row else 1.5
