@@ -16,7 +16,8 @@ from torch import Tensor
 from ..errors import MissingInput, NotFinite, TokenPOError
 from ..objective import Objective
 from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
-from ..ops.softmax import RowStats, ascent, residual
+from ..ops.residual import residual
+from ..ops.softmax import RowStats, ascent
 from ..ops.tiles import Tiled
 from ..ops.token_stats import inverse_temperature, joined, live_rows, part
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .residual import scaled
 from .softmax import wide
 
 # Logits per chunk: 16 MB, or as much as keeps a GPU busy.
@@ -102,7 +103,7 @@ class HeadGradient:
         f: Tensor | None = factor
         if w.shape[1] < 2 * hidden.shape[1]:
             # The smaller side is scaled.
-            w, f = torch.mul(w, factor, out=w if spend else torch.empty_like(w)), None
+            w, f = scaled(w, factor, spend=spend), None
         if self.bias is not None:
             self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
         if self.hidden is not None:

@@ -1,18 +1,19 @@
-/* The sums of a softmax, a row at a time while it is in the cache: what softmax.sums does in nine passes over the logits
- * is three here. A row is read for its maximum, read for everything else, and what was written is scaled.
+/* The residual of a softmax (softmax.py has the formulas), a row at a time while it is in the cache: what torch does in
+ * nine passes over the logits is three here. A row is read for its maximum, read for its sums, and written.
  *
- * Numbers are float32, or bf16, the upper half of one. Sums are taken in many parts at once, so their terms may come in
- * any order; a NaN is kept. Compiled where it runs, by softmax_compiled.py. Axes: M rows, V vocabulary.
+ * Numbers are float32, or bf16, the upper half of one. A NaN is kept. Compiled where it runs, by softmax_compiled.py. Axes: M rows, V vocabulary.
  */
+#include <math.h>
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
 
 #define ALWAYS static inline __attribute__((always_inline))
 /* Logits summed in float32 before their sum is added to the others in float64. */
-#define PIECE 4096
+#define PIECE 1024
+#define LN2 0.69314718055994530942
 
-typedef struct { float s, mean, squares, moved; } Sums;
+typedef struct { float others, mean, squares, moved; } Sums;
 
 ALWAYS float number(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 ALWAYS int32_t bits_of(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
@@ -48,66 +49,109 @@ ALWAYS float highest(const void *z, int64_t v, int half) {
     return number(ordered(most));
 }
 
-/* e = 2^d of some logits; Σ e, Σ e d and, with moments, Σ e², Σ e² d. */
-ALWAYS Sums piece(const void *z, int64_t start, int64_t end, int half, float peak, float scale, float *restrict e,
-                  int moments) {
-    float s = 0, mean = 0, squares = 0, moved = 0;
-    for (int64_t j = start; j < end; j++) {
+/* e = 2^d of n logits; Σ e but for the target's, which may be nearly all there is; Σ e d and, with moments, Σ e², Σ e² d.
+ * The target, if it is among them, is the one at `place`. */
+ALWAYS Sums piece(const void *z, int32_t n, int32_t place, int half, float peak, float scale, float *restrict e,
+                  int target, int moments) {
+    float others = 0, mean = 0, squares = 0, moved = 0;
+    for (int32_t j = 0; j < n; j++) {
         float d = (number(logit(z, j, half)) - peak) * scale;
         d = d < -127.0f ? -127.0f : d;
         float x = exp2_of(d);
         e[j] = x;
-        s += x;
+        others += target ? number(bits_of(x) & -(j != place)) : x;
         mean += x * d;
         if (moments) {
             squares += x * x;
             moved += x * x * d;
         }
     }
-    return (Sums){s, mean, squares, moved};
+    return (Sums){others, mean, squares, moved};
 }
 
-/* p = e / s, to the nearest even in bf16. */
-ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int half) {
-    for (int64_t j = 0; j < v; j++) {
-        float x = e[j] * share;
-        if (half) {
-            uint32_t bits = (uint32_t)bits_of(x);
-            ((uint16_t *)p)[j] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-        } else {
-            ((float *)p)[j] = x;
-        }
+/* To the nearest even in bf16. */
+ALWAYS void store(void *p, int64_t j, float x, int half) {
+    if (half) {
+        uint32_t bits = (uint32_t)bits_of(x);
+        ((uint16_t *)p)[j] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+    } else {
+        ((float *)p)[j] = x;
     }
 }
 
-/* m rows by some threads; found[0..2] or [0..4], each [m]: maximum, s, Σ p d, Σ p², Σ p² d. `scratch` [threads, v]. */
-ALWAYS void rows(const char *z, char *p, int64_t m, int64_t v, int64_t z_step, int64_t p_step, const float *scales,
-                 float *found, float *scratch, int threads, int half, int moments) {
+ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int half) {
+    for (int64_t j = 0; j < v; j++) store(p, j, e[j] * share, half);
+}
+
+/* One row: p - 1_y of it in `left`, and its sums, `apart` numbers from each other: d_y, s, Σ e d, Σ e², Σ e² d.
+ * `scale` makes bits of logits; e is scratch. */
+ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, double *sums, int64_t apart,
+                float *restrict e, int half, int moments) {
+    float peak = highest(z, v, half), d = (number(logit(z, y, half)) - peak) * scale;
+    double others = 0, mean = 0, squares = 0, moved = 0;
+    for (int64_t start = 0; start < v; start += PIECE) {
+        int64_t n = v - start < PIECE ? v - start : PIECE, place = y - start;
+        const char *here = z + start * (half ? 2 : 4);
+        Sums part = 0 <= place && place < n ? piece(here, n, place, half, peak, scale, e + start, 1, moments)
+                                            : piece(here, n, -1, half, peak, scale, e + start, 0, moments);
+        others += part.others, mean += part.mean, squares += part.squares, moved += part.moved;
+    }
+    double s = others + e[y], share = 1 / s;
+    divide(e, v, (float)share, left, half);
+    store(left, y, (float)(-others * share), half);
+    sums[0] = d, sums[apart] = s, sums[2 * apart] = mean, sums[3 * apart] = squares, sums[4 * apart] = moved;
+}
+
+/* Sums [5, m] to statistics [2, m], with moments [3, m], in nats: log p_y, H and the drift. */
+ALWAYS void statistics(const double *sums, int64_t m, float *found, int moments) {
+#pragma omp simd
+    for (int64_t i = 0; i < m; i++) {
+        double log_s = log(sums[m + i]), share = 1 / sums[m + i], mean = sums[2 * m + i] * share;
+        found[i] = (float)(sums[i] * LN2 - log_s);
+        found[m + i] = (float)(log_s - mean * LN2);
+        if (moments) found[2 * m + i] = (float)((sums[4 * m + i] - mean * sums[3 * m + i]) * share * share * LN2);
+    }
+}
+
+/* m rows by some threads. `sums` [5, m] and `scratch` [threads, v] are overwritten. */
+ALWAYS void rows(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,
+                 const float *scales, float *found, double *sums, float *scratch, int threads, int half, int moments) {
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < m; i++) {
-        const char *row = z + i * z_step;
-        float *e = scratch + v * omp_get_thread_num(), peak = highest(row, v, half);
-        double s = 0, mean = 0, squares = 0, moved = 0;
-        for (int64_t start = 0; start < v; start += PIECE) {
-            int64_t end = start + PIECE < v ? start + PIECE : v;
-            Sums part = piece(row, start, end, half, peak, scales[i], e, moments);
-            s += part.s, mean += part.mean, squares += part.squares, moved += part.moved;
-        }
-        divide(e, v, (float)(1 / s), p + i * p_step, half);
-        found[i] = peak, found[m + i] = (float)s, found[2 * m + i] = (float)(mean / s);
-        if (moments) {
-            found[3 * m + i] = (float)(squares / (s * s)), found[4 * m + i] = (float)(moved / (s * s));
-        }
+        float *e = scratch + v * omp_get_thread_num();
+        row(z + i * z_step, left + i * left_step, v, y[i], scales[i] / (float)LN2, sums + i, m, e, half, moments);
+    }
+    statistics(sums, m, found, moments);
+}
+
+/* out = w times the factor of each row. */
+ALWAYS void times(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step,
+                  const float *factors, int threads, int half) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < m; i++) {
+        const char *from = w + i * w_step;
+        char *to = out + i * out_step;
+        float factor = factors[i];
+        /* Also in place. */
+#pragma omp simd
+        for (int64_t j = 0; j < v; j++) store(to, j, number(logit(from, j, half)) * factor, half);
     }
 }
 
-#define KERNEL(name, half, moments)                                                                               \
-    void name(const char *z, char *p, int64_t m, int64_t v, int64_t z_step, int64_t p_step, const float *scales,  \
-              float *found, float *scratch, int threads) {                                                        \
-        rows(z, p, m, v, z_step, p_step, scales, found, scratch, threads, half, moments);                         \
+#define RESIDUAL(name, half, moments)                                                                            \
+    void name(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step,                \
+              const int64_t *y, const float *scales, float *found, double *sums, float *scratch, int threads) {  \
+        rows(z, left, m, v, z_step, left_step, y, scales, found, sums, scratch, threads, half, moments);         \
+    }
+#define SCALED(name, half)                                                                                       \
+    void name(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step,                  \
+              const float *factors, int threads) {                                                               \
+        times(w, out, m, v, w_step, out_step, factors, threads, half);                                           \
     }
 
-KERNEL(float32_3, 0, 0)
-KERNEL(float32_5, 0, 1)
-KERNEL(bfloat16_3, 1, 0)
-KERNEL(bfloat16_5, 1, 1)
+RESIDUAL(residual_float32, 0, 0)
+RESIDUAL(residual_float32_drift, 0, 1)
+RESIDUAL(residual_bfloat16, 1, 0)
+RESIDUAL(residual_bfloat16_drift, 1, 1)
+SCALED(scaled_float32, 0)
+SCALED(scaled_bfloat16, 1)

@@ -15,9 +15,7 @@ Axes: M rows, V vocabulary.
 
 from __future__ import annotations
 
-import functools
 import math
-import warnings
 from collections.abc import Callable
 from itertools import repeat
 from typing import NamedTuple
@@ -74,35 +72,6 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def residual(
-    logits: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False, out: Tensor | None = None
-) -> RowStats:
-    """Statistics of softmax(logits · scale) at `target`; writes p - 1_y over the logits, or to `out`.
-
-    Args:
-        logits: [M, V] of any float dtype, which the residual keeps.
-        target: [M] int.
-        scale: 1/T, a number or [M, 1].
-        drift: also Σ_v p_v² (log p_v + H).
-        out: [M, V] of the logits' dtype; None overwrites them.
-    """
-    out = logits if out is None else out
-    place = target.unsqueeze(-1)
-    # Powers of two are cheaper than those of e.
-    scale = scale / _LN2
-    at_target = logits.gather(-1, place).to(wide(logits.dtype))
-    kernel = _kernel(logits.device, logits.dtype) if logits.stride(1) == out.stride(1) == 1 else None
-    peak, s, mean, *moments = (kernel or sums)(logits, scale, out, 5 if drift else 3)
-    log_s = s.log2()
-    logprob = at_target.sub_(peak).mul_(scale).sub_(log_s).mul_(_LN2)
-    entropy = log_s.sub_(mean).mul_(_LN2)
-    # Not `scatter_`, which goes through all of a tensor in halves.
-    rows = torch.arange(len(out), device=out.device)
-    out[rows, target] = logprob.expm1().to(out.dtype).squeeze(-1)
-    moved = (moments[1] - mean * moments[0]).mul_(_LN2) if drift else peak.new_empty(0, 1)
-    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
-
-
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
     """What a residual is made of; p is written to `out`, p_y as it is.
 
@@ -142,48 +111,32 @@ def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor
         torch.sum(d.mul_(p), -1, keepdim=True, out=moments[1])
 
 
-@functools.cache
-def _kernel(device: torch.device, dtype: torch.dtype) -> Sums | None:
-    """`sums` in a loop of its own: in Triton on a GPU, in C on a processor that has a compiler."""
-    try:
-        if device.type == "cuda":
-            from .softmax_triton import sums as kernel
-        elif device.type == "cpu" and dtype in (torch.float32, torch.bfloat16):
-            from .softmax_compiled import sums as kernel
-        else:
-            return None
-    except ImportError:
-        return None
-    return _trusted(kernel, device, dtype)
+def residual(
+    logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool, out: Tensor, *, by: Sums = sums
+) -> RowStats:
+    """Statistics of softmax(logits · scale) at `target`, and p - 1_y, in torch; `ops.residual` says of what.
+
+    Args:
+        by: what takes the sums; writes p to `out`.
+    """
+    place = target.unsqueeze(-1)
+    # Powers of two are cheaper than those of e.
+    scale = scale / _LN2
+    at_target = logits.gather(-1, place).to(wide(logits.dtype))
+    peak, s, mean, *moments = by(logits, scale, out, 5 if drift else 3)
+    log_s = s.log2()
+    logprob = at_target.sub_(peak).mul_(scale).sub_(log_s).mul_(_LN2)
+    entropy = log_s.sub_(mean).mul_(_LN2)
+    # Not `scatter_`, which goes through all of a tensor in halves.
+    rows = torch.arange(len(out), device=out.device)
+    out[rows, target] = logprob.expm1().to(out.dtype).squeeze(-1)
+    moved = (moments[1] - mean * moments[0]).mul_(_LN2) if drift else peak.new_empty(0, 1)
+    return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
 
 
-def _trusted(kernel: Sums, device: torch.device, dtype: torch.dtype) -> Sums | None:
-    """The kernel if it gives there what torch gives; else None, with a warning."""
-    try:
-        # With a number, and with a scale of each row.
-        right = _agree(kernel, device, dtype, 5, False) and _agree(kernel, device, dtype, 3, True)
-        fault = None if right else "its numbers differ"
-    # Whatever a compiler and a driver can raise.
-    except Exception as error:
-        fault = f"{type(error).__name__}: {error}"
-    if fault is None:
-        return kernel
-    name = kernel.__module__.rpartition(".")[2]
-    warnings.warn(f"{name} fails on {device}, torch's slower passes run for {dtype}: {fault}", stacklevel=2)
-    return None
-
-
-def _agree(kernel: Sums, device: torch.device, dtype: torch.dtype, count: int, by_row: bool) -> bool:
-    # Of rows longer than a kernel's block.
-    logits = torch.linspace(-9, 9, 3 * 20_001, device=device).sin_().mul_(9).view(3, -1).to(dtype)
-    logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
-    scale = torch.tensor([[0.5], [1.5], [2.5]], device=device) if by_row else 1.5
-    seen, wanted = logits.clone(), logits.clone()
-    found, right = kernel(seen, scale, seen, count), sums(wanted, scale, wanted, count)
-    # Sums of 20,001 float32 in another order; probabilities as far as their dtype tells them apart.
-    return torch.allclose(found, right, rtol=1e-5, atol=1e-6, equal_nan=True) and torch.allclose(
-        seen, wanted, rtol=max(1e-5, torch.finfo(dtype).eps), atol=1e-6, equal_nan=True
-    )
+def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
+    """w [M, V] times the factor [M, 1] of each row, in `out`."""
+    return torch.mul(w, factor, out=out)
 
 
 def ascent(

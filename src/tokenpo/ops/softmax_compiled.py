@@ -1,6 +1,7 @@
-"""The sums of a softmax in C (`softmax.c`), compiled by each process for the processor it runs on; nothing is kept.
+"""The residual of a softmax in C (`softmax.c`), compiled by each process for the processor it runs on; nothing is kept.
 
-For a processor what `softmax_triton` is for a GPU. Where there is no compiler this module cannot be imported.
+For a processor what `softmax_triton` is for a GPU, and more: statistics and residual are one function there. Where
+there is no compiler this module cannot be imported.
 
 Axes: M rows, V vocabulary.
 """
@@ -16,18 +17,21 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .softmax import RowStats
+
 _SOURCE = Path(__file__).with_name("softmax.c")
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-# Terms of a sum in any order, and no signals of what a processor meets on the way; NaN and infinities as they are.
-_MATHS = "-fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math -freciprocal-math -fno-strict-aliasing"
+# Many terms of a sum at once, so in any order; no signals of what is met on the way. NaN and infinities stay.
+_MATHS = "-fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math -freciprocal-math -ffp-contract=fast"
 # Logits that are worth a thread.
 _SHARE = 2**15
 
-# Elsewhere compilers have no OpenMP, whose threads are torch's own.
+# Elsewhere compilers come without OpenMP, which lets torch's own threads work.
 if platform.system() != "Linux":
     raise ImportError("compiled on Linux only")
 _COMPILER = shlex.split(os.environ.get("CC", "")) or ["cc"]
@@ -35,45 +39,67 @@ if shutil.which(_COMPILER[0]) is None:
     raise ImportError(f"{_COMPILER[0]} is not there: install a C compiler, or name it in CC")
 
 
-def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
-    """As `softmax.sums`, of float32 or bf16 whose rows lie each in one piece.
+def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool, out: Tensor) -> RowStats:
+    """As `softmax.residual`, of float32 or bf16 whose rows lie each in one piece.
 
     Raises:
-        OSError: what was compiled cannot be loaded.
         RuntimeError: it cannot be compiled.
+        OSError: what was compiled cannot be loaded.
     """
     m, v = logits.shape
-    found = torch.empty(count, m, 1)
-    scales = scale.float().contiguous() if isinstance(scale, Tensor) else torch.full((m, 1), scale)
-    threads = max(1, min(torch.get_num_threads(), m * v // _SHARE))
-    scratch = torch.empty(threads, v)
-    steps = (x.stride(0) * x.itemsize for x in (logits, out))
-    places = (x.data_ptr() for x in (scales, found, scratch))
-    rows = getattr(_library(), f"{_NAMES[logits.dtype]}_{count}")
-    rows(logits.data_ptr(), out.data_ptr(), m, v, *steps, *places, threads)
-    return found
+    found = torch.empty(3 if drift else 2, m)
+    threads = _threads(logits)
+    sums, scratch = torch.empty(5, m, dtype=torch.float64), torch.empty(threads, v)
+    given = target.long().contiguous(), _column(scale, m)
+    _call("residual", logits, out, *given, found, sums, scratch, threads, drift=drift)
+    return RowStats(found[0], found[1], found[2] if drift else found.new_empty(0))
+
+
+def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
+    """As `softmax.scaled`, of the same."""
+    _call("scaled", w, out, _column(factor, len(w)), _threads(w))
+    return out
+
+
+def _threads(x: Tensor) -> int:
+    return max(1, min(torch.get_num_threads(), x.numel() // _SHARE))
+
+
+def _column(factor: float | Tensor, m: int) -> Tensor:
+    """[M] in one piece."""
+    return factor.float().contiguous() if isinstance(factor, Tensor) else torch.full((m,), factor)
+
+
+def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = False) -> None:
+    # Whatever is passed by its place stays alive until the call returns: it is held by `rest`.
+    steps = (tensor.stride(0) * tensor.itemsize for tensor in (x, out))
+    places = (y.data_ptr() if isinstance(y, Tensor) else y for y in rest)
+    function: Any = getattr(_library(), f"{name}_{_NAMES[x.dtype]}{'_drift' if drift else ''}")
+    function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *places)
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         made = str(Path(folder) / "softmax.so")
-        command = [*_COMPILER, "-O3", "-fopenmp", *_processor(), *_MATHS.split(), "-shared", "-fPIC"]
-        done = subprocess.run([*command, str(_SOURCE), "-o", made], capture_output=True, text=True, check=False)
+        flags = ["-O3", "-fopenmp", "-fno-strict-aliasing", *_processor(), *_MATHS.split(), "-shared", "-fPIC"]
+        command = [*_COMPILER, *flags, str(_SOURCE), "-o", made, "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{shlex.join(command)}: {done.stderr.strip()[:400]}")
         library = ctypes.CDLL(made)
-    place, number = ctypes.c_void_p, ctypes.c_int64
-    for name in _NAMES.values():
-        for count in (3, 5):
-            rows = getattr(library, f"{name}_{count}")
-            rows.argtypes = [place, place, *[number] * 4, *[place] * 3, ctypes.c_int]
-            rows.restype = None
+    place, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    shapes = [place, place, *[number] * 4]
+    for dtype in _NAMES.values():
+        for name, rest in ((f"residual_{dtype}", 5), (f"residual_{dtype}_drift", 5), (f"scaled_{dtype}", 1)):
+            function = getattr(library, name)
+            function.argtypes, function.restype = [*shapes, *[place] * rest, threads], None
     return library
 
 
 def _processor() -> list[str]:
-    """All that the processor can do: with gcc's defaults it would work on half as many numbers at once as it could."""
+    """All that the processor can do."""
     if platform.machine() == "x86_64":
+        # By default a compiler works there on half as many numbers at once as it could.
         return ["-march=native", "-mprefer-vector-width=512"]
     return ["-mcpu=native"]

@@ -20,7 +20,8 @@ from torch.autograd.function import once_differentiable
 from tokenpo.errors import TokenPOError, choose
 
 from .head import HeadGradient, chunk_rows, logits_of
-from .softmax import RowStats, ascent, residual, wide
+from .residual import residual, scaled
+from .softmax import RowStats, ascent, wide
 
 Impl = Literal["chunked", "naive"]
 
@@ -128,7 +129,7 @@ class _LogitStats(torch.autograd.Function):
         left, target, *stats = ctx.saved_tensors
         g_entropy = grads[1] if ctx.entropy_grad else None
         w, factor = ascent(left, RowStats(*stats), target, ctx.scale, grads[0], g_entropy)
-        return torch.mul(w, factor, out=torch.empty_like(w)), None, None, None, None
+        return scaled(w, factor, spend=False), None, None, None, None
 
 
 class _HeadStats(torch.autograd.Function):

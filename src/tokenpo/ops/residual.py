@@ -1,0 +1,120 @@
+"""The residual of a softmax by the quickest way there is on a device: its formulas are in `softmax`.
+
+A compiled way is tried against torch's before it is used, and replaced by it, with a warning, where the two differ or
+it fails. `TOKENPO_KERNELS=0` in the environment leaves all of them out.
+
+Axes: M rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import softmax
+from .softmax import RowStats
+
+
+class Kernels(NamedTuple):
+    """`softmax.residual` and `softmax.scaled`, or what takes their place."""
+
+    residual: Callable[[Tensor, Tensor, float | Tensor, bool, Tensor], RowStats]
+    scaled: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+_TORCH = Kernels(softmax.residual, softmax.scaled)
+
+
+def residual(
+    logits: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False, out: Tensor | None = None
+) -> RowStats:
+    """Statistics of softmax(logits · scale) at `target`; writes p - 1_y over the logits, or to `out`.
+
+    Args:
+        logits: [M, V] of any float dtype, which the residual keeps.
+        target: [M] int.
+        scale: 1/T, a number or [M, 1].
+        drift: also Σ_v p_v² (log p_v + H).
+        out: [M, V] of the logits' dtype; None overwrites them.
+    """
+    out = logits if out is None else out
+    return _kernels(logits, out).residual(logits, target, scale, drift, out)
+
+
+def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
+    """w [M, V] times the factor [M, 1] of each row, in the dtype of w.
+
+    Args:
+        spend: w may be overwritten.
+    """
+    out = w if spend else torch.empty_like(w)
+    return _kernels(w, out).scaled(w, factor, out)
+
+
+def _kernels(x: Tensor, out: Tensor) -> Kernels:
+    # Compiled, a row lies in one piece.
+    return _of(x.device, x.dtype) if x.stride(1) == out.stride(1) == 1 else _TORCH
+
+
+@functools.cache
+def _of(device: torch.device, dtype: torch.dtype) -> Kernels:
+    """In Triton on a GPU, in C on a processor, where the machine has what compiles them."""
+    if os.environ.get("TOKENPO_KERNELS") == "0":
+        return _TORCH
+    try:
+        if device.type == "cuda":
+            from .softmax_triton import sums
+
+            found = Kernels(functools.partial(softmax.residual, by=sums), softmax.scaled)
+        elif device.type == "cpu" and dtype in (torch.float32, torch.bfloat16):
+            from . import softmax_compiled
+
+            found = Kernels(softmax_compiled.residual, softmax_compiled.scaled)
+        else:
+            return _TORCH
+    except ImportError:
+        return _TORCH
+    return _trusted(found, device, dtype)
+
+
+def _trusted(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> Kernels:
+    """The kernels if they give there what torch gives; else torch's, with a warning."""
+    try:
+        # With a number, and with a scale of each row.
+        right = _agree(kernels, device, dtype, drift=True, by_row=False)
+        right = right and _agree(kernels, device, dtype, drift=False, by_row=True)
+        fault = None if right else "its numbers differ"
+    # Whatever a compiler and a driver can raise.
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+    if fault is None:
+        return kernels
+    message = f"tokenpo's compiled softmax fails on {device}, torch's slower passes run for {dtype}: {fault}"
+    warnings.warn(message, stacklevel=2)
+    return _TORCH
+
+
+def _agree(kernels: Kernels, device: torch.device, dtype: torch.dtype, *, drift: bool, by_row: bool) -> bool:
+    # Of rows longer than a kernel's block.
+    logits = torch.linspace(-9, 9, 3 * 20_001, device=device).sin_().mul_(9).view(3, -1).to(dtype)
+    logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
+    target = torch.tensor([20_000, 7, 0], device=device)
+    scale = torch.tensor([[0.5], [1.5], [2.5]], device=device) if by_row else 1.5
+    factor = torch.tensor([[0.3], [-2.5], [1e-20]], device=device)
+    seen = []
+    for residual_of, scaled_by in (kernels, _TORCH):
+        left = logits.clone()
+        stats = residual_of(left, target, scale, drift, left)
+        seen.append([*stats, left, scaled_by(left, factor, torch.empty_like(left))])
+    # Sums of 20,001 float32 in another order; probabilities as far as their dtype tells them apart.
+    narrow = max(1e-5, torch.finfo(dtype).eps)
+    return all(
+        torch.allclose(ours, theirs, rtol=1e-5 if ours.dim() == 1 else narrow, atol=1e-6, equal_nan=True)
+        for ours, theirs in zip(*seen, strict=True)
+    )
