@@ -49,5 +49,5 @@ def terms_of(
 
 
 def _shown(value: Tensor | float, like: Tensor) -> Tensor:
-    value = value.detach() if isinstance(value, Tensor) else like.new_tensor(value)
+    value = value.detach() if isinstance(value, Tensor) else like.new_full((), value)
     return value.expand_as(like)

@@ -229,6 +229,8 @@ class Loss:
 
 def _sliced(value: Any, index: Any) -> Any:
     """The same kind of value with every tensor (or sliceable value) in it indexed; nothing is checked twice."""
+    if isinstance(index, slice) and index == slice(None):
+        return value
     pieces = {}
     for name, x in vars(value).items():
         pieces[name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)

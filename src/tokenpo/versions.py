@@ -6,6 +6,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from .ops.residual import compiler
+
 PACKAGES = (
     "tokenpo",
     "torch",
@@ -20,8 +22,8 @@ PACKAGES = (
 
 
 def versions() -> dict[str, Any]:
-    """Python, the machine and the packages; None for a package that is not installed."""
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
+    """Python, the machine, the C compiler of the kernels and the packages; None for what is not there or not used."""
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform(), "cc": compiler()}
     for name in PACKAGES:
         try:
             found[name] = version(name)

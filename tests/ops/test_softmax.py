@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import pytest
 import torch
 
+from tokenpo.ops import residual as ways
 from tokenpo.ops import softmax
-from tokenpo.ops.softmax import ascent, entropy_of, residual, softmax_parts
+from tokenpo.ops.residual import residual
+from tokenpo.ops.softmax import ascent, entropy_of, softmax_parts
 
 LN = math.log
+
+
+@pytest.fixture(params=["torch", "compiled"])
+def way(request, monkeypatch):
+    """Both ways to a residual; the compiled one is what this machine has, torch's again where it has no compiler."""
+    if request.param == "torch":
+        monkeypatch.setattr(ways, "_of", lambda device, dtype: ways._TORCH)
 
 
 def test_statistics_and_residual_by_hand():
@@ -42,29 +50,8 @@ def test_the_logits_of_somebody_else_stay_what_they_are():
     assert out[0].tolist() == pytest.approx([-0.75, 0.75], rel=1e-14)
 
 
-@pytest.mark.parametrize("apart", [(), ("logits",), ("out",), ("logits", "out")])
-def test_a_kernel_gets_rows_in_one_piece(apart, monkeypatch):
-    """Where the columns of either lie apart, torch's passes run, to the same numbers."""
-    calls = []
-
-    def kernel(*args):
-        calls.append(args)
-        return softmax.sums(*args)
-
-    def laid(values, name):
-        x = torch.tensor(values, dtype=torch.float64)
-        return x.t().contiguous().t() if name in apart else x
-
-    monkeypatch.setattr(softmax, "_kernel", lambda device: kernel)
-    z, out = laid([[0.0, LN(3)], [0.0, LN(3)]], "logits"), laid([[7.0, 7.0], [7.0, 7.0]], "out")
-    stats = residual(z, torch.tensor([1, 0]), 1.0, out=out)
-    assert len(calls) == (not apart)
-    assert stats.logprob.tolist() == pytest.approx([LN(0.75), LN(0.25)], rel=1e-14)
-    assert out.flatten().tolist() == pytest.approx([0.25, -0.25, -0.75, 0.75], rel=1e-14)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_entry_of_the_target_is_exact_where_it_is_almost_certain(dtype):
+def test_the_entry_of_the_target_is_exact_where_it_is_almost_certain(dtype, way):
     """p_y = 1 / (1 + e^-10) is 1 - 4.5e-5, which bf16 rounds to 1: the entry would be 0."""
     z = torch.tensor([[10.0, 0.0]], dtype=dtype)
     stats = residual(z, torch.tensor([0]), 1.0)
@@ -72,7 +59,7 @@ def test_the_entry_of_the_target_is_exact_where_it_is_almost_certain(dtype):
     assert float(z[0, 0]) == pytest.approx(-1 / (1 + math.exp(10)), rel=0.005)
 
 
-def test_bf16_logits_are_not_subtracted_in_bf16():
+def test_bf16_logits_are_not_subtracted_in_bf16(way):
     """0.34375 - 100 = -99.65625 takes 12 bits; bf16 would make it -99.5."""
     z = torch.tensor([[100.0, 0.34375]], dtype=torch.bfloat16)
     assert float(residual(z, torch.tensor([1]), 1.0).logprob) == pytest.approx(-99.65625, rel=1e-6)
@@ -98,30 +85,6 @@ def test_gradient_is_that_of_autograd_in_blocks_of_any_size(block, monkeypatch):
             w, factor = ascent(left, stats, y, scale, g, g_entropy if with_entropy else None, spend=spend)
             torch.testing.assert_close(w * factor, wanted, rtol=1e-11, atol=1e-13)
             assert spend or torch.equal(left, kept)
-
-
-def test_a_kernel_is_trusted_where_it_gives_what_torch_gives():
-    """Wrong sums, wrong probabilities, and one that cannot run: torch's passes take its place, and that is said."""
-    cpu = torch.device("cpu")
-
-    def wrong_sums(z, scale, out, count):
-        return softmax.sums(z, scale, out, count) * (1 + 1e-3)
-
-    def wrong_output(z, scale, out, count):
-        found = softmax.sums(z, scale, out, count)
-        out[1, -1] += 1e-4
-        return found
-
-    def broken(z, scale, out, count):
-        raise OSError("no compiler")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert softmax._trusted(softmax.sums, cpu) is softmax.sums
-        assert softmax._kernel(cpu) is None
-    for kernel, said in ((wrong_sums, "numbers differ"), (wrong_output, "numbers differ"), (broken, "no compiler")):
-        with pytest.warns(UserWarning, match=f"Triton kernel fails on cpu.*{said}"):
-            assert softmax._trusted(kernel, cpu) is None
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, torch.tensor([[0.5], [0.5]], dtype=torch.float64)])

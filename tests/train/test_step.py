@@ -61,7 +61,8 @@ def straight(learner: Learner, rollouts, prompts, credit) -> torch.Tensor:
     return torch.cat([x.grad.flatten() for x in learner.parameters])
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-6)])
+# In float32 sums of some hundred terms in another order, which come through a whole model.
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-6)])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_split_into_micro_batches_gives_the_same_gradient(make, method, dtype, tolerance):
     learner, *data = make(method, dtype)

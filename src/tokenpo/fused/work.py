@@ -124,6 +124,9 @@ class Work:
 
     def _plan(self) -> Iterator[tuple[slice, slice]]:
         """(rows, tokens) of whole responses that fit a chunk together; a longer one stands alone."""
+        if self.fits:
+            yield slice(None), slice(0, len(self.hidden))
+            return
         row = start = end = 0
         for index, length in enumerate(self.rollouts.mask.sum(1).tolist()):
             if end > start and end + length - start > self.chunk:

@@ -58,14 +58,26 @@ def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
 
 
 def _kernels(x: Tensor, out: Tensor) -> Kernels:
-    # Compiled, a row lies in one piece.
-    return _of(x.device, x.dtype) if x.stride(1) == out.stride(1) == 1 else _TORCH
+    # What is compiled wants rows that lie each in one piece, and memory behind them: torch.compile has none.
+    plain = x.stride(1) == out.stride(1) == 1 and type(x) is type(out) is Tensor and not torch.compiler.is_compiling()
+    return _of(x.device, x.dtype) if plain else _TORCH
+
+
+def compiler() -> str | None:
+    """What compiles the kernels of a processor; None where torch computes. Last bits of the numbers depend on it."""
+    if _off():
+        return None
+    try:
+        from . import softmax_compiled
+    except ImportError:
+        return None
+    return softmax_compiled.compiler()
 
 
 @functools.cache
 def _of(device: torch.device, dtype: torch.dtype) -> Kernels:
     """In Triton on a GPU, in C on a processor, where the machine has what compiles them."""
-    if os.environ.get("TOKENPO_KERNELS") == "0":
+    if _off():
         return _TORCH
     try:
         if device.type == "cuda":
@@ -83,6 +95,10 @@ def _of(device: torch.device, dtype: torch.dtype) -> Kernels:
     return _trusted(found, device, dtype)
 
 
+def _off() -> bool:
+    return os.environ.get("TOKENPO_KERNELS") == "0"
+
+
 def _trusted(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> Kernels:
     """The kernels if they give there what torch gives; else torch's, with a warning."""
     try:
@@ -95,8 +111,11 @@ def _trusted(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> Kern
         fault = f"{type(error).__name__}: {error}"
     if fault is None:
         return kernels
-    message = f"tokenpo's compiled softmax fails on {device}, torch's slower passes run for {dtype}: {fault}"
-    warnings.warn(message, stacklevel=2)
+    warnings.warn(
+        f"tokenpo's compiled softmax fails on {device}, torch's slower passes run for {dtype}: {fault}. "
+        "TOKENPO_KERNELS=0 in the environment leaves it out and says nothing",
+        stacklevel=2,
+    )
     return _TORCH
 
 

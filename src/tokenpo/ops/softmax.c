@@ -1,7 +1,8 @@
 /* The residual of a softmax (softmax.py has the formulas), a row at a time while it is in the cache: what torch does in
  * nine passes over the logits is three here. A row is read for its maximum, read for its sums, and written.
  *
- * Numbers are float32, or bf16, the upper half of one. A NaN is kept. Compiled where it runs, by softmax_compiled.py. Axes: M rows, V vocabulary.
+ * Numbers are float32, or bf16, the upper half of one. A NaN stays one. Compiled where it runs, by softmax_compiled.py.
+ * Axes: m rows, v vocabulary.
  */
 #include <math.h>
 #include <omp.h>
@@ -49,8 +50,8 @@ ALWAYS float highest(const void *z, int64_t v, int half) {
     return number(ordered(most));
 }
 
-/* e = 2^d of n logits; Σ e but for the target's, which may be nearly all there is; Σ e d and, with moments, Σ e², Σ e² d.
- * The target, if it is among them, is the one at `place`. */
+/* e = 2^d of n logits; Σ e but for the target's, which may be nearly all there is; Σ e d, with moments Σ e², Σ e² d. The
+ * target, if it is among them, is the one at `place`. */
 ALWAYS Sums piece(const void *z, int32_t n, int32_t place, int half, float peak, float scale, float *restrict e,
                   int target, int moments) {
     float others = 0, mean = 0, squares = 0, moved = 0;
@@ -113,15 +114,19 @@ ALWAYS void statistics(const double *sums, int64_t m, float *found, int moments)
     }
 }
 
-/* m rows by some threads. `sums` [5, m] and `scratch` [threads, v] are overwritten. */
-ALWAYS void rows(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,
-                 const float *scales, float *found, double *sums, float *scratch, int threads, int half, int moments) {
+/* m rows by some threads; 1 if a target is no entry of its row. `sums` [5, m] and `scratch` [threads, v] are scratch. */
+ALWAYS int rows(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,
+                const float *scales, float *found, double *sums, float *scratch, int threads, int half, int moments) {
+    int outside = 0;
+    for (int64_t i = 0; i < m; i++) outside |= y[i] < 0 || y[i] >= v;
+    if (outside) return 1;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < m; i++) {
         float *e = scratch + v * omp_get_thread_num();
         row(z + i * z_step, left + i * left_step, v, y[i], scales[i] / (float)LN2, sums + i, m, e, half, moments);
     }
     statistics(sums, m, found, moments);
+    return 0;
 }
 
 /* out = w times the factor of each row. */
@@ -138,15 +143,16 @@ ALWAYS void times(const char *w, char *out, int64_t m, int64_t v, int64_t w_step
     }
 }
 
-#define RESIDUAL(name, half, moments)                                                                            \
-    void name(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step,                \
-              const int64_t *y, const float *scales, float *found, double *sums, float *scratch, int threads) {  \
-        rows(z, left, m, v, z_step, left_step, y, scales, found, sums, scratch, threads, half, moments);         \
+#define RESIDUAL(name, half, moments)                                                                                \
+    int name(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,   \
+             const float *scales, float *found, double *sums, float *scratch, int threads) {                         \
+        return rows(z, left, m, v, z_step, left_step, y, scales, found, sums, scratch, threads, half, moments);      \
     }
-#define SCALED(name, half)                                                                                       \
-    void name(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step,                  \
-              const float *factors, int threads) {                                                               \
-        times(w, out, m, v, w_step, out_step, factors, threads, half);                                           \
+#define SCALED(name, half)                                                                                           \
+    int name(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step, const float *factors, \
+             int threads) {                                                                                          \
+        times(w, out, m, v, w_step, out_step, factors, threads, half);                                               \
+        return 0;                                                                                                    \
     }
 
 RESIDUAL(residual_float32, 0, 0)

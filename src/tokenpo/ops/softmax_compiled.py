@@ -43,6 +43,7 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
     """As `softmax.residual`, of float32 or bf16 whose rows lie each in one piece.
 
     Raises:
+        IndexError: a target is no entry of its row.
         RuntimeError: it cannot be compiled.
         OSError: what was compiled cannot be loaded.
     """
@@ -61,6 +62,12 @@ def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
     return out
 
 
+def compiler() -> str:
+    """Name and version of the compiler, as it gives them."""
+    done = subprocess.run([*_COMPILER, "--version"], capture_output=True, text=True, check=False)
+    return (done.stdout or done.stderr).partition("\n")[0].strip() or _COMPILER[0]
+
+
 def _threads(x: Tensor) -> int:
     return max(1, min(torch.get_num_threads(), x.numel() // _SHARE))
 
@@ -75,7 +82,8 @@ def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = 
     steps = (tensor.stride(0) * tensor.itemsize for tensor in (x, out))
     places = (y.data_ptr() if isinstance(y, Tensor) else y for y in rest)
     function: Any = getattr(_library(), f"{name}_{_NAMES[x.dtype]}{'_drift' if drift else ''}")
-    function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *places)
+    if function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *places):
+        raise IndexError(f"a target outside the vocabulary of {x.shape[1]} tokens")
 
 
 @functools.cache
@@ -93,7 +101,7 @@ def _library() -> ctypes.CDLL:
     for dtype in _NAMES.values():
         for name, rest in ((f"residual_{dtype}", 5), (f"residual_{dtype}_drift", 5), (f"scaled_{dtype}", 1)):
             function = getattr(library, name)
-            function.argtypes, function.restype = [*shapes, *[place] * rest, threads], None
+            function.argtypes, function.restype = [*shapes, *[place] * rest, threads], threads
     return library
 
 

@@ -1,0 +1,151 @@
+"""The residual in C beside the formula in float64, and what must survive rounding."""
+
+from __future__ import annotations
+
+import math
+import platform
+import shutil
+
+import pytest
+import torch
+from torch import Tensor
+
+from tokenpo.ops import softmax
+from tokenpo.ops.token_stats import naive_stats
+
+if platform.system() != "Linux" or shutil.which("cc") is None:
+    pytest.skip("no C compiler: the compiled softmax did not run", allow_module_level=True)
+
+from tokenpo.ops import softmax_compiled as compiled
+
+INF = math.inf
+
+
+def rows(m: int, v: int, dtype: torch.dtype) -> Tensor:
+    """Logits of all sizes; a few tokens are excluded, in one row all but two."""
+    z = 5 * torch.randn(m, v, generator=torch.Generator().manual_seed(v), dtype=torch.float64)
+    z[0] += 300
+    z[1, v // 3] = -INF
+    z[2, : v - 2] = -INF
+    return z.to(dtype)
+
+
+@pytest.mark.parametrize("v", [3, 17, 64, 1023, 1024, 1025, 5000])
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_residual_and_statistics_are_the_naive_formula(v, per_token, dtype):
+    """Rows shorter and longer than what is summed at once, and targets in every part of them."""
+    z = rows(8, v, dtype)
+    y = torch.tensor([v - 1, 0, v - 1, v - 2, 1, v // 2, min(v - 1, 1023), min(v - 1, 1024)])
+    scale = torch.linspace(0.5, 1.5, 8).unsqueeze(1) if per_token else 0.7
+    exact = scale.double() if isinstance(scale, Tensor) else scale
+    wanted = naive_stats(z.double(), y, exact, drift=True)
+    p = (z.double() * exact).softmax(-1)
+    p[torch.arange(8), y] -= 1
+    out, kept = torch.empty_like(z), z.clone()
+    seen = compiled.residual(z, y, scale, True, out)
+    assert torch.equal(z, kept)
+    # log2 e / T and its product with z - m are rounded to 24 bits: of a d up to 65, e^d is off by 65 · 2^-23 at most.
+    torch.testing.assert_close(seen.logprob.double(), wanted.logprob, rtol=3e-7, atol=1e-6)
+    torch.testing.assert_close(seen.entropy.double(), wanted.entropy, rtol=5e-6, atol=1e-7)
+    torch.testing.assert_close(seen.drift.double(), wanted.entropy_drift, rtol=1e-5, atol=1e-7)
+    narrow = 8e-6 if dtype == torch.float32 else 2**-8
+    # Below 2^-126 there is nothing.
+    torch.testing.assert_close(out.double(), p, rtol=narrow, atol=2**-125)
+    less = compiled.residual(z, y, scale, False, z)
+    assert torch.equal(z, out), "in place"
+    assert torch.equal(less.logprob, seen.logprob)
+    assert torch.equal(less.entropy, seen.entropy)
+    assert len(less.drift) == 0
+
+
+def test_powers_of_two_have_their_24_bits():
+    """Two logits apart by d: p of the lesser is 1 / (1 + e^d), for d where it is a normal float32."""
+    d = torch.linspace(0, 87, 40_001)
+    z = torch.stack([d, torch.zeros_like(d)], 1)
+    out = torch.empty_like(z)
+    compiled.residual(z, torch.zeros(len(d), dtype=torch.long), 1.0, False, out)
+    wanted = 1 / (1 + d.double().exp())
+    # log2 e and its product with d are rounded to 24 bits, so e^d is off by d · 2^-23 and its own rounding.
+    bound = (d.double() * 2**-23 + 2**-22) * wanted
+    assert ((out[:, 1].double() - wanted).abs() <= bound).all()
+
+
+def test_next_to_nothing_keeps_its_bits_where_the_target_is_almost_certain():
+    """1 - p_y = 3 e^-30 / (1 + 3 e^-30) is 2.8e-13: 1 + that is 1 in float32, and so is s."""
+    z = torch.tensor([[30.0, 0.0, 0.0, 0.0]])
+    stats = compiled.residual(z, torch.tensor([0]), 1.0, False, z)
+    others = 3 * math.exp(-30)
+    rest = others / (1 + others)
+    assert float(z[0, 0]) == pytest.approx(-rest, rel=1e-5)
+    assert float(stats.logprob) == pytest.approx(-math.log1p(others), rel=1e-5)
+    assert float(stats.entropy) == pytest.approx(math.log1p(others) + 30 * rest, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_excluded_tokens_and_broken_rows_are_what_torch_makes_of_them(dtype):
+    nan = math.nan
+    z = torch.tensor(
+        [[-INF, 1.0, -INF], [-INF] * 3, [0.0, nan, 1.0], [0.0, -nan, 1.0], [0.0, INF, 1.0], [-200.0, 0.0, 1.0]]
+    ).to(dtype)
+    y = torch.tensor([0, 1, 0, 0, 0, 0])
+    ours, theirs = z.clone(), z.clone()
+    seen = compiled.residual(ours, y, 1.0, True, ours)
+    wanted = softmax.residual(theirs, y, 1.0, True, theirs)
+    assert seen.logprob[0] == -INF
+    assert ours[0].tolist() == [-1.0, 1.0, 0.0]
+    assert ours[1:5].isnan().all()
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-37, equal_nan=True)
+    for x, other in zip(seen, wanted, strict=True):
+        torch.testing.assert_close(x, other, rtol=1e-6, atol=1e-30, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_may_lie_apart_and_none_is_none(dtype):
+    wider = rows(4, 40, dtype)
+    z, out = wider[:, 23:], torch.full((4, 30), 7.0, dtype=dtype)
+    y = torch.tensor([0, 16, 16, 15])
+    dense = z.contiguous()
+    wanted = compiled.residual(dense, y, 1.0, False, dense)
+    seen = compiled.residual(z, y, 1.0, False, out[:, :17])
+    assert torch.equal(seen.logprob, wanted.logprob)
+    assert torch.equal(out[:, :17], dense)
+    assert (out[:, 17:] == 7).all()
+    assert compiled.residual(z[:0], y[:0], 1.0, True, out[:0, :17]).drift.shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_number_of_threads_changes_no_bit(dtype):
+    z, y = rows(300, 1500, dtype), torch.arange(300) * 5
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            left = z.clone()
+            found.append((*compiled.residual(left, y, 1.0, True, left), left))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(x, first) for x, first in zip(other, found[0], strict=True))
+
+
+@pytest.mark.parametrize("target", [-1, 17, 2**40])
+def test_a_target_outside_the_vocabulary_writes_nowhere(target):
+    z = torch.zeros(3, 17)
+    with pytest.raises(IndexError, match="a target outside the vocabulary of 17 tokens"):
+        compiled.residual(z, torch.tensor([0, target, 1]), 1.0, False, z)
+    assert (z == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("v", [1, 31, 64, 1000])
+def test_rows_times_their_factors_are_rounded_as_torch_rounds(dtype, v):
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(70, v, generator=generator).to(dtype)
+    factor = torch.randn(70, 1, generator=generator).mul(4).exp()
+    factor[3], factor[4] = -0.0, math.nan
+    wanted = softmax.scaled(w, factor, torch.empty_like(w))
+    for out in (torch.empty_like(w), w):
+        found = compiled.scaled(w, factor, out)
+        assert found is out
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
