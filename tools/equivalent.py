@@ -161,8 +161,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "of a token alone the other factor is 0",
     (
         "ops/softmax.py",
-        "peak, s, mean, *moments = (kernel or sums)(logits, scale, out, 5 if drift else 3)",
-        "peak, s, mean, *moments = (kernel or sums)(logits, scale, out, (6) if drift else 3)",
+        "peak, s, mean, *moments = by(logits, scale, out, 5 if drift else 3)",
+        "peak, s, mean, *moments = by(logits, scale, out, (6) if drift else 3)",
     ): "a place more that nobody fills or reads",
     (
         "ops/softmax.py",
