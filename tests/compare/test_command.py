@@ -121,6 +121,21 @@ def test_what_was_begun_goes_on_as_if_it_had_never_stopped(tiny, tmp_path):
     assert state(run) is State.DONE and without_times(run) == whole
 
 
+def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it_is(tiny, tmp_path):
+    """As after a kill between the last line of the metrics and the model; and as somebody leaves it to save place."""
+    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[0]
+    assert main(train_command(run, False)[4:]) == 0
+    whole, weights = without_times(run), (run.directory / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(run.directory / "model")
+    assert state(run) is State.BEGUN
+    assert main(train_command(run, True)[4:]) == 0
+    assert state(run) is State.DONE and without_times(run) == whole
+    assert (run.directory / "model" / "model.safetensors").read_bytes() == weights
+    shutil.rmtree(run.directory / "model")
+    shutil.rmtree(run.directory / "checkpoints")
+    assert state(run) is State.DONE
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -23,6 +23,7 @@ from typing import IO, Protocol
 from ..disk import locked
 from ..errors import TokenPOError
 from ..report.text import visible
+from ..train import final
 from ..train.config import differences, parse_config
 from ..train.interrupt import Interrupt
 from ..train.run import is_fresh
@@ -98,9 +99,15 @@ def state(run: PlannedRun) -> State:
             f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings that it was "
             "made with, or choose another --out"
         )
-    if steps_made(run) >= run.config.train.steps:
+    if is_whole(run):
         return State.DONE
     return State.BEGUN if any((run.directory / "checkpoints").glob("step-*")) else State.LOST
+
+
+def is_whole(run: PlannedRun) -> bool:
+    """Whether all steps are made, and the model is saved wherever a checkpoint is left to save it from."""
+    steps = run.config.train.steps
+    return steps_made(run) >= steps and not final.is_owed(run.directory, steps)
 
 
 def steps_made(run: PlannedRun) -> int:
@@ -141,7 +148,7 @@ def execute(
                     active.remove(process)
                     failure = process.failure(stopped=asked)
                     failures += [failure] if failure else []
-                    if failure or process.whole:
+                    if failure or is_whole(process.run):
                         watcher.ended(process.run, process.seconds, failure)
                 watcher.running([process.run for process in active], len(waiting))
                 time.sleep(POLL if active else 0)
@@ -178,10 +185,6 @@ class _Process:
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    @property
-    def whole(self) -> bool:
-        return steps_made(self.run) >= self.run.config.train.steps
-
     def ask_to_stop(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
@@ -192,7 +195,7 @@ class _Process:
     def failure(self, *, stopped: bool) -> Failure | None:
         """None for a whole run, and for one that was asked to stop, however it took that."""
         code = self._process.wait()
-        if stopped or (code == 0 and self.whole):
+        if stopped or (code == 0 and is_whole(self.run)):
             return None
         with self._log.open("rb") as log:
             log.seek(self._start)

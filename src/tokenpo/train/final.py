@@ -25,5 +25,10 @@ def is_there(run: Path, step: int) -> bool:
     return trained(run / "model") == _record(run, step)
 
 
+def is_owed(run: Path, step: int) -> bool:
+    """Whether there is a checkpoint of this step, but no model/ that is of it."""
+    return checkpoint.weights(run, step) is not None and not is_there(run, step)
+
+
 def _record(run: Path, step: int) -> dict[str, object]:
     return {"step": step, "weights": checkpoint.weights(run, step)}
