@@ -151,6 +151,18 @@ def test_the_number_of_threads_changes_no_bit(dtype):
         assert all(torch.equal(x, first) for x, first in zip(other, found[0], strict=True))
 
 
+def test_other_defaults_of_torch_change_nothing():
+    z, y = rows(8, 50, torch.float32), torch.arange(8)
+    left, other = z.clone(), z.clone()
+    wanted = compiled.residual(left, y, 0.7, True, left)
+    torch.set_default_dtype(torch.float64)
+    try:
+        seen = compiled.residual(other, y.int(), 0.7, True, other)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(x, first) for x, first in zip((*seen, other), (*wanted, left), strict=True))
+
+
 @pytest.mark.parametrize("target", [-1, 17, 2**40])
 def test_a_target_outside_the_vocabulary_writes_nowhere(target):
     z = torch.zeros(3, 17)

@@ -48,17 +48,18 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
         OSError: what was compiled cannot be loaded.
     """
     m, v = logits.shape
-    found = torch.empty(3 if drift else 2, m)
     threads = _threads(logits)
-    sums, scratch = torch.empty(5, m, dtype=torch.float64), torch.empty(threads, v)
-    given = target.long().contiguous(), _column(scale, m)
+    # Dtypes are named: a default may be another.
+    found, scratch = (logits.new_empty(*shape, dtype=torch.float32) for shape in ((3 if drift else 2, m), (threads, v)))
+    sums = logits.new_empty(5, m, dtype=torch.float64)
+    given = target.long().contiguous(), _column(scale, logits)
     _call("residual", logits, out, *given, found, sums, scratch, threads, drift=drift)
     return RowStats(found[0], found[1], found[2] if drift else found.new_empty(0))
 
 
 def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
     """As `softmax.scaled`, of the same."""
-    _call("scaled", w, out, _column(factor, len(w)), _threads(w))
+    _call("scaled", w, out, _column(factor, w), _threads(w))
     return out
 
 
@@ -72,9 +73,10 @@ def _threads(x: Tensor) -> int:
     return max(1, min(torch.get_num_threads(), x.numel() // _SHARE))
 
 
-def _column(factor: float | Tensor, m: int) -> Tensor:
-    """[M] in one piece."""
-    return factor.float().contiguous() if isinstance(factor, Tensor) else torch.full((m,), factor)
+def _column(factor: float | Tensor, x: Tensor) -> Tensor:
+    """One of each row of x, in one piece."""
+    given = factor if isinstance(factor, Tensor) else x.new_full((len(x),), factor, dtype=torch.float32)
+    return given.float().contiguous()
 
 
 def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = False) -> None:
