@@ -14,6 +14,7 @@ import torch
 
 from tokenpo.ops import residual as ways
 from tokenpo.ops import softmax
+from tokenpo.versions import versions
 
 LN, CPU = math.log, torch.device("cpu")
 
@@ -92,6 +93,47 @@ def test_a_kernel_that_gives_what_torch_gives_is_taken():
             assert ways._trusted(kernels, CPU, dtype) is kernels
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_where_there_is_a_compiler_it_is_used(dtype):
+    compiled = pytest.importorskip("tokenpo.ops.softmax_compiled", exc_type=ImportError)
+    if ways._off():
+        pytest.skip("TOKENPO_KERNELS=0")
+    ways._of.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ways._of(CPU, dtype) == (compiled.residual, compiled.scaled)
+    assert ways.compiler() == versions()["cc"] == compiled.compiler()
+    x = torch.zeros(2, 3, dtype=dtype)
+    assert ways._kernels(x, x) is ways._of(CPU, dtype)
+
+
+def test_it_is_tried_whatever_the_default_dtype():
+    kernels = ways.Kernels(partial(softmax.residual, by=softmax.sums), softmax.scaled)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert ways._trusted(kernels, CPU, torch.float32) is kernels
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+class Marked(torch.Tensor):
+    """A tensor of another type."""
+
+
+@pytest.mark.parametrize(
+    ("x", "out"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bfloat16)),
+        (torch.zeros(2, 3), torch.zeros(3, 3)),
+        (torch.zeros(2, 3), torch.zeros(1, 3).expand(2, 3)),
+        (torch.zeros(2, 3).as_subclass(Marked), torch.zeros(2, 3)),
+        (torch.zeros(2, 3), torch.zeros(2, 3, requires_grad=True)),
+    ],
+)
+def test_what_memory_cannot_be_written_plainly_is_left_to_torch(x, out):
+    assert ways._kernels(x, out) is ways._TORCH
+
+
 def test_what_no_kernel_is_written_for_is_torchs():
     assert ways._of(CPU, torch.float64) is ways._TORCH
     assert ways._of(CPU, torch.float16) is ways._TORCH
@@ -126,10 +168,14 @@ def test_an_environment_variable_leaves_kernels_out():
 
 
 def test_without_a_compiler_torch_computes_and_nothing_is_said():
-    assert told(CC="there-is-no-such-compiler") == ["True", "None"]
+    assert told(CC="there-is-no-such-compiler", TOKENPO_KERNELS="") == ["True", "None"]
+
+
+def test_a_compiler_that_cannot_be_read_is_none():
+    assert told(CC="'cc", TOKENPO_KERNELS="") == ["True", "None"]
 
 
 def test_a_compiler_that_fails_is_named():
-    torchs, _, said = told(CC="false")
+    torchs, _, said = told(CC="false", TOKENPO_KERNELS="")
     assert torchs == "True"
     assert "RuntimeError: false -O3" in said

@@ -7,19 +7,11 @@ import math
 import pytest
 import torch
 
-from tokenpo.ops import residual as ways
 from tokenpo.ops import softmax
 from tokenpo.ops.residual import residual
 from tokenpo.ops.softmax import ascent, entropy_of, softmax_parts
 
 LN = math.log
-
-
-@pytest.fixture(params=["torch", "compiled"])
-def way(request, monkeypatch):
-    """Both ways to a residual; the compiled one is what this machine has, torch's again where it has no compiler."""
-    if request.param == "torch":
-        monkeypatch.setattr(ways, "_of", lambda device, dtype: ways._TORCH)
 
 
 def test_statistics_and_residual_by_hand():

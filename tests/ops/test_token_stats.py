@@ -106,7 +106,7 @@ def test_half_precision_inputs_give_float32_statistics_and_gradients_of_the_inpu
         assert (got.double() - want).norm() < 0.03 * want.norm()
 
 
-def test_low_entropy_keeps_its_relative_accuracy_in_float32():
+def test_low_entropy_keeps_its_relative_accuracy_in_float32(way):
     gap = 18.0
     logits = torch.tensor([[300.0 + gap, 300.0, 300.0]])
     p = math.exp(-gap) / (1 + 2 * math.exp(-gap))
@@ -251,7 +251,7 @@ def test_an_unknown_implementation_is_named():
 
 @pytest.mark.parametrize("chunk", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_parity_with_the_naive_implementation_in_every_dtype(dtype, chunk):
+def test_parity_with_the_naive_implementation_in_every_dtype(dtype, chunk, way):
     """From the same rounded logits, so only the way after them differs; gradients are rounded to the dtype twice."""
     hidden, head, bias, target, temperature = problem(33, 8, 50, dtype)
     tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]

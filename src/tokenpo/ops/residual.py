@@ -58,13 +58,16 @@ def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
 
 
 def _kernels(x: Tensor, out: Tensor) -> Kernels:
-    # What is compiled wants rows that lie each in one piece, and memory behind them: torch.compile has none.
-    plain = x.stride(1) == out.stride(1) == 1 and type(x) is type(out) is Tensor and not torch.compiler.is_compiling()
-    return _of(x.device, x.dtype) if plain else _TORCH
+    # What is compiled wants rows that lie each in one piece and not on each other, and memory behind them: tensors of
+    # other types, and those of torch.compile, may have none.
+    alike = x.dtype == out.dtype and x.shape == out.shape and type(x) is type(out) is Tensor and not out.requires_grad
+    apart = x.stride(1) == out.stride(1) == 1 and out.stride(0) >= out.shape[1]
+    real = alike and apart and not torch.compiler.is_compiling()
+    return _of(x.device, x.dtype) if real else _TORCH
 
 
 def compiler() -> str | None:
-    """What compiles the kernels of a processor; None where torch computes. Last bits of the numbers depend on it."""
+    """The compiler there is for a processor's kernels, None without; last bits of the numbers depend on it."""
     if _off():
         return None
     try:
@@ -120,12 +123,14 @@ def _trusted(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> Kern
 
 
 def _agree(kernels: Kernels, device: torch.device, dtype: torch.dtype, *, drift: bool, by_row: bool) -> bool:
-    # Of rows longer than a kernel's block.
-    logits = torch.linspace(-9, 9, 3 * 20_001, device=device).sin_().mul_(9).view(3, -1).to(dtype)
-    logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
-    target = torch.tensor([20_000, 7, 0], device=device)
-    scale = torch.tensor([[0.5], [1.5], [2.5]], device=device) if by_row else 1.5
-    factor = torch.tensor([[0.3], [-2.5], [1e-20]], device=device)
+    # Of rows longer than a kernel's block, enough for several threads.
+    m, v = 6, 20_001
+    with torch.device(device):
+        logits = torch.linspace(-9, 9, m * v, dtype=torch.float32).sin_().mul_(9).view(m, v).to(dtype)
+        logits[1, 7], logits[2, 12_345] = -torch.inf, torch.nan
+        target = torch.tensor([20_000, 7, 0, 5, 19_999, 11_111])
+        scale = torch.linspace(0.5, 2.5, m, dtype=torch.float32).unsqueeze(1) if by_row else 1.5
+        factor = torch.tensor([[0.3], [-2.5], [1e-20], [1.0], [0.0], [7.0]], dtype=torch.float32)
     seen = []
     for residual_of, scaled_by in (kernels, _TORCH):
         left = logits.clone()

@@ -1,7 +1,7 @@
 /* The residual of a softmax (softmax.py has the formulas), a row at a time while it is in the cache: what torch does in
  * nine passes over the logits is three here. A row is read for its maximum, read for its sums, and written.
  *
- * Numbers are float32, or bf16, the upper half of one. A NaN stays one. Compiled where it runs, by softmax_compiled.py.
+ * Numbers are float32, or bf16, the upper half of one. A NaN stays a NaN. Compiled where it runs, by softmax_compiled.py.
  * Axes: m rows, v vocabulary.
  */
 #include <math.h>
@@ -19,18 +19,20 @@ typedef struct { float others, mean, squares, moved; } Sums;
 ALWAYS float number(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 ALWAYS int32_t bits_of(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
 
-/* Bits of a float to an integer that compares as the float does, NaN highest, and back: processors take the maximum of
- * many integers at once, while that of floats is not the same in any order. */
+/* Bits of a float to an integer that compares as the float does, and back: processors take the maximum of many integers at
+ * once, while that of floats is not the same in any order. A NaN is above or below all else, by its sign. */
 ALWAYS int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
 
 ALWAYS int32_t logit(const void *z, int64_t j, int half) {
     return half ? (int32_t)((uint32_t)((const uint16_t *)z)[j] << 16) : ((const int32_t *)z)[j];
 }
 
-/* 2^d for d >= -127, where it is 0: whose exponent is 0 has the bits of 0. */
+/* 2^d for d >= -127, and 0 below -126.5: the power of two is made of its exponent's bits, which are those of 0 there. Of a
+ * NaN they may be any; the product is NaN. */
 ALWAYS float exp2_of(float d) {
     float whole = __builtin_rintf(d), f = d - whole;
-    /* 2^f for |f| <= 1/2: the polynomial of degree 6 through (0, 1) with the least relative error, 2e-9. */
+    /* 2^f for |f| <= 1/2: the polynomial of degree 6 through (0, 1) with the least relative error, 2e-8 as
+     * float32. */
     float x = 1.53533620e-4f;
     x = x * f + 1.33988750e-3f;
     x = x * f + 9.61843692e-3f;
@@ -70,11 +72,12 @@ ALWAYS Sums piece(const void *z, int32_t n, int32_t place, int half, float peak,
     return (Sums){others, mean, squares, moved};
 }
 
-/* To the nearest even in bf16. */
+/* To the nearest even in bf16; a NaN of any bits to one that stays one. */
 ALWAYS void store(void *p, int64_t j, float x, int half) {
     if (half) {
         uint32_t bits = (uint32_t)bits_of(x);
-        ((uint16_t *)p)[j] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+        uint32_t near = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+        ((uint16_t *)p)[j] = (uint16_t)(x != x ? 0x7fc0 : near);
     } else {
         ((float *)p)[j] = x;
     }

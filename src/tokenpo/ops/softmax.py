@@ -7,8 +7,8 @@ With a = 1/T the inverse temperature, m the largest logit of a row, d = (z - m) 
 
 The shifted form of H keeps its relative accuracy when the distribution is nearly deterministic, where log-sum-exp minus
 a mean of logits loses it. The *residual* p - 1_y is all that a gradient through log p_y needs, and takes the place of
-the logits; its entry at y is expm1(log p_y), exact where p_y is almost 1. Logits of -inf (excluded tokens) count as
-probability zero. Statistics are float32 (float64 of float64 logits), in nats.
+the logits; its entry at y is expm1(log p_y), exact where p_y is almost 1 (in `softmax.c` minus the sum of the others).
+Logits of -inf (excluded tokens) count as probability zero. Statistics are float32 (float64 of float64 logits), in nats.
 
 Axes: M rows, V vocabulary.
 """

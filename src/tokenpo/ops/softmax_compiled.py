@@ -1,6 +1,6 @@
 """The residual of a softmax in C (`softmax.c`), compiled by each process for the processor it runs on; nothing is kept.
 
-For a processor what `softmax_triton` is for a GPU, and more: statistics and residual are one function there. Where
+For a processor what `softmax_triton` is for a GPU, and more: statistics and residual are one function here. Where
 there is no compiler this module cannot be imported.
 
 Axes: M rows, V vocabulary.
@@ -31,10 +31,16 @@ _MATHS = "-fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-mat
 # Logits that are worth a thread.
 _SHARE = 2**15
 
-# Elsewhere compilers come without OpenMP, which lets torch's own threads work.
+# A compiler that takes longer than this many seconds hangs.
+_PATIENCE = 60
+
+# Elsewhere compilers come without OpenMP, whose threads (gcc's) are the ones that torch has.
 if platform.system() != "Linux":
     raise ImportError("compiled on Linux only")
-_COMPILER = shlex.split(os.environ.get("CC", "")) or ["cc"]
+try:
+    _COMPILER = shlex.split(os.environ.get("CC", "")) or ["cc"]
+except ValueError as error:
+    raise ImportError(f"CC={os.environ['CC']} is no command: {error}") from error
 if shutil.which(_COMPILER[0]) is None:
     raise ImportError(f"{_COMPILER[0]} is not there: install a C compiler, or name it in CC")
 
@@ -46,13 +52,14 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
         IndexError: a target is no entry of its row.
         RuntimeError: it cannot be compiled.
         OSError: what was compiled cannot be loaded.
+        subprocess.TimeoutExpired: the compiler hangs.
     """
     m, v = logits.shape
     threads = _threads(logits)
     # Dtypes are named: a default may be another.
     found, scratch = (logits.new_empty(*shape, dtype=torch.float32) for shape in ((3 if drift else 2, m), (threads, v)))
     sums = logits.new_empty(5, m, dtype=torch.float64)
-    given = target.long().contiguous(), _column(scale, logits)
+    given = target.long().view(m).contiguous(), _column(scale, logits)
     _call("residual", logits, out, *given, found, sums, scratch, threads, drift=drift)
     return RowStats(found[0], found[1], found[2] if drift else found.new_empty(0))
 
@@ -64,9 +71,12 @@ def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
 
 
 def compiler() -> str:
-    """Name and version of the compiler, as it gives them."""
-    done = subprocess.run([*_COMPILER, "--version"], capture_output=True, text=True, check=False)
-    return (done.stdout or done.stderr).partition("\n")[0].strip() or _COMPILER[0]
+    """Name and version of the compiler, as it gives them; its command where it gives none."""
+    try:
+        done = _told([*_COMPILER, "--version"])
+    except (OSError, subprocess.TimeoutExpired):
+        return _COMPILER[0]
+    return done.stdout.partition("\n")[0].strip() or _COMPILER[0]
 
 
 def _threads(x: Tensor) -> int:
@@ -75,8 +85,8 @@ def _threads(x: Tensor) -> int:
 
 def _column(factor: float | Tensor, x: Tensor) -> Tensor:
     """One of each row of x, in one piece."""
-    given = factor if isinstance(factor, Tensor) else x.new_full((len(x),), factor, dtype=torch.float32)
-    return given.float().contiguous()
+    given = factor if isinstance(factor, Tensor) else x.new_full((1, 1), factor, dtype=torch.float32)
+    return given.float().expand(len(x), 1).contiguous()
 
 
 def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = False) -> None:
@@ -86,6 +96,8 @@ def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = 
     function: Any = getattr(_library(), f"{name}_{_NAMES[x.dtype]}{'_drift' if drift else ''}")
     if function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *places):
         raise IndexError(f"a target outside the vocabulary of {x.shape[1]} tokens")
+    # As torch's own writing does: autograd must know of it.
+    torch.autograd.graph.increment_version(out)
 
 
 @functools.cache
@@ -94,7 +106,8 @@ def _library() -> ctypes.CDLL:
         made = str(Path(folder) / "softmax.so")
         flags = ["-O3", "-fopenmp", "-fno-strict-aliasing", *_processor(), *_MATHS.split(), "-shared", "-fPIC"]
         command = [*_COMPILER, *flags, str(_SOURCE), "-o", made, "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # What a compiler leaves on its way is gone with the folder too.
+        done = _told(command, TMPDIR=folder)
         if done.returncode:
             raise RuntimeError(f"{shlex.join(command)}: {done.stderr.strip()[:400]}")
         library = ctypes.CDLL(made)
@@ -105,6 +118,11 @@ def _library() -> ctypes.CDLL:
             function = getattr(library, name)
             function.argtypes, function.restype = [*shapes, *[place] * rest, threads], threads
     return library
+
+
+def _told(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    told = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": _PATIENCE}
+    return subprocess.run(command, env=os.environ | environment, check=False, **told)
 
 
 def _processor() -> list[str]:

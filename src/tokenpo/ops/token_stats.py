@@ -1,7 +1,7 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
 Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, what their softmax left
-(`softmax.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms
+(`residual.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms
 each chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
