@@ -47,7 +47,7 @@ class Task:
 
 TASKS = (
     Task("quickstart", 0.9, METHODS + ABLATIONS, ("--max-new-tokens", "80")),
-    Task("long_chains", 0.5, METHODS, ("--max-new-tokens", "112", "--task-option", "operands=[8,16]")),
+    Task("long_chains", 0.5, METHODS + ABLATIONS, ("--max-new-tokens", "112", "--task-option", "operands=[8,16]")),
 )
 
 

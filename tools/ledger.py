@@ -182,9 +182,8 @@ held-out problems.
 ## Ablations
 
 HAPO without each of its four parts, and TEPO without its KL mask (`tepo_v1`): the difference is the whole method minus
-the one without the part. {ablation_summary} Corrected over these {ablation_count} rows. They were
-planned for both tasks; that the machine's time sufficed for one was settled before any of them had run. On a task that
-every variant solves, they can tell little but speed.
+the one without the part. {ablation_summary} Corrected over these {ablation_count} rows. On the
+quickstart, which every variant solves, they can tell little but speed.
 
 {ablations}
 
