@@ -114,7 +114,7 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             continue
         test = doctest.DocTestParser().get_doctest(code, names, where, str(path), 0)
         seen: list[str] = []
-        doctest.DocTestRunner().run(test, out=seen.append, clear_globs=False)
+        doctest.DocTestRunner(verbose=False).run(test, out=seen.append, clear_globs=False)
         assert not seen, "".join(seen)
         names = test.globs
 
