@@ -45,6 +45,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "excess = ((length - target) / target).clamp(0.0, (2.0))",
     ): "no winner exceeds twice (low + high)/2 > high/2",
     (
+        "methods/aspo.py",
+        "negative = advantage < 0",
+        "negative = (advantage <= 0)",
+    ): "without advantage the surrogate is 0 on either side, and nothing is cut off",
+    (
         "methods/gtpo.py",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], (2) / entropy, -1.0)]",

@@ -54,3 +54,17 @@ def test_wrong_responses_are_treated_as_by_a_clip() -> None:
     wrong = ours.terms["advantage"] < 0
     np.testing.assert_allclose(ours.gradient[wrong], dapo.gradient[wrong], rtol=1e-12, atol=1e-17)
     assert not np.allclose(ours.gradient, dapo.gradient)
+
+
+def test_cut_off_is_what_lies_outside_and_has_an_advantage() -> None:
+    """0.5 of a wrong response and 1.5 of a right one lie outside 0.8 and 1.2; of responses that are all right, none."""
+    ratios = [[0.5, 1.5, 1.0], [0.5, 1.5, 1.0]]
+    method = tokenpo.method("aspo", low_eps=0.2, high_eps=0.2)
+    right, equal = (run(method, by_hand(ratios, rewards, [0, 0])).terms["clipped"] for rewards in ([1, 0], [1, 1]))
+    np.testing.assert_array_equal(right, [[False, True, False], [True, False, False]])
+    assert not equal.any()
+
+
+def test_a_dual_clip_at_one_is_refused() -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=r"dual = 1\.0 must exceed 1"):
+        tokenpo.method("aspo", dual=1.0)

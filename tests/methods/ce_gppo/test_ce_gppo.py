@@ -43,3 +43,22 @@ def test_without_the_kept_gradients_it_moves_like_dapo() -> None:
     full = run(tokenpo.method("ce_gppo", beta1=1.0, beta2=1.0), ragged(0))
     assert full.value == pytest.approx(dapo.value, rel=1e-12)
     assert not np.allclose(full.gradient, dapo.gradient)
+
+
+def test_a_ratio_on_a_bound_is_inside() -> None:
+    """r = 2 with A > 0 and r = 1/2 with A < 0, bounds 1/2 and 2: each counts as it is, not times its beta."""
+    sample = by_hand([[2.0], [0.5]], [1, 0], [0, 0], p_old=1.0)
+    got = run(tokenpo.method("ce_gppo", low=0.5, high=1.0, beta1=0.75, beta2=0.25), sample)
+    a = got.terms["advantage"][0, 0]
+    np.testing.assert_allclose(got.gradient, np.array([[-2.0], [0.5]]) * a / 2, rtol=1e-12)
+
+
+def test_without_advantage_nothing_is_cut_off() -> None:
+    sample = by_hand([[5.0], [0.1]], [1, 1], [0, 0])
+    assert not run(tokenpo.method("ce_gppo", beta1=0.0, beta2=0.0), sample).terms["clipped"].any()
+
+
+@pytest.mark.parametrize("beta", ["beta1", "beta2"])
+def test_a_negative_weight_is_refused(beta: str) -> None:
+    with pytest.raises(tokenpo.TokenPOError, match="must be >= 0"):
+        tokenpo.method("ce_gppo", **{beta: -0.1})
