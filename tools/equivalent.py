@@ -50,6 +50,21 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "negative = (advantage <= 0)",
     ): "without advantage the surrogate is 0 on either side, and nothing is cut off",
     (
+        "methods/dppo.py",
+        "returning = torch.where(batch.credit.advantage > 0, here <= there, here >= there)",
+        "returning = torch.where(batch.credit.advantage > 0, (here < there), here >= there)",
+    ): "what has not moved has no divergence, and is inside",
+    (
+        "methods/dppo.py",
+        "returning = torch.where(batch.credit.advantage > 0, here <= there, here >= there)",
+        "returning = torch.where(batch.credit.advantage > 0, here <= there, (here > there))",
+    ): "what has not moved has no divergence, and is inside",
+    (
+        "methods/dppo.py",
+        "returning = torch.where(batch.credit.advantage > 0, here <= there, here >= there)",
+        "returning = torch.where((batch.credit.advantage >= 0), here <= there, here >= there)",
+    ): "without advantage the surrogate is 0 on either side, and nothing is cut off",
+    (
         "methods/gtpo.py",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], (2) / entropy, -1.0)]",

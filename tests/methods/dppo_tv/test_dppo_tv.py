@@ -47,3 +47,18 @@ def test_effective_coefficient() -> None:
 def test_without_bounds_it_moves_like_an_unclipped_cispo() -> None:
     ours = run(tokenpo.method("dppo_tv", threshold=1.0, cap=1e9, anchor="old"), ragged(0))
     close(ours, run(tokenpo.method("cispo", high=1e9), ragged(0)), rtol=1e-12)
+
+
+def test_at_the_threshold_a_token_is_inside() -> None:
+    """From 1/4 to 1/2 the total variation is 1/4 exactly."""
+    sample = by_hand([[2.0], [1.0]], [1, 0], [0, 0], p_old=0.25)
+    for threshold, inside in ((0.25, True), (0.2499, False)):
+        got = run(tokenpo.method("dppo_tv", threshold=threshold, anchor="old"), sample)
+        assert bool(got.gradient[0, 0]) is inside
+
+
+def test_a_threshold_of_nothing_leaves_what_comes_back_and_what_has_not_moved() -> None:
+    """Right responses at r = 1 and below, wrong ones at r = 1 and above, keep their gradient."""
+    sample = by_hand([[1.0, 0.5, 2.0], [1.0, 0.5, 2.0]], [1, 0], [0, 0], p_old=0.25)
+    got = run(tokenpo.method("dppo_tv", threshold=0.0, anchor="old"), sample)
+    np.testing.assert_array_equal(got.gradient != 0, [[True, True, False], [True, False, True]])
