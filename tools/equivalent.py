@@ -65,6 +65,21 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "returning = torch.where((batch.credit.advantage >= 0), here <= there, here >= there)",
     ): "without advantage the surrogate is 0 on either side, and nothing is cut off",
     (
+        "methods/dapo.py",
+        "if overlong_length is not None and overlong_cache is not None:",
+        "if (overlong_length is not None or overlong_cache is not None):",
+    ): "one without the other is refused above",
+    (
+        "methods/dppo.py",
+        "logprob = batch.policy.logprob.detach()",
+        "logprob = (batch.policy.logprob)",
+    ): "what is made of it is a choice, which has no gradient",
+    (
+        "methods/dppo.py",
+        "x = self.anchor(batch).detach().log()",
+        "x = (self.anchor(batch)).log()",
+    ): "what is made of it is a choice, which has no gradient",
+    (
         "methods/gtpo.py",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]",
         "sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], (2) / entropy, -1.0)]",

@@ -125,6 +125,7 @@ class Work:
     def _plan(self) -> Iterator[tuple[slice, slice]]:
         """(rows, tokens) of whole responses that fit a chunk together; a longer one stands alone."""
         if self.fits:
+            # Nothing need be counted or cut.
             yield slice(None), slice(0, len(self.hidden))
             return
         row = start = end = 0

@@ -87,9 +87,11 @@ def _of(device: torch.device, dtype: torch.dtype) -> Kernels:
             from .softmax_triton import sums
 
             found = Kernels(functools.partial(softmax.residual, by=sums), softmax.scaled)
-        elif device.type == "cpu" and dtype in (torch.float32, torch.bfloat16):
+        elif device.type == "cpu":
             from . import softmax_compiled
 
+            if dtype not in softmax_compiled.DTYPES:
+                return _TORCH
             found = Kernels(softmax_compiled.residual, softmax_compiled.scaled)
         else:
             return _TORCH

@@ -26,6 +26,7 @@ from .softmax import RowStats
 
 _SOURCE = Path(__file__).with_name("softmax.c")
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+DTYPES = frozenset(_NAMES)
 # Many terms of a sum at once, so in any order; no signals of what is met on the way. NaN and infinities stay.
 _MATHS = "-fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math -freciprocal-math -ffp-contract=fast"
 # Logits that are worth a thread.
