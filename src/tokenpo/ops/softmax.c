@@ -12,6 +12,8 @@
 #define ALWAYS static inline __attribute__((always_inline))
 /* Logits summed in float32 before their sum is added to the others in float64. */
 #define PIECE 1024
+/* Rows whose statistics are made of their sums together. */
+#define ROWS 16
 #define LN2 0.69314718055994530942
 
 typedef struct { float others, mean, squares, moved; } Sums;
@@ -87,10 +89,10 @@ ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int
     for (int64_t j = 0; j < v; j++) store(p, j, e[j] * share, half);
 }
 
-/* One row: p - 1_y of it in `left`, and its sums, `apart` numbers from each other: d_y, s, Σ e d, Σ e², Σ e² d.
- * `scale` makes bits of logits; e is scratch. */
-ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, double *sums, int64_t apart,
-                float *restrict e, int half, int moments) {
+/* One row: p - 1_y of it in `left`, and its sums, ROWS numbers from each other: d_y, s, Σ e d and, with moments, Σ e² and
+ * Σ e² d. `scale` makes bits of logits; e is scratch. */
+ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, double *sums, float *restrict e, int half,
+                int moments) {
     float peak = highest(z, v, half), d = (number(logit(z, y, half)) - peak) * scale;
     double others = 0, mean = 0, squares = 0, moved = 0;
     for (int64_t start = 0; start < v; start += PIECE) {
@@ -103,58 +105,73 @@ ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, do
     double s = others + e[y], share = 1 / s;
     divide(e, v, (float)share, left, half);
     store(left, y, (float)(-others * share), half);
-    sums[0] = d, sums[apart] = s, sums[2 * apart] = mean, sums[3 * apart] = squares, sums[4 * apart] = moved;
+    sums[0] = d, sums[ROWS] = s, sums[2 * ROWS] = mean;
+    if (moments) sums[3 * ROWS] = squares, sums[4 * ROWS] = moved;
 }
 
-/* Sums [5, m] to statistics [2, m], with moments [3, m], in nats: log p_y, H and the drift. */
-ALWAYS void statistics(const double *sums, int64_t m, float *found, int moments) {
+/* Sums of ROWS rows to statistics of the first `count`, in nats, m numbers from each other: log p_y, H and the drift. All
+ * ROWS are worked on, so that a row's numbers are the same wherever it stands. */
+ALWAYS void statistics(const double *sums, int64_t count, float *found, int64_t m, int moments) {
+    float logprob[ROWS], entropy[ROWS], drift[ROWS];
 #pragma omp simd
-    for (int64_t i = 0; i < m; i++) {
-        double log_s = log(sums[m + i]), share = 1 / sums[m + i], mean = sums[2 * m + i] * share;
-        found[i] = (float)(sums[i] * LN2 - log_s);
-        found[m + i] = (float)(log_s - mean * LN2);
-        if (moments) found[2 * m + i] = (float)((sums[4 * m + i] - mean * sums[3 * m + i]) * share * share * LN2);
+    for (int i = 0; i < ROWS; i++) {
+        double log_s = log(sums[ROWS + i]), share = 1 / sums[ROWS + i], mean = sums[2 * ROWS + i] * share;
+        logprob[i] = (float)(sums[i] * LN2 - log_s);
+        entropy[i] = (float)(log_s - mean * LN2);
+        if (moments) drift[i] = (float)((sums[4 * ROWS + i] - mean * sums[3 * ROWS + i]) * share * share * LN2);
     }
+    memcpy(found, logprob, count * sizeof(float));
+    memcpy(found + m, entropy, count * sizeof(float));
+    if (moments) memcpy(found + 2 * m, drift, count * sizeof(float));
 }
 
-/* m rows by some threads; 1 if a target is no entry of its row. `sums` [5, m] and `scratch` [threads, v] are scratch. */
-ALWAYS int rows(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,
-                const float *scales, float *found, double *sums, float *scratch, int threads, int half, int moments) {
-    int outside = 0;
-    for (int64_t i = 0; i < m; i++) outside |= y[i] < 0 || y[i] >= v;
-    if (outside) return 1;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t i = 0; i < m; i++) {
-        float *e = scratch + v * omp_get_thread_num();
-        row(z + i * z_step, left + i * left_step, v, y[i], scales[i] / (float)LN2, sums + i, m, e, half, moments);
-    }
-    statistics(sums, m, found, moments);
-    return 0;
-}
-
-/* out = w times the factor of each row. */
-ALWAYS void times(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step,
-                  const float *factors, int threads, int half) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t i = 0; i < m; i++) {
-        const char *from = w + i * w_step;
-        char *to = out + i * out_step;
-        float factor = factors[i];
-        /* Also in place. */
+/* One row times its factor, also in place. */
+ALWAYS void times(const char *from, char *to, int64_t v, float factor, int half) {
 #pragma omp simd
-        for (int64_t j = 0; j < v; j++) store(to, j, number(logit(from, j, half)) * factor, half);
-    }
+    for (int64_t j = 0; j < v; j++) store(to, j, number(logit(from, j, half)) * factor, half);
 }
 
+/* Whether a target is no entry of its row. */
+static int outside(const int64_t *y, int64_t m, int64_t v) {
+    int found = 0;
+    for (int64_t i = 0; i < m; i++) found |= y[i] < 0 || y[i] >= v;
+    return found;
+}
+
+/* Rows that a thread takes at a time: ROWS, or fewer, so that all threads have some. */
+static int64_t together(int64_t m, int threads) {
+    int64_t share = (m + threads - 1) / threads;
+    return share < 1 ? 1 : share < ROWS ? share : ROWS;
+}
+
+/* The loops over rows are macros: a compiler moves the body of a parallel loop into a function of its own before it
+ * knows what `half` and `moments` are, and would ask at every number. */
+
+/* m rows by some threads; 1 if a target is no entry of its row. `scratch` is [threads, v]. */
 #define RESIDUAL(name, half, moments)                                                                                \
     int name(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,   \
-             const float *scales, float *found, double *sums, float *scratch, int threads) {                         \
-        return rows(z, left, m, v, z_step, left_step, y, scales, found, sums, scratch, threads, half, moments);      \
+             const float *scales, float *found, float *scratch, int threads) {                                       \
+        if (outside(y, m, v)) return 1;                                                                              \
+        int64_t step = together(m, threads);                                                                         \
+        _Pragma("omp parallel for schedule(static) num_threads(threads)")                                            \
+        for (int64_t first = 0; first < m; first += step) {                                                          \
+            float *e = scratch + v * omp_get_thread_num();                                                           \
+            double sums[5 * ROWS] = {0};                                                                             \
+            int64_t count = m - first < step ? m - first : step;                                                     \
+            for (int64_t k = 0, i = first; k < count; k++, i++)                                                      \
+                row(z + i * z_step, left + i * left_step, v, y[i], scales[i] / (float)LN2, sums + k, e, half,        \
+                    moments);                                                                                        \
+            statistics(sums, count, found + first, m, moments);                                                      \
+        }                                                                                                            \
+        return 0;                                                                                                    \
     }
+
+/* out = w times the factor of each row. */
 #define SCALED(name, half)                                                                                           \
     int name(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step, const float *factors, \
              int threads) {                                                                                          \
-        times(w, out, m, v, w_step, out_step, factors, threads, half);                                               \
+        _Pragma("omp parallel for schedule(static) num_threads(threads)")                                            \
+        for (int64_t i = 0; i < m; i++) times(w + i * w_step, out + i * out_step, v, factors[i], half);              \
         return 0;                                                                                                    \
     }
 

@@ -59,9 +59,8 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
     threads = _threads(logits)
     # Dtypes are named: a default may be another.
     found, scratch = (logits.new_empty(*shape, dtype=torch.float32) for shape in ((3 if drift else 2, m), (threads, v)))
-    sums = logits.new_empty(5, m, dtype=torch.float64)
     given = target.long().view(m).contiguous(), _column(scale, logits)
-    _call("residual", logits, out, *given, found, sums, scratch, threads, drift=drift)
+    _call("residual", logits, out, *given, found, scratch, threads, drift=drift)
     return RowStats(found[0], found[1], found[2] if drift else found.new_empty(0))
 
 
@@ -86,8 +85,9 @@ def _threads(x: Tensor) -> int:
 
 def _column(factor: float | Tensor, x: Tensor) -> Tensor:
     """One of each row of x, in one piece."""
-    given = factor if isinstance(factor, Tensor) else x.new_full((1, 1), factor, dtype=torch.float32)
-    return given.float().expand(len(x), 1).contiguous()
+    if isinstance(factor, Tensor):
+        return factor.float().expand(len(x), 1).contiguous()
+    return x.new_full((len(x),), factor, dtype=torch.float32)
 
 
 def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = False) -> None:
@@ -115,7 +115,7 @@ def _library() -> ctypes.CDLL:
     place, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     shapes = [place, place, *[number] * 4]
     for dtype in _NAMES.values():
-        for name, rest in ((f"residual_{dtype}", 5), (f"residual_{dtype}_drift", 5), (f"scaled_{dtype}", 1)):
+        for name, rest in ((f"residual_{dtype}", 4), (f"residual_{dtype}_drift", 4), (f"scaled_{dtype}", 1)):
             function = getattr(library, name)
             function.argtypes, function.restype = [*shapes, *[place] * rest, threads], threads
     return library
