@@ -5,8 +5,9 @@
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
 hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of
-the groups have equal rewards, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by
-`token_stats` and the loss through autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
+the groups have equal rewards, "half live" without the rows of these groups, as the embedded engine hands it over,
+"sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
+autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
 
 The floor is the three matrix products with outputs that exist already. So that fresh memory costs nobody much, the
 process keeps what it frees, as on a GPU; with `--fresh` it gives it back. One thread; candidates take turns; medians of
@@ -17,6 +18,9 @@ CPU time as multiples of the floor; on a GPU, of what lies between two of its ev
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+
 import torch
 
 import tokenpo
@@ -24,6 +28,7 @@ from timing import fits, milliseconds
 from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
 from tokenpo.fused import fused_gradient
 from tokenpo.ops.token_stats import token_stats
+from tokenpo.train.step import live_rows
 
 LENGTH, GROUP = 32, 2
 
@@ -50,6 +55,14 @@ class Step:
             token_ids=problem.target.view(n, LENGTH),
         )
         self.credit, self.totals = method.prepare(self.rollouts), tokenpo.Totals.of(self.rollouts)
+
+    def live(self) -> Step:
+        """The rows that the embedded engine does not know to add nothing; the denominators stay."""
+        rows, part = live_rows(self.rollouts, self.credit, skip=self.objective.follows_advantage), copy.copy(self)
+        hidden = self.problem.hidden.detach().unflatten(0, (-1, LENGTH))[rows].flatten(0, 1).requires_grad_()
+        part.problem = dataclasses.replace(self.problem, hidden=hidden)
+        part.rollouts, part.credit = self.rollouts.rows(rows), self.credit.rows(rows)
+        return part
 
     def fused(self, *, lean: bool = False) -> Run:
         problem = self.problem
@@ -94,9 +107,11 @@ def main(arguments: list[str] | None = None) -> None:
         for dtype in chosen.dtypes:
             problem = Problem.of(SHAPES[shape], getattr(torch, dtype), chosen.device)
             step = Step(problem, dapo, chunk=chosen.chunk)
+            half = Step(problem, dapo, dead=0.5, chunk=chosen.chunk)
             runs = {
                 "fused": step.fused(),
-                "half dead": Step(problem, dapo, dead=0.5, chunk=chosen.chunk).fused(),
+                "half dead": half.fused(),
+                "half live": half.live().fused(),
                 "sequence": Step(problem, gspo, chunk=chosen.chunk).fused(),
                 "lean": step.fused(lean=True),
                 "apart": step.apart(),

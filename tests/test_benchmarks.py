@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ SMALLEST = {
     "objective": ["--rows 8 --length 16 --rounds 1 --only gspo", "--rows 8 --length 16 --rounds 1 --only grpo --alone"],
     "token_stats": ["--shapes least --rounds 1 --only ours naive", "--shapes least --memory --only ours"],
     "fused_objective": [
-        "--shapes least --rounds 1 --chunk 64 --only fused lean sequence",
+        '--shapes least --rounds 1 --chunk 64 --only fused "half live" lean sequence',
         "--shapes least --memory --only fused",
     ],
     "sampler": ["--models tiny --rows 8 --new-tokens 2 --repeats 1"],
@@ -34,7 +35,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in SMALLEST.items() for line in lines])
 def test_it_runs(name: str, line: str, script: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
-    script(name).main(line.split())
+    script(name).main(shlex.split(line))
     assert capsys.readouterr().out.count("\n") >= 1
 
 

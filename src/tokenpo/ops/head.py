@@ -162,9 +162,10 @@ def tile_rows(head: Tensor) -> int:
 def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
     """w[rows] for ascending `rows`, moved to the top of w [M, V] itself."""
     if len(rows) < len(w):
-        step = max(1, 2**20 // w.shape[1])
+        step = max(1, 2**18 // w.shape[1])
         for start in range(0, len(rows), step):
-            # A row never moves down: what later blocks read is not yet overwritten.
+            # A row never moves down: what later blocks read is not yet overwritten. Not `w[block]`, which goes number by
+            # number.
             block = rows[start : start + step]
-            w[start : start + len(block)] = w[block]
+            w[start : start + len(block)] = w.index_select(0, block)
     return w[: len(rows)]

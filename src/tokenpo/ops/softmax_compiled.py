@@ -58,10 +58,11 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
     m, v = logits.shape
     threads = _threads(logits)
     # Dtypes are named: a default may be another.
-    found, scratch = (logits.new_empty(*shape, dtype=torch.float32) for shape in ((3 if drift else 2, m), (threads, v)))
+    found = logits.new_empty(3 if drift else 2, m, dtype=torch.float32)
+    scratch = found.new_empty(threads, v)
     given = target.long().view(m).contiguous(), _column(scale, logits)
     _call("residual", logits, out, *given, found, scratch, threads, drift=drift)
-    return RowStats(found[0], found[1], found[2] if drift else found.new_empty(0))
+    return RowStats(*found) if drift else RowStats(*found, found.new_empty(0))
 
 
 def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
