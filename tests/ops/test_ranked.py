@@ -70,9 +70,23 @@ def test_row_quantile_is_the_nearest_rank_of_each_row(q: float, expected: list[f
     torch.testing.assert_close(ranked.row_quantile(x, ~x.isnan(), q)[:, 0], wanted)
 
 
-def test_row_quantile_of_nothing_is_above_everything() -> None:
+@pytest.mark.parametrize("q", [0.0, 0.035, 0.25, 0.5, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("t", [1, 2, 3, 11, 40])
+def test_row_quantile_is_found_in_the_sorted_row(q: float, t: int) -> None:
+    """Of rows with any number of entries, many of them equal, between other rows' padding."""
+    generator = torch.Generator().manual_seed(t)
+    x = torch.randint(0, 9, (64, t), generator=generator).float()
+    mask = torch.rand(64, t, generator=generator) < torch.linspace(0, 1, 64)[:, None]
+    found = ranked.row_quantile(x.masked_fill(~mask, NAN), mask, q)
+    for row, kept, seen in zip(x, mask, found[:, 0].tolist(), strict=True):
+        ascending = sorted(row[kept].tolist())
+        assert seen == (ascending[round(q * (len(ascending) - 1))] if ascending else INF)
+
+
+@pytest.mark.parametrize("q", [0.4, 0.9])
+def test_row_quantile_of_nothing_is_above_everything(q: float) -> None:
     x = torch.zeros(1, 3)
-    assert ranked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), 0.5).tolist() == [[float("inf")]]
+    assert ranked.row_quantile(x, torch.zeros(1, 3, dtype=torch.bool), q).tolist() == [[INF]]
     with pytest.raises(TokenPOError, match=r"1\.5"):
         ranked.row_quantile(x, x == 0, 1.5)
 

@@ -47,8 +47,8 @@ def test_residual_and_statistics_are_the_naive_formula(v, per_token, drift, dtyp
     assert torch.equal(z, kept)
     # log2 e / T and its product with z - m are rounded to 24 bits: of a d up to 65, e^d is off by 65 · 2^-23 at most.
     torch.testing.assert_close(seen.logprob.double(), wanted.logprob, rtol=3e-7, atol=1e-6)
-    # An entropy of a hundredth is what is left of terms that are off by as much; where the target is not the peak, its sum
-    # holds a 1 and is rounded like one.
+    # An entropy of a hundredth is what is left of terms that are off by as much; where the target is not the peak, its
+    # sum holds a 1 and is rounded like one.
     torch.testing.assert_close(seen.entropy.double(), wanted.entropy, rtol=2e-5, atol=2e-7)
     if drift:
         torch.testing.assert_close(seen.drift.double(), wanted.entropy_drift, rtol=2e-5, atol=1e-7)

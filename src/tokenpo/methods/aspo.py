@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from ..errors import TokenPOError, choose
 from ..objective import Objective
+from ..ops import flags
+from ..ops.known import sloped
 from ..stages import (
     Bounds,
     FixedBounds,
@@ -55,12 +55,14 @@ class Asymmetric(SurrogateStage):
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
         lower, upper = self.bounds(batch)
         still = ratio.detach()
-        negative = advantage < 0
-        outside = torch.where(negative, still < lower, still > upper)
-        kept = torch.where(negative, still.clamp(min=lower), 1 / still.clamp(max=upper))
-        weight = kept.clamp(max=self.dual)
-        value = weight * advantage * torch.where(outside, 1.0, ratio / still)
-        return Trust(value, ratio, lower, upper, outside & (advantage != 0))
+        negative = flags.less(advantage, 0)
+        positive = 1 - negative
+        outside = negative * flags.less(still, lower) + positive * flags.greater(still, upper)
+        kept = negative * still.clamp(min=lower) + positive / still.clamp(max=upper)
+        weighted = kept.clamp_(max=self.dual).mul_(advantage)
+        # sg[weight] A r / sg[r]: r moves it, but is 1 there.
+        value = sloped(weighted, ratio, weighted * (1 - outside) / still)
+        return Trust(value, ratio, lower, upper, outside.mul_(advantage).bool())
 
 
 @published(PAPER)
