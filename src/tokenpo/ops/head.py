@@ -164,7 +164,7 @@ def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
     if len(rows) < len(w):
         step = max(1, 2**18 // w.shape[1])
         for start in range(0, len(rows), step):
-            # A row never moves down: what later blocks read is not yet overwritten. `w[block]` would go number by number.
+            # A row never moves down: what later blocks read is not yet overwritten. `w[block]` goes number by number.
             block = rows[start : start + step]
             w[start : start + len(block)] = w.index_select(0, block)
     return w[: len(rows)]
