@@ -46,9 +46,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "no winner exceeds twice (low + high)/2 > high/2",
     (
         "methods/aspo.py",
-        "negative = advantage < 0",
-        "negative = (advantage <= 0)",
-    ): "without advantage the surrogate is 0 on either side, and nothing is cut off",
+        "still = ratio.detach()",
+        "still = (ratio)",
+    ): "a graph that nobody follows: the slope is handed over beside the value",
     (
         "methods/dppo.py",
         "returning = torch.where(batch.credit.advantage > 0, here <= there, here >= there)",

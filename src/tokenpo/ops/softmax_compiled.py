@@ -62,7 +62,8 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
     scratch = found.new_empty(threads, v)
     given = target.long().view(m).contiguous(), _column(scale, logits)
     _call("residual", logits, out, *given, found, scratch, threads, drift=drift)
-    return RowStats(*found) if drift else RowStats(*found, found.new_empty(0))
+    logprob, entropy, *moved = found.unbind()
+    return RowStats(logprob, entropy, moved[0] if drift else found.new_empty(0))
 
 
 def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
