@@ -157,3 +157,60 @@ def test_memory_of_a_look_at_the_step(name: str, most: float, monkeypatch: pytes
     in_blocks_of(8, 64, monkeypatch)
     monkeypatch.setattr(covariance, "_PLACES", 8 * 64)
     assert peak_bytes(lambda: objective.observe(batch)) / (logprob.numel() * logprob.element_size()) < most
+
+
+def entropies(rows: int, size: int) -> Rollouts:
+    """Groups of right and wrong responses of 64 tokens at most, in no order."""
+    g = torch.Generator().manual_seed(1)
+    mask = torch.arange(64) < torch.randint(1, 65, (rows, 1), generator=g)
+    reward = (torch.rand(rows, generator=g) < 0.5).float()
+    group = (torch.arange(rows) // size)[torch.randperm(rows, generator=g)]
+    tables = -torch.rand(2, rows, 64, generator=g)
+    return Rollouts(mask, reward, group, tables[0], old_entropy=-tables[1])
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 24])
+def test_a_credit_of_groups_is_the_same_whoever_stands_beside_them(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 responses in blocks of 8: of eight groups, of two and a bit, of one, and of one that is larger."""
+    objective, rollouts = tokenpo.method("gtpo"), entropies(24, size)
+    whole = objective.prepare(rollouts).advantage
+    in_blocks_of(8, 64, monkeypatch)
+    assert torch.equal(objective.prepare(rollouts).advantage, whole)
+    assert whole.any() or size == 1
+
+
+def test_a_comparison_of_the_whole_batch_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, rollouts = tokenpo.method("gtpo", scope="batch"), entropies(24, 3)
+    whole = objective.prepare(rollouts).advantage
+    in_blocks_of(8, 64, monkeypatch)
+    assert torch.equal(objective.prepare(rollouts).advantage, whole)
+
+
+@pytest.mark.parametrize(
+    ("ends", "size", "spans"),
+    [
+        ([2, 4, 6], 4, [(0, 4), (4, 6)]),
+        ([2, 4, 6], 5, [(0, 4), (4, 6)]),
+        ([2, 4, 6], 6, [(0, 6)]),
+        ([5, 6, 7], 2, [(0, 5), (5, 7)]),
+        ([1, 6, 7], 2, [(0, 1), (1, 6), (6, 7)]),
+        ([3], 1, [(0, 3)]),
+    ],
+)
+def test_as_many_whole_groups_as_fit(ends: list[int], size: int, spans: list[tuple[int, int]]) -> None:
+    assert list(blocks._spans(ends, size)) == spans
+
+
+def test_memory_of_a_credit_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 the advantage is one and in float64, as it is computed, two; its mask is a product of bits."""
+    rollouts = entropies(512, 8)
+    size = 4 * rollouts.mask.numel()
+
+    def run() -> None:
+        tokenpo.method("gtpo").prepare(rollouts)
+
+    whole = peak_bytes(run) / size
+    in_blocks_of(8, 64, monkeypatch)
+    apart = peak_bytes(run) / size
+    assert whole > 15
+    assert apart < 5

@@ -1,7 +1,8 @@
 """A loss of many rows, a block of rows at a time: its tensors stay in the cache and are never whole.
 
 Losses of disjoint rows add up, so each block's gradient at the policy's values is taken as soon as its loss is known,
-and nothing else of the block is kept. Axes as in `types`.
+and nothing else of the block is kept. A credit that takes many tensors goes through whole groups likewise. Axes as in
+`types`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .ops.known import known
-from .types import Batch, Loss, Policy, Trust
+from .types import Batch, Loss, Policy, Rollouts, Trust
 
 # Places [N', T] of a block. A processor's cache holds a dozen such tensors of float32; a GPU wants work for all of it.
 _PLACES = {"cpu": 2**16}
@@ -28,7 +29,7 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
     What fits one block is computed at once. Else the graph is a single step from the value to the policy's fields, and
     can be differentiated once.
     """
-    n, size = len(batch.mask), _rows(batch)
+    n, size = len(batch.mask), _rows(batch.mask)
     if n <= size:
         return loss(batch)
     fields = {name: x for name, x in vars(batch.policy).items() if x is not None}
@@ -43,6 +44,35 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
             terms[name] = _placed(x, terms.get(name), rows, n)
     value = torch.stack(values).sum()
     return Loss(known(value, list(leaves.values()), list(pull.values())) if leaves else value, terms)
+
+
+def in_groups(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, bonus: Tensor) -> Tensor:
+    """`credit(rollouts, bonus)` [N, T], where a group's does not depend on other groups: some groups at a time."""
+    n, t = rollouts.mask.shape
+    size = _rows(rollouts.mask)
+    if n <= size:
+        return credit(rollouts, bonus)
+    order = rollouts.group.argsort(stable=True)
+    ends = rollouts.group[order].unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
+    whole: Tensor | None = None
+    for start, end in _spans(ends, size):
+        rows = order[start:end]
+        x = credit(rollouts.rows(rows), bonus[rows])
+        whole = x.new_empty(n, t) if whole is None else whole
+        whole[rows] = x
+    assert whole is not None  # no batch is empty
+    return whole
+
+
+def _spans(ends: list[int], size: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of as many whole groups as `size` rows hold, one at least."""
+    start = last = 0
+    for end in ends:
+        if last > start and end - start > size:
+            yield start, last
+            start = last
+        last = end
+    yield start, last
 
 
 @dataclass(frozen=True)
@@ -62,7 +92,7 @@ class TrustInBlocks:
 
     def _fields(self, names: list[str]) -> dict[str, Any]:
         whole: dict[str, Any] = {}
-        for rows, part in _parts(self.batch, _rows(self.batch)):
+        for rows, part in _parts(self.batch, _rows(self.batch.mask)):
             trust = self.surrogate(part)
             for name in names:
                 x = getattr(trust, name)
@@ -70,9 +100,9 @@ class TrustInBlocks:
         return whole
 
 
-def _rows(batch: Batch) -> int:
+def _rows(mask: Tensor) -> int:
     """Rows of a block."""
-    return max(1, _PLACES.get(batch.mask.device.type, _PLACES_ELSEWHERE) // batch.mask.shape[1])
+    return max(1, _PLACES.get(mask.device.type, _PLACES_ELSEWHERE) // mask.shape[1])
 
 
 def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:

@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..blocks import in_groups
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from ..ops import masked
@@ -78,6 +79,10 @@ class PolarTokens(CreditStage):
         return frozenset({"old_entropy"})
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        return self.of(rollouts, bonus) if self.whole_batch else in_groups(self.of, rollouts, bonus)
+
+    def of(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        """The advantages of whole groups."""
         right, mixed = polarity(rollouts, self.threshold)
         groups = Groups.of(rollouts.group, mixed)
         groups = groups.one() if self.whole_batch else groups

@@ -31,9 +31,9 @@ class Groups:
 
     def sum(self, x: Tensor) -> Tensor:
         """Sum of x [N, ...] over the valid rows of each row's group, same shape as x."""
-        keep = self.valid.view(-1, *[1] * (x.dim() - 1))
-        sums = x.new_zeros(self.count, *x.shape[1:]).index_add_(0, self.index, torch.where(keep, x, 0))
-        return sums[self.index]
+        # The other rows go into one more group, which nobody reads.
+        index = torch.where(self.valid, self.index, self.count)
+        return x.new_zeros(self.count + 1, *x.shape[1:]).index_add_(0, index, x)[self.index]
 
     def size(self) -> Tensor:
         """[N] number of valid rows in each row's group."""
