@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tokenpo.ops import residual as ways
 from tokenpo.ops import softmax
@@ -143,6 +144,24 @@ def test_under_torch_compile_there_is_no_memory_to_point_at(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     x = torch.zeros(2, 3)
     assert ways._kernels(x, x) is ways._TORCH
+
+
+def test_a_trace_holds_all_that_is_computed():
+    """Of other logits than those it was taken with it gives what belongs to them."""
+
+    def run(z):
+        left = torch.empty_like(z)
+        stats = ways.residual(z, torch.tensor([1, 0]), 1.0, out=left)
+        return stats.logprob, left
+
+    z = torch.tensor([[0.0, 3.0], [1.0, -1.0]])
+    wanted = run(2 * z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is old
+        traced = torch.jit.trace(run, (z,), check_trace=False)
+    for recorded in (traced, make_fx(run)(z)):
+        for seen, want in zip(recorded(2 * z), wanted, strict=True):
+            torch.testing.assert_close(seen, want)
 
 
 WHICH = """

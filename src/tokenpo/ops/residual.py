@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from . import softmax
 from .softmax import RowStats
@@ -59,11 +60,14 @@ def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
 
 def _kernels(x: Tensor, out: Tensor) -> Kernels:
     # What is compiled wants rows that lie each in one piece and not on each other, and memory behind them: tensors of
-    # other types, and those of torch.compile, may have none.
+    # other types, and those of torch.compile, may have none. Who records what torch does would miss it.
     alike = x.dtype == out.dtype and x.shape == out.shape and type(x) is type(out) is Tensor and not out.requires_grad
     apart = x.stride(1) == out.stride(1) == 1 and out.stride(0) >= out.shape[1]
-    real = alike and apart and not torch.compiler.is_compiling()
-    return _of(x.device, x.dtype) if real else _TORCH
+    return _of(x.device, x.dtype) if alike and apart and not _recorded() else _TORCH
+
+
+def _recorded() -> bool:
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
 
 
 def compiler() -> str | None:
