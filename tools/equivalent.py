@@ -250,4 +250,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "_PLACES_ELSEWHERE = 2**22",
         "_PLACES_ELSEWHERE = 2**(23)",
     ): "the size of a block, which changes time and memory alone",
+    (
+        "blocks.py",
+        "if n <= size:",
+        "if (n < size):",
+    ): "one block of all rows",
+    (
+        "blocks.py",
+        "order = rollouts.group.argsort(stable=True)",
+        "order = rollouts.group.argsort(stable=(False))",
+    ): "each row's credit is put back where it stands, in whatever order they were taken",
 }

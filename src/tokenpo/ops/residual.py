@@ -67,7 +67,8 @@ def _kernels(x: Tensor, out: Tensor) -> Kernels:
 
 
 def _recorded() -> bool:
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    traced = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    return traced or torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 def compiler() -> str | None:
