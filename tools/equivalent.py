@@ -260,4 +260,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "order = rollouts.group.argsort(stable=True)",
         "order = rollouts.group.argsort(stable=(False))",
     ): "each row's credit is put back where it stands, in whatever order they were taken",
+    (
+        "ops/group.py",
+        "return x.new_zeros(self.count + 1, *x.shape[1:]).index_add_(0, index, x)[self.index]",
+        "return x.new_zeros(self.count + (2), *x.shape[1:]).index_add_(0, index, x)[self.index]",
+    ): "one more group that nobody reads",
 }
