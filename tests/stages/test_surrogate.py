@@ -142,9 +142,11 @@ def test_log_likelihood_by_hand(batch) -> None:
     assert (trust.lower, trust.upper) == (0.0, math.inf)
 
 
-def test_selected_bounds(batch) -> None:
+@pytest.mark.parametrize("most", [0.5, math.inf])
+def test_selected_bounds(most: float, batch) -> None:
+    """Also where the selected ones have no bound above."""
     step = batch(RATIOS, A, old_entropy=[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]])
-    lower, upper = SelectedBounds(HighInResponse(0.5), FixedBounds(0.5, 0.5), FixedBounds(0.25, 0.25))(step)
+    lower, upper = SelectedBounds(HighInResponse(0.5), FixedBounds(0.5, most), FixedBounds(0.25, 0.25))(step)
     high = [[False, False, True, False], [False, False, False, True]]  # above the second of three, the third of four
     assert lower.tolist() == [[0.5 if h else 0.75 for h in row] for row in high]
-    assert upper.tolist() == [[1.5 if h else 1.25 for h in row] for row in high]
+    assert upper.tolist() == [[1 + most if h else 1.25 for h in row] for row in high]

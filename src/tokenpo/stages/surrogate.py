@@ -54,10 +54,9 @@ class SelectedBounds(Bounds):
     outside: FixedBounds
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        chosen = masked.ones(self.selection(batch), batch.policy.logprob.dtype)
-        rest = 1 - chosen
+        chosen, like = self.selection(batch), batch.policy.logprob
         pairs = zip(self.inside(batch), self.outside(batch), strict=True)
-        lower, upper = (chosen * one + rest * other for one, other in pairs)
+        lower, upper = (torch.where(chosen, like.new_tensor(one), like.new_tensor(other)) for one, other in pairs)
         return lower, upper
 
 
