@@ -63,6 +63,16 @@ def no_scales(logits, target, scale, drift, out):
     return softmax.residual(logits, target, one, drift, out)
 
 
+def wrong_with_one_scale(logits, target, scale, drift, out):
+    stats = softmax.residual(logits, target, scale, drift, out)
+    return stats if torch.is_tensor(scale) else stats._replace(entropy=stats.entropy * (1 + 1e-4))
+
+
+def wrong_without_drift(logits, target, scale, drift, out):
+    stats = softmax.residual(logits, target, scale, drift, out)
+    return stats if drift else stats._replace(logprob=stats.logprob * (1 + 1e-4))
+
+
 def broken(*args):
     raise OSError("no compiler")
 
@@ -70,7 +80,8 @@ def broken(*args):
 @pytest.mark.parametrize(
     ("kernel", "said"),
     [(wrong_statistics, "numbers differ"), (wrong_drift, "numbers differ"), (wrong_output, "numbers differ"),
-     (no_scales, "numbers differ"), (broken, "OSError: no compiler")],
+     (no_scales, "numbers differ"), (wrong_with_one_scale, "numbers differ"), (wrong_without_drift, "numbers differ"),
+     (broken, "OSError: no compiler")],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_kernel_that_fails_gives_way_to_torch_and_that_is_said(kernel, said, dtype):
@@ -173,6 +184,14 @@ with warnings.catch_warnings(record=True) as said:
     ways.residual(z, torch.tensor([1]), 1.0)
 print(ways._of(z.device, z.dtype) is ways._TORCH, ways.compiler(), *(str(one.message) for one in said), sep="|")
 """
+
+
+@pytest.mark.parametrize(("value", "off"), [("0", True), ("1", False), ("", False)])
+def test_only_0_leaves_kernels_out(value, off, monkeypatch):
+    monkeypatch.setenv("TOKENPO_KERNELS", value)
+    assert ways._off() is off
+    if off:
+        assert ways.compiler() is None
 
 
 def told(**environment: str) -> list[str]:
