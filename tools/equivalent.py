@@ -252,14 +252,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "the size of a block, which changes time and memory alone",
     (
         "blocks.py",
-        "if n <= size:",
-        "if (n < size):",
+        "if size >= n:",
+        "if (size > n):",
     ): "one block of all rows",
     (
         "blocks.py",
         "order = rollouts.group.argsort(stable=True)",
         "order = rollouts.group.argsort(stable=(False))",
-    ): "each row's credit is put back where it stands, in whatever order they were taken",
+    ): "each row's credit is put back where it stands; another order inside a group would be another rounding",
     (
         "ops/group.py",
         "return x.new_zeros(self.count + 1, *x.shape[1:]).index_add_(0, index, x)[self.index]",

@@ -47,10 +47,14 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
 
 
 def in_groups(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, bonus: Tensor) -> Tensor:
-    """`credit(rollouts, bonus)` [N, T], where a group's does not depend on other groups: some groups at a time."""
+    """`credit(rollouts, bonus)` [N, T], where a group's does not depend on other groups: some groups at a time.
+
+    Args:
+        bonus: [N], handed on.
+    """
     n, t = rollouts.mask.shape
     size = _rows(rollouts.mask)
-    if n <= size:
+    if size >= n:
         return credit(rollouts, bonus)
     order = rollouts.group.argsort(stable=True)
     ends = rollouts.group[order].unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
@@ -65,7 +69,7 @@ def in_groups(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, 
 
 
 def _spans(ends: list[int], size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of as many whole groups as `size` rows hold, one at least."""
+    """(start, end) of as many whole groups as `size` rows hold, one at least; `ends` are the groups' in all rows."""
     start = last = 0
     for end in ends:
         if last > start and end - start > size:

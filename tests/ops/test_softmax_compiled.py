@@ -47,9 +47,8 @@ def test_residual_and_statistics_are_the_naive_formula(v, per_token, drift, dtyp
     assert torch.equal(z, kept)
     # log2 e / T and its product with z - m are rounded to 24 bits: of a d up to 65, e^d is off by 65 · 2^-23 at most.
     torch.testing.assert_close(seen.logprob.double(), wanted.logprob, rtol=3e-7, atol=1e-6)
-    # An entropy of a hundredth is what is left of terms that are off by as much; where the target is not the peak, its
-    # sum holds a 1 and is rounded like one.
-    torch.testing.assert_close(seen.entropy.double(), wanted.entropy, rtol=2e-5, atol=2e-7)
+    # An entropy of a hundredth is what is left of terms that are off by as much.
+    torch.testing.assert_close(seen.entropy.double(), wanted.entropy, rtol=2e-5, atol=1e-7)
     if drift:
         torch.testing.assert_close(seen.drift.double(), wanted.entropy_drift, rtol=2e-5, atol=1e-7)
     else:
@@ -116,6 +115,25 @@ def test_next_to_nothing_keeps_its_bits_where_the_target_is_almost_certain():
     assert float(z[0, 0]) == pytest.approx(-rest, rel=1e-5)
     assert float(stats.logprob) == pytest.approx(-math.log1p(others), rel=1e-5)
     assert float(stats.entropy) == pytest.approx(math.log1p(others) + 30 * rest, rel=1e-5)
+
+
+@pytest.mark.parametrize("v", [60, 5000])
+@pytest.mark.parametrize("target", [7, 0])
+@pytest.mark.parametrize("peaks", [1, 2])
+def test_what_is_left_beside_a_peak_keeps_its_bits_whoever_is_the_target(v, target, peaks):
+    """e^-15 is 3e-7: added to a 1, which has steps of 1.2e-7, up to a fifth of each would be lost.
+
+    log2 e and its product with 15 are rounded to 24 bits, so that e^-15 is off by 15 · 2^-23 = 2e-6 at most.
+    """
+    z = torch.full((1, v), -15.0)
+    z[0, 7 : 7 + peaks] = 0
+    stats = compiled.residual(z, torch.tensor([target]), 1.0, False, z)
+    rest = (v - peaks) * math.exp(-15)
+    s = peaks + rest
+    assert float(stats.entropy) == pytest.approx(math.log(peaks) + math.log1p(rest / peaks) + 15 * rest / s, rel=4e-6)
+    own = math.exp(-15) if target == 0 else 1
+    assert float(stats.logprob) == pytest.approx(math.log(own) - math.log(s), rel=4e-6)
+    assert float(z[0, target]) == pytest.approx((own - s) / s, rel=4e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -82,7 +82,7 @@ class PolarTokens(CreditStage):
         return self.of(rollouts, bonus) if self.whole_batch else in_groups(self.of, rollouts, bonus)
 
     def of(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        """The advantages of whole groups."""
+        """The advantages [N, T] of whole groups, from rewards and `bonus` [N]."""
         right, mixed = polarity(rollouts, self.threshold)
         groups = Groups.of(rollouts.group, mixed)
         groups = groups.one() if self.whole_batch else groups

@@ -19,7 +19,7 @@ from .softmax import wide
 _CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30
 # With fewer rows, reading the head and its gradient takes longer than multiplying.
 _LEAST_CHUNK_ROWS = 512
-# Entries of the head whose gradient is added at once where it must change its dtype.
+# Entries of the head whose gradient is added at once where it must change its dtype, or of logits that move.
 _TILE, _GPU_TILE = 2**19, 2**24
 
 
@@ -153,16 +153,16 @@ def _adds_wide(device: torch.device, narrow: torch.dtype, wider: torch.dtype) ->
     return bool((total == 32).all())
 
 
-def tile_rows(head: Tensor) -> int:
-    """Rows of a tile of the head [V, H]."""
-    tile = _TILE if head.device.type == "cpu" else _GPU_TILE
-    return max(1, tile // head[0].numel())
+def tile_rows(x: Tensor) -> int:
+    """Rows of a tile of the head [V, H], or of logits [M, V] that move."""
+    tile = _TILE if x.device.type == "cpu" else _GPU_TILE
+    return max(1, tile // x[0].numel())
 
 
 def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
     """w[rows] for ascending `rows`, moved to the top of w [M, V] itself."""
     if len(rows) < len(w):
-        step = max(1, 2**18 // w.shape[1])
+        step = tile_rows(w)
         for start in range(0, len(rows), step):
             # A row never moves down: what later blocks read is not yet overwritten. `w[block]` goes number by number.
             block = rows[start : start + step]

@@ -16,7 +16,7 @@
 #define ROWS 16
 #define LN2 0.69314718055994530942
 
-typedef struct { float others, mean, squares, moved; } Sums;
+typedef struct { float peaks, rest, mean, squares, moved; } Sums;
 
 ALWAYS float number(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 ALWAYS int32_t bits_of(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
@@ -54,24 +54,24 @@ ALWAYS float highest(const void *z, int64_t v, int half) {
     return number(ordered(most));
 }
 
-/* e = 2^d of n logits; Σ e but for the target's, which may be nearly all there is; Σ e d, with moments Σ e², Σ e² d. The
- * target, if it is among them, is the one at `place`. */
-ALWAYS Sums piece(const void *z, int32_t n, int32_t place, int half, float peak, float scale, float *restrict e,
-                  int target, int moments) {
-    float others = 0, mean = 0, squares = 0, moved = 0;
-    for (int32_t j = 0; j < n; j++) {
+/* e = 2^d of n logits. At the peak d is 0 and e is 1: those are counted, and only the rest is summed, whose bits would be lost
+ * beside a 1. Then Σ e d, and with moments Σ e², Σ e² d. */
+ALWAYS Sums piece(const void *z, int64_t n, int half, float peak, float scale, float *restrict e, int moments) {
+    float peaks = 0, rest = 0, mean = 0, squares = 0, moved = 0;
+    for (int64_t j = 0; j < n; j++) {
         float d = (number(logit(z, j, half)) - peak) * scale;
         d = d < -127.0f ? -127.0f : d;
-        float x = exp2_of(d);
+        float x = exp2_of(d), one = d == 0 ? 1.0f : 0.0f;
         e[j] = x;
-        others += target ? number(bits_of(x) & -(j != place)) : x;
+        peaks += one;
+        rest += x - one;
         mean += x * d;
         if (moments) {
             squares += x * x;
             moved += x * x * d;
         }
     }
-    return (Sums){others, mean, squares, moved};
+    return (Sums){peaks, rest, mean, squares, moved};
 }
 
 /* To the nearest even in bf16; a NaN of any bits to one that stays one. */
@@ -94,15 +94,14 @@ ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int
 ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, double *sums, float *restrict e, int half,
                 int moments) {
     float peak = highest(z, v, half), d = (number(logit(z, y, half)) - peak) * scale;
-    double others = 0, mean = 0, squares = 0, moved = 0;
+    double peaks = 0, rest = 0, mean = 0, squares = 0, moved = 0;
     for (int64_t start = 0; start < v; start += PIECE) {
-        int64_t n = v - start < PIECE ? v - start : PIECE, place = y - start;
-        const char *here = z + start * (half ? 2 : 4);
-        Sums part = 0 <= place && place < n ? piece(here, n, place, half, peak, scale, e + start, 1, moments)
-                                            : piece(here, n, -1, half, peak, scale, e + start, 0, moments);
-        others += part.others, mean += part.mean, squares += part.squares, moved += part.moved;
+        int64_t n = v - start < PIECE ? v - start : PIECE;
+        Sums part = piece(z + start * (half ? 2 : 4), n, half, peak, scale, e + start, moments);
+        peaks += part.peaks, rest += part.rest, mean += part.mean, squares += part.squares, moved += part.moved;
     }
-    double s = others + e[y], share = 1 / s;
+    /* What the other tokens have: of a target at the peak not the difference of two numbers that may be nearly the same. */
+    double s = peaks + rest, share = 1 / s, others = d == 0 ? peaks - 1 + rest : s - e[y];
     divide(e, v, (float)share, left, half);
     store(left, y, (float)(-others * share), half);
     sums[0] = d, sums[ROWS] = s, sums[2 * ROWS] = mean;
@@ -138,10 +137,10 @@ static int outside(const int64_t *y, int64_t m, int64_t v) {
     return found;
 }
 
-/* Rows that a thread takes at a time: ROWS, or fewer, so that all threads have some. */
+/* Rows that a thread takes at a time: ROWS, or as many fewer as make the shares of all threads about the same. */
 static int64_t together(int64_t m, int threads) {
-    int64_t share = (m + threads - 1) / threads;
-    return share < 1 ? 1 : share < ROWS ? share : ROWS;
+    int64_t share = (m + threads - 1) / threads, turns = (share + ROWS - 1) / ROWS;
+    return m ? (share + turns - 1) / turns : 1;
 }
 
 /* The loops over rows are macros: a compiler moves the body of a parallel loop into a function of its own before it
