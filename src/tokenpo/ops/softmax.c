@@ -74,19 +74,28 @@ ALWAYS Sums piece(const void *z, int64_t n, int half, float peak, float scale, f
     return (Sums){peaks, rest, mean, squares, moved};
 }
 
-/* To the nearest even in bf16; a NaN of any bits to one that stays one. */
-ALWAYS void store(void *p, int64_t j, float x, int half) {
-    if (half) {
-        uint32_t bits = (uint32_t)bits_of(x);
-        uint32_t near = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        ((uint16_t *)p)[j] = (uint16_t)(x != x ? 0x7fc0 : near);
-    } else {
-        ((float *)p)[j] = x;
-    }
+/* To the nearest even in bf16; of a NaN anything. */
+ALWAYS uint16_t nearest(float x) {
+    uint32_t bits = (uint32_t)bits_of(x);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+/* A NaN of any bits becomes one that stays one. */
+ALWAYS void store(void *p, int64_t j, float x, int half) {
+    if (half) ((uint16_t *)p)[j] = x != x ? 0x7fc0 : nearest(x);
+    else ((float *)p)[j] = x;
+}
+
+/* e / s. Where one is a NaN s is too, and all are: so it need not be asked of each. */
 ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int half) {
-    for (int64_t j = 0; j < v; j++) store(p, j, e[j] * share, half);
+    if (half && share != share) {
+        for (int64_t j = 0; j < v; j++) store(p, j, share, half);
+        return;
+    }
+    for (int64_t j = 0; j < v; j++) {
+        if (half) ((uint16_t *)p)[j] = nearest(e[j] * share);
+        else ((float *)p)[j] = e[j] * share;
+    }
 }
 
 /* One row: p - 1_y of it in `left`, and its sums, ROWS numbers from each other: d_y, s, Σ e d and, with moments, Σ e² and
