@@ -154,6 +154,18 @@ def test_excluded_tokens_and_broken_rows_are_what_torch_makes_of_them(dtype):
         torch.testing.assert_close(x, other, rtol=1e-6, atol=1e-30, equal_nan=True)
 
 
+@pytest.mark.parametrize("bits", [0x7FFF, -1, 0x7F81, -0x7F])
+def test_one_nan_of_any_bits_makes_its_row_nan(bits):
+    """All set, the sign with them, and the lowest of a signalling one."""
+    z = torch.zeros(2, 40, dtype=torch.bfloat16)
+    z.view(torch.int16)[0, 3] = bits
+    assert z[0, 3].isnan()
+    stats = compiled.residual(z, torch.tensor([0, 3]), 1.0, False, z)
+    assert z[0].isnan().all() and stats.entropy[0].isnan()
+    assert z[1].isfinite().all() and stats.entropy[1].isfinite()
+
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_may_lie_apart_and_none_is_none(dtype):
     wider = rows(4, 40, dtype)

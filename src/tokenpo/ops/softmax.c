@@ -74,7 +74,7 @@ ALWAYS Sums piece(const void *z, int64_t n, int half, float peak, float scale, f
     return (Sums){peaks, rest, mean, squares, moved};
 }
 
-/* To the nearest even in bf16; of a NaN anything. */
+/* To the nearest even in bf16; a NaN with all bits set becomes a 0. */
 ALWAYS uint16_t nearest(float x) {
     uint32_t bits = (uint32_t)bits_of(x);
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
@@ -86,12 +86,8 @@ ALWAYS void store(void *p, int64_t j, float x, int half) {
     else ((float *)p)[j] = x;
 }
 
-/* e / s. Where one is a NaN s is too, and all are: so it need not be asked of each. */
+/* e / s. A NaN that comes of bf16 has no lower bits that could carry. */
 ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int half) {
-    if (half && share != share) {
-        for (int64_t j = 0; j < v; j++) store(p, j, share, half);
-        return;
-    }
     for (int64_t j = 0; j < v; j++) {
         if (half) ((uint16_t *)p)[j] = nearest(e[j] * share);
         else ((float *)p)[j] = e[j] * share;
