@@ -165,7 +165,6 @@ def test_one_nan_of_any_bits_makes_its_row_nan(bits):
     assert z[1].isfinite().all() and stats.entropy[1].isfinite()
 
 
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_may_lie_apart_and_none_is_none(dtype):
     wider = rows(4, 40, dtype)
