@@ -5,9 +5,9 @@ With a = 1/T the inverse temperature, m the largest logit of a row, d = (z - m) 
     log p_y = d_y - log s        H = log s - Σ_v p_v d_v        drift = Σ_v p_v² (log p_v + H)
     ∂ log p_y / ∂z = -a (p - 1_y)        ∂H / ∂z_v = -a p_v (log p_v + H)
 
-The shifted form of H loses little when the distribution is nearly deterministic, where log-sum-exp minus a mean of logits
-loses nearly all. The *residual* p - 1_y is all that a gradient through log p_y needs, and takes the place of the logits;
-its entry at y is expm1(log p_y), exact where p_y is almost 1 (in `softmax.c` minus the sum of the others).
+The shifted form of H loses little when the distribution is nearly deterministic, where log-sum-exp minus a mean of
+logits loses nearly all. The *residual* p - 1_y is all that a gradient through log p_y needs, and takes the place of the
+logits; its entry at y is expm1(log p_y), exact where p_y is almost 1 (in `softmax.c` minus the sum of the others).
 Logits of -inf (excluded tokens) count as probability zero. Statistics are float32 (float64 of float64 logits), in nats.
 
 Axes: M rows, V vocabulary.
