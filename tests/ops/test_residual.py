@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -117,6 +119,18 @@ def test_where_there_is_a_compiler_it_is_used(dtype):
     assert ways.compiler() == versions()["cc"] == compiled.compiler()
     x = torch.zeros(2, 3, dtype=dtype)
     assert ways._kernels(x, x) is ways._of(CPU, dtype)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="no cc of Linux: nothing is compiled")
+def test_on_linux_with_cc_it_is_there_and_names_its_compiler(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    compiled = importlib.import_module("tokenpo.ops.softmax_compiled")
+    monkeypatch.setattr(compiled, "_COMPILER", ["cc"])
+    said = subprocess.run(["cc", "--version"], capture_output=True, text=True, check=True).stdout
+    assert compiled.compiler() == said.splitlines()[0]
+    assert compiled.residual(torch.zeros(1, 2), torch.tensor([0]), 1.0, False, torch.empty(1, 2)).logprob.tolist() == (
+        pytest.approx([-LN(2)], rel=1e-6)
+    )
 
 
 def test_it_is_tried_whatever_the_default_dtype():
