@@ -202,7 +202,7 @@ def test_as_many_whole_groups_as_fit(ends: list[int], size: int, spans: list[tup
 
 
 def test_memory_of_a_credit_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32 the advantage is one and in float64, as it is computed, two; its mask is a product of bits."""
+    """The credit in float64 is two, the bits that become the masked credit are two more; the rest is a block's."""
     rollouts = entropies(512, 8)
     size = 4 * rollouts.mask.numel()
 

@@ -281,7 +281,7 @@ def test_the_backward_pass_can_be_repeated():
 def test_so_can_that_from_logits(entropy_grad):
     """What is kept of them is not spent."""
     g = torch.Generator().manual_seed(0)
-    logits, target = torch.randn(9, 6, generator=g, dtype=torch.float64).requires_grad_(), torch.randint(6, (9,))
+    logits, target = torch.randn(9, 6, generator=g, dtype=torch.float64).requires_grad_(), torch.arange(9) % 6
     seen = stats_from_logits(logits, target, 0.7, entropy_grad=entropy_grad)
     value = (seen.logprob + 0.3 * seen.entropy).sum()
     once, again = (torch.autograd.grad(value, logits, retain_graph=True)[0] for _ in range(2))

@@ -60,7 +60,7 @@ class Asymmetric(SurrogateStage):
         outside = negative * flags.less(still, lower) + positive * flags.greater(still, upper)
         kept = negative * still.clamp(min=lower) + positive / still.clamp(max=upper)
         weighted = kept.clamp_(max=self.dual).mul_(advantage)
-        # sg[weight] A r / sg[r]: r moves it, but is 1 there.
+        # sg[weight] A r / sg[r]: its value is that of r / sg[r] = 1, its slope in r is what is left.
         value = sloped(weighted, ratio, weighted * (1 - outside) / still)
         return Trust(value, ratio, lower, upper, outside.mul_(advantage).bool())
 
