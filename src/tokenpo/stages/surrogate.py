@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import TokenPOError
-from ..ops import clip, flags, masked
+from ..ops import clip, masked
 from ..signals import Part
 from ..types import Trust
 from .base import SurrogateStage
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Bounds(Part):
     """The interval in which a ratio may move."""
 
-    def __call__(self, batch: Batch) -> tuple[Tensor | float, Tensor | float]:
-        """(lower, upper), each a number or [N, T], around 1."""
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor] | tuple[float, float]:
+        """(lower, upper), both numbers or both [N, T], around 1."""
         raise NotImplementedError
 
 
@@ -75,10 +75,8 @@ class Clip(SurrogateStage):
     def __call__(self, batch: Batch) -> Trust:
         ratio = self.ratio(batch)
         lower, upper = self.bounds(batch)
-        advantage = batch.credit.advantage
-        used = clip.pessimistic(ratio, advantage, lower, upper, self.dual)
-        clipped = flags.unequal(used, ratio).mul_(advantage).bool()
-        return Trust(used * advantage, ratio, lower, upper, clipped)
+        value, clipped = clip.pessimistic(ratio, batch.credit.advantage, lower, upper, self.dual)
+        return Trust(value, ratio, lower, upper, clipped)
 
 
 @dataclass(frozen=True)
