@@ -4,7 +4,8 @@
     python benchmarks/fused_objective.py --device cuda --dtypes bfloat16 --shapes gpu [--memory]
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
-hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss; "half dead" is the same where half of
+hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss, which like the peers keeps none of the
+loss's terms; "half dead" is the same where half of
 the groups have equal rewards, "half live" without the rows of these groups, as the embedded engine hands it over,
 "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
 autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
@@ -70,7 +71,7 @@ class Step:
 
         def run() -> None:
             problem.forget()
-            _, pulled = fused_gradient(*step, lean=lean, chunk=self.chunk)
+            _, pulled = fused_gradient(*step, lean=lean, chunk=self.chunk, terms=())
             problem.hidden.grad = pulled
 
         return run
@@ -82,7 +83,7 @@ class Step:
             problem.forget()
             logprob = token_stats(problem.hidden, problem.head, problem.target, chunk=self.chunk).logprob
             batch = tokenpo.Batch(self.rollouts, self.credit, tokenpo.Policy(logprob.view(shape)))
-            self.objective.loss(batch, self.totals).value.backward()
+            self.objective.loss(batch, self.totals, ()).value.backward()
 
         return run
 

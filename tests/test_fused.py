@@ -182,6 +182,26 @@ def test_bf16_against_the_plain_way_in_bf16(name, chunk):
         close(mine.double(), theirs.double(), 0.01)
 
 
+@pytest.mark.parametrize("chunk", [4, None])
+def test_keeps_the_terms_that_are_named(chunk):
+    objective = tokenpo.method("tepo")
+    problem = Problem(objective)
+    step = (objective, problem.hidden, problem.head, problem.rollouts, problem.credit, problem.totals)
+    whole, pulled = fused_gradient(*step, chunk=chunk)
+    for names in ((), ("ratio", "clipped")):
+        by_graph, (some, same) = (
+            fused_loss(*step, chunk=chunk, terms=names),
+            fused_gradient(*step, chunk=chunk, terms=names),
+        )
+        for fused in (by_graph, some):
+            assert tuple(fused.loss.terms) == names
+            assert all(torch.equal(x, whole.loss.terms[name]) for name, x in fused.loss.terms.items())
+            assert torch.equal(fused.loss.value, whole.loss.value)
+        assert torch.equal(same, pulled)
+    with pytest.raises(TokenPOError, match=r"loss: term.*ratios"):
+        fused_loss(*step, chunk=chunk, terms=("ratios",))
+
+
 @pytest.mark.parametrize("chunk", [4, 20, None])
 def test_adds_to_the_buffers_of_leaves_in_place(chunk):
     objective = tokenpo.method("gspo")

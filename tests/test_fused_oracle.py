@@ -221,7 +221,7 @@ def test_a_step_that_was_observed_is_not_looked_at_again() -> None:
 def test_an_objective_may_read_one_of_the_two(reads: str, chunk: int) -> None:
     """Made elsewhere: its loss is a mean of squares, and says nothing of the other."""
 
-    def loss(batch, totals) -> Loss:
+    def loss(batch, totals, terms) -> Loss:
         x = getattr(batch.policy, reads)
         return Loss((x.square() * batch.mask).sum() / totals.tokens, {})
 

@@ -50,4 +50,4 @@ def terms_of(
 
 def _shown(value: Tensor | float, like: Tensor) -> Tensor:
     value = value.detach() if isinstance(value, Tensor) else like.new_full((), value)
-    return value.expand_as(like)
+    return value if value.shape == like.shape else value.expand_as(like)

@@ -16,6 +16,7 @@ V vocabulary.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ def fused_loss(
     bias: Tensor | None = None,
     generator: torch.Generator | None = None,
     chunk: int | None = None,
+    terms: Collection[str] | None = None,
 ) -> Fused:
     """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
 
@@ -58,12 +60,14 @@ def fused_loss(
         bias: [V], if the head has one.
         generator: of `observe`, where it has not been called.
         chunk: tokens whose logits are alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
+        terms: names of the loss's terms to keep; None keeps all.
 
     Raises:
         MissingInput: no token ids, or an input that the objective needs is absent.
-        TokenPOError: shapes that do not belong together, or a part of a step without the statistics of the whole.
+        TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or a
+            term that there is not.
     """
-    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
+    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
     # What was handed in, not what is computed in: under autocast the gradient of a float32 head stays float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
@@ -86,6 +90,7 @@ def fused_gradient(
     bias: Tensor | None = None,
     generator: torch.Generator | None = None,
     chunk: int | None = None,
+    terms: Collection[str] | None = None,
     lean: bool = False,
 ) -> tuple[Fused, Tensor]:
     """The same without graph: gradients are added to `head.grad` and `bias.grad` in place, as leaves that want them.
@@ -102,7 +107,7 @@ def fused_gradient(
     for name, x in (("head", head), ("bias", bias)):
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
-    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk)
+    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
     # What the head has gathered before is added to in place, if it is wide enough.
     own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]

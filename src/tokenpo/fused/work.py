@@ -6,7 +6,7 @@ Axes as in the package: N responses, T their tokens, M true entries of the mask,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ from ..errors import MissingInput, NotFinite, TokenPOError
 from ..objective import Objective
 from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
 from ..ops.residual import residual
-from ..ops.softmax import RowStats, ascent
+from ..ops.softmax import RowStats, ascent, part
 from ..ops.tiles import Tiled
-from ..ops.token_stats import inverse_temperature, joined, live_rows, part
+from ..ops.token_stats import inverse_temperature, joined, live_rows
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 
@@ -60,6 +60,7 @@ class Work:
     target: Tensor
     scale: float | Tensor
     chunk: int
+    terms: Collection[str] | None
 
     @staticmethod
     def of(
@@ -71,6 +72,7 @@ class Work:
         credit: Credit,
         totals: Totals,
         chunk: int | None,
+        terms: Collection[str] | None,
     ) -> Work:
         if rollouts.token_ids is None:
             raise MissingInput(f"{objective.name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
@@ -86,7 +88,7 @@ class Work:
         )
         tensors = hidden.detach(), head.detach(), detached(bias), target, scale
         chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
-        return Work(objective, rollouts, credit, totals, *tensors, chunk)
+        return Work(objective, rollouts, credit, totals, *tensors, chunk, terms)
 
     @property
     def fits(self) -> bool:
@@ -138,7 +140,7 @@ class Work:
 
     def _part(self, rows: slice, at: slice, total: HeadGradient | None, buffer: Tensor) -> Fused:
         """Loss and gradients of some responses, whose logits fit the buffer or are formed twice."""
-        h, y, scale = self.hidden[at], self.target[at], part(self.scale, at)
+        h, y, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
         fits = len(h) <= self.chunk
         stats = self._form(h, y, scale, buffer) if fits else self._stats(at)
         fused, g, g_entropy = self._loss(rows, stats)
@@ -148,12 +150,12 @@ class Work:
         if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
             total.hidden[at] = 0
         for live in parts:
-            h_live, y_live, scale_live = h[live], y[live], part(scale, live)
+            h_live, y_live, scale_live = (part(x, live) for x in (h, y, scale))
             if not fits:
                 self._form(h_live, y_live, scale_live, buffer)
             elif not isinstance(live, slice):
                 keep_rows_(buffer, live)
-            incoming = g[live], None if g_entropy is None else g_entropy[live]
+            incoming = part(g, live), part(g_entropy, live)
             w, factor = ascent(buffer[: len(h_live)], stats.at(live), y_live, scale_live, *incoming, spend=True)
             total.add(_moved(live, at.start, len(h_live)), w, factor, h_live, self.head, spend=True)
         return fused
@@ -186,7 +188,7 @@ class Work:
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_()
-            loss = objective.loss(batch, self.totals)
+            loss = objective.loss(batch, self.totals, self.terms)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
         seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
         entropy = self._table(rows, stats.entropy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +29,8 @@ def pessimistic(
     tensor([False,  True,  True, False,  True])
     """
     still = ratio.detach()
-    lower, upper = (x.to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper))
-    free, value = still * advantage, still.clamp(lower, upper) * advantage
+    bounds: Any = [x.to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper)]
+    free, value = still * advantage, still.clamp(*bounds) * advantage
     torch.minimum(value, free, out=value)
     if dual is not None and math.isfinite(dual):
         # Where A ≥ 0 nothing is below 0.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .residual import scaled
-from .softmax import wide
+from .softmax import part, wide
 
 # Logits per chunk: 16 MB, or as much as keeps a GPU busy.
 _CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30
@@ -36,7 +36,7 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
     """hidden [M, H] headᵀ [H, V] + bias [V], without graph; in the first M rows of `out`, if given."""
-    out = None if out is None else out[: len(hidden)]
+    out = part(out, slice(len(hidden)))
     if bias is None:
         return torch.mm(hidden, head.t(), out=out)
     return torch.addmm(bias, hidden, head.t(), out=out)
@@ -107,7 +107,7 @@ class HeadGradient:
         if self.bias is not None:
             self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
         if self.hidden is not None:
-            pulled = torch.mm(w, head, out=self.hidden[at] if isinstance(at, slice) else None)
+            pulled = torch.mm(w, head, out=part(self.hidden, at) if isinstance(at, slice) else None)
             if f is not None:
                 pulled.mul_(f)
             if isinstance(at, Tensor):

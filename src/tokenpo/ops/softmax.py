@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,7 +64,15 @@ class RowStats(NamedTuple):
 
     def at(self, rows: slice | Tensor) -> RowStats:
         """Of some rows."""
-        return RowStats(self.logprob[rows], self.entropy[rows], self.drift[rows] if len(self.drift) else self.drift)
+        logprob, entropy = part(self.logprob, rows), part(self.entropy, rows)
+        return RowStats(logprob, entropy, part(self.drift, rows) if len(self.drift) else self.drift)
+
+
+def part(x: Any, at: slice | Tensor) -> Any:
+    """The rows `at` of a tensor, itself where that is all of it: a slice too is a call. Of anything else itself."""
+    if not isinstance(x, Tensor) or (isinstance(at, slice) and at.indices(len(x)) == (0, len(x), 1)):
+        return x
+    return x[at]
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

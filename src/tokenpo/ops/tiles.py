@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .head import HeadGradient, logits_of
-from .softmax import FLOOR, RowStats, ascent, wide
+from .softmax import FLOOR, RowStats, ascent, part, wide
 
 # Tokens of a block and of the vocabulary: a few megabytes of logits, or what keeps a GPU busy in less than a gigabyte.
 _SHAPE, _GPU_SHAPE = (512, 2048), (4096, 8192)
@@ -49,10 +49,7 @@ class Tiled:
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False
     ) -> tuple[RowStats, Tensor]:
         """Statistics of tokens [M], and the logits' log-partition [2, M]: their maximum m and log2 Σ exp(z - m)/T."""
-        pieces = [
-            self._block(hidden[at], target[at], scale[at] if isinstance(scale, Tensor) else scale)
-            for at in _slices(len(hidden), self.rows)
-        ]
+        pieces = [self._block(hidden[at], target[at], part(scale, at)) for at in _slices(len(hidden), self.rows)]
         found = torch.cat(pieces, 1)
         return RowStats(found[2], found[3], found[4] if drift else found.new_empty(0)), found[:2]
 

@@ -21,7 +21,7 @@ from tokenpo.errors import TokenPOError, choose
 
 from .head import HeadGradient, chunk_rows, logits_of
 from .residual import residual, scaled
-from .softmax import RowStats, ascent, wide
+from .softmax import RowStats, ascent, part, wide
 
 Impl = Literal["chunked", "naive"]
 
@@ -152,8 +152,8 @@ class _HeadStats(torch.autograd.Function):
         pieces = []
         for start in range(0, max(m, 1), chunk):
             at = slice(start, start + chunk)
-            z = logits_of(hidden[at], head, bias, buffer)
-            pieces.append(residual(z, target[at], part(scale, at), drift=drift))
+            z = logits_of(part(hidden, at), head, bias, buffer)
+            pieces.append(residual(z, part(target, at), part(scale, at), drift=drift))
         stats = joined(pieces)
         ctx.scale, ctx.entropy_grad, ctx.chunk = scale, entropy_grad, chunk
         ctx.save_for_backward(hidden, head, bias, target, *stats, buffer if m <= chunk else None)
@@ -170,14 +170,14 @@ class _HeadStats(torch.autograd.Function):
         once = len(hidden) <= ctx.chunk
         total = HeadGradient.start(hidden, head, bias, ctx.needs_input_grad[:3], every=every, once=once)
         for at in parts:
-            h, y, scale = hidden[at], target[at], part(ctx.scale, at)
-            left = kept[at] if kept is not None else logits_of(h, head, bias)
+            h, y, scale = (part(x, at) for x in (hidden, target, ctx.scale))
+            left = part(kept, at) if kept is not None else logits_of(h, head, bias)
             if kept is None:
                 residual(left, y, scale)
             known = RowStats(*stats).at(at)
             # A view of what is kept must outlive this pass.
             spend = kept is None or not every
-            incoming = g[at], None if g_entropy is None else g_entropy[at]
+            incoming = part(g, at), part(g_entropy, at)
             w, factor = ascent(left, known, y, scale, *incoming, spend=spend)
             total.add(at, w, factor, h, head, spend=spend)
         return (*total.like(hidden, head, bias), None, None, None, None, None)
@@ -202,11 +202,6 @@ def joined(pieces: Sequence[RowStats]) -> RowStats:
     if len(pieces) == 1:
         return pieces[0]
     return RowStats(*(torch.cat(column) for column in zip(*pieces, strict=True)))
-
-
-def part(scale: float | Tensor, at: slice | Tensor) -> float | Tensor:
-    """1/T of some rows: the same number, or their entries."""
-    return scale[at] if isinstance(scale, Tensor) else scale
 
 
 def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, where: str) -> float | Tensor:
