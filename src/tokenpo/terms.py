@@ -43,9 +43,8 @@ def terms_of(
         "coefficient": coefficient,
         "loss": token,
     }
-    like = token.detach()
     kept = found if names is None else {name: choose("loss: term", name, found) for name in names}
-    return {name: _shown(x, like) for name, x in kept.items()}
+    return {name: _shown(x, token) for name, x in kept.items()}
 
 
 def _shown(value: Tensor | float, like: Tensor) -> Tensor:
