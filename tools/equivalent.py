@@ -15,6 +15,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return torch.where((z >= 0), _over(z, scale.top), below if negative_is_positive else -below)",
     ): "0 over either end is 0",
     (
+        "ops/masked.py",
+        'if bits is None or x.device.type != "cpu":',
+        "if bits is None or (x.device.type == 'cpu'):",
+    ): "the choice is the same number, more slowly",
+    (
+        "ops/ratio.py",
+        "bounded = x.detach().clamp(-BOUND, BOUND)",
+        "bounded = (x).clamp(-BOUND, BOUND)",
+    ): "`sloped` sends no gradient to its value",
+    (
         "stages/credit.py",
         "centred = torch.where(groups.varied(reward), reward.double() - mean, 0.0)",
         "centred = torch.where(groups.varied(reward), (reward) - mean, 0.0)",

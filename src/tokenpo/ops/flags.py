@@ -1,4 +1,4 @@
-"""Comparisons as numbers: 1 where they hold, 0 elsewhere, in the dtype of `a`, without gradient.
+"""Comparisons as numbers: 1 where they hold, 0 elsewhere, in dtype and shape of `a`, without gradient.
 
 On a CPU torch compares floats into floats faster than into bools, even with `.bool()` behind it, and a product with the
 answer is a choice.
@@ -34,18 +34,11 @@ def equal(a: Tensor, b: Tensor | float) -> Tensor:
     return _flag(torch.eq, a, b)
 
 
-def unequal(a: Tensor, b: Tensor | float) -> Tensor:
-    """a ≠ b."""
-    return _flag(torch.ne, a, b)
-
-
 def number(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x as `dtype`, of a bool 1 where it holds."""
     return masked.ones(x, dtype) if x.dtype == torch.bool else x.to(dtype)
 
 
 def _flag(compare: Any, a: Tensor, b: Tensor | float) -> Tensor:
-    other = b.detach() if isinstance(b, Tensor) else b
-    if isinstance(other, Tensor) and other.dim() and other.shape != a.shape:
-        a, other = torch.broadcast_tensors(a, other)
-    return compare(a.detach(), other, out=torch.empty_like(a, requires_grad=False))
+    # No comparison has a gradient.
+    return compare(a, b, out=torch.empty_like(a, requires_grad=False))

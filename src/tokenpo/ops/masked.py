@@ -18,7 +18,7 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
     """x where mask is true, 0 elsewhere, whatever x holds there (NaN included), in value and in gradient.
 
     Args:
-        x: float, of a shape that broadcasts with mask.
+        x: float, of a shape that broadcasts to mask's.
     """
     return _Keep.apply(x, mask) if x.requires_grad else _kept(x, mask)  # pyright: ignore[reportReturnType]
 
@@ -52,10 +52,8 @@ def _kept(x: Tensor, mask: Tensor) -> Tensor:
     bits = _BITS.get(x.dtype)
     if bits is None or x.device.type != "cpu":
         return torch.where(mask, x, 0.0)
-    if mask.shape != x.shape:
-        mask = mask.expand(torch.broadcast_shapes(x.shape, mask.shape))
     # In place: memory that was never touched costs more than the arithmetic.
-    return mask.view(torch.int8).to(bits).mul_(x.detach().view(bits)).view(x.dtype)
+    return mask.view(torch.int8).to(bits).mul_(x.view(bits)).view(x.dtype)
 
 
 def mean(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
