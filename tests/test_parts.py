@@ -10,7 +10,7 @@ import tokenpo
 from tokenpo.methods.hapo import AdaptiveBounds, Redistribution, TokenGroupAdvantage
 from tokenpo.methods.tepo import BelowOld, MaskedKl, StepSign
 from tokenpo.signals import OldEntropyScore
-from tokenpo.stages import K1, K2
+from tokenpo.stages import K1, K2, K3, AbsoluteLogRatio, Estimator, StraightThrough
 from tokenpo.types import Trust
 
 SCORE = OldEntropyScore()
@@ -144,8 +144,18 @@ def test_masked_kl_by_hand() -> None:
     value.sum().backward()
     assert lp.grad.tolist() == [[3, 0, 0, 0, 0]]
     assert penalty.follows_advantage
-    assert penalty.idle_on_policy is False
     assert penalty.needs == frozenset()
+
+
+@pytest.mark.parametrize(
+    "estimator", [K1(), K2(), K3(), AbsoluteLogRatio(), StraightThrough(K1(), K3()), StraightThrough(K3(), K1())]
+)
+def test_a_masked_kl_is_idle_on_policy_where_its_estimator_has_no_gradient_there(estimator: Estimator) -> None:
+    x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(estimator(x).sum(), x)
+    assert estimator.stationary == (gradient.item() == 0)
+    assert MaskedKl(3.0, StepSign(), estimator).idle_on_policy == estimator.stationary
+    assert not MaskedKl(3.0, StepSign(), estimator, to_reference=True).idle_on_policy
 
 
 def test_masked_kl_towards_the_reference() -> None:

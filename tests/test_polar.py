@@ -69,8 +69,7 @@ def test_a_part_of_a_step_has_its_own_thresholds_and_scope() -> None:
     over = PolarTokens(1.0, 0.1, whole_batch=True)(rollouts, torch.zeros(4, dtype=torch.float64))[:, 0].tolist()
     right = [1 + 0.1 * 2 / 3, 1 + 0.1 * 4 / 3]  # 2 · 0.3/0.9 and 2 · 0.6/0.9
     wrong = [-1 - 0.1 * 4 / 3, -1 - 0.1 * 2 / 3]  # of 1/0.3 and 1/0.6
-    a, c = _normalised(right, [*right, 0, 0])
-    b, d = _normalised(wrong, [*wrong, 0, 0])
+    a, b, c, d = (_normalised([x], [x, 0])[0] for x in (right[0], wrong[0], right[1], wrong[1]))
     assert over == pytest.approx([a, b, c, d], rel=1e-12)
 
 

@@ -250,8 +250,15 @@ def test_tr_grpo_warns_only_where_its_weight_would_be_clipped_away(recwarn: pyte
     tokenpo.method("tr_grpo")
     tokenpo.method("tr_grpo", weight_placement="ratio", upper=1.2)
     assert not recwarn.list
-    with pytest.warns(UserWarning, match=r"a weight above 1\.2 clips confident correct tokens, and upper is 1\.4"):
+    with pytest.warns(UserWarning, match=r"a weight above 1\.2 clips confident correct tokens, and it may be 1\.4"):
         tokenpo.method("tr_grpo", weight_placement="ratio")
+
+
+@pytest.mark.parametrize(("lower", "most"), [(0.2, "6"), (0.0, "inf")])
+def test_tr_grpo_warns_of_weights_over_their_mean(lower: float, most: str) -> None:
+    """From 0.2 to 1.2, a weight may be six times the mean of others that are all 0.2."""
+    with pytest.warns(UserWarning, match=rf"a weight above 1\.2 .* may be {most}: .* raise lower or high"):
+        tokenpo.method("tr_grpo", weight_placement="ratio", lower=lower, upper=1.2, normalise_weights=True)
 
 
 def test_redistribution_may_be_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import OPTIONAL, Sample, assemble, close, ragged, run, tensors
+from oracle_support import OPTIONAL, POLICY_FIELDS, Sample, assemble, close, ragged, run, tensors
 
 # Every method with its defaults, and the options that change what is read or when.
 CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
@@ -135,6 +135,35 @@ def test_order_and_names_are_free(name: str, options: dict) -> None:
     shuffled = run(objective, sample.rows(order))
     assert shuffled.value == pytest.approx(whole.value, rel=1e-11)
     np.testing.assert_allclose(shuffled.gradient, whole.gradient[order], rtol=1e-11, atol=1e-15)
+
+
+@every_case
+@pytest.mark.parametrize("half", ["facts", "policy"])
+def test_facts_and_policy_may_differ_in_precision(name: str, options: dict, half: str) -> None:
+    """Either in float32, the other in float64: it is the step of the same numbers, all in float64."""
+    objective, field = tokenpo.method(name, **options), tensors(ragged(1))
+    narrow = {k for k, x in field.items() if x.is_floating_point() and (k in POLICY_FIELDS) == (half == "policy")}
+    mixed = {k: x.float() if k in narrow else x for k, x in field.items()}
+    outcomes = []
+    for given in (mixed, {k: x.double() if k in narrow else x for k, x in mixed.items()}):
+        step = assemble(objective, given)
+        loss = objective.loss(step.batch, step.totals)
+        loss.value.backward()
+        outcomes.append((loss.value.double(), step.logprob.grad.double()))
+    (value, gradient), (exact, pull) = outcomes
+    assert (value - exact).abs() <= 1e-5 * (1 + exact.abs())
+    assert (gradient - pull).norm() <= 1e-5 * pull.norm()
+
+
+@every_case
+def test_whole_numbers_are_rewards(name: str, options: dict) -> None:
+    """Integers become float32 at the boundary, and 0 and 1 lose nothing there."""
+    objective, sample = tokenpo.method(name, **options), ragged(0, binary=True)
+    field = tensors(sample)
+    exact, whole = (
+        assemble(objective, {**field, "reward": field["reward"].to(dtype)}) for dtype in (torch.float64, torch.int64)
+    )
+    torch.testing.assert_close(whole.batch.credit.advantage, exact.batch.credit.advantage, rtol=1e-14, atol=1e-15)
 
 
 def _denominator(name: str, sample: Sample) -> np.ndarray:

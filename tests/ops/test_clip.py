@@ -107,3 +107,22 @@ def test_bounds_that_do_not_bind() -> None:
     ratio, advantage = _tensor([0.5, 1.7, 9.0, 0.1, 3.0]), _tensor([1.0, 1.0, -1.0, -1.0, 0.0])
     value, clipped = pessimistic(ratio, advantage, float("-inf"), float("inf"), dual=float("inf"))
     assert value.tolist() == [0.5, 1.7, -9.0, -0.1, 0.0] and not clipped.any()
+
+
+def test_numbers_and_tensors_mix() -> None:
+    r, a = _tensor([0.5, 2.0]), _tensor([-1.0, 1.0])
+    assert pessimistic(r, a, 0.6, _tensor([1.0, 1.5]))[0].tolist() == [-0.6, 1.5]
+    assert pessimistic(r, a, _tensor([0.75, 0.5]), 1.25)[0].tolist() == [-0.75, 1.25]
+
+
+def test_advantage_and_bounds_get_no_gradient() -> None:
+    ratio, advantage, upper = (_tensor(x).requires_grad_() for x in ([0.5, 2.0], [1.0, 1.0], [1.5, 1.5]))
+    pessimistic(ratio, advantage, _tensor([0.5, 0.5]), upper)[0].sum().backward()
+    assert ratio.grad.tolist() == [1.0, 0.0] and advantage.grad is None and upper.grad is None
+
+
+def test_a_dual_bound_is_as_exact_as_the_ratio() -> None:
+    """-0.1 in float32 times 10 in float64: on the bound, not next to it."""
+    ratio = _tensor([10.0]).requires_grad_()
+    value, clipped = pessimistic(ratio, torch.tensor([-0.1]), 0.8, 1.2, dual=10.0)
+    assert value.item() == 10.0 * torch.tensor(-0.1).double().item() and not clipped.item()

@@ -1,11 +1,12 @@
 """What the method tests share: random batches, the oracles by name, and the library run on the same numbers."""
 
 from .batches import Sample, by_hand, of, ragged
-from .running import OPTIONAL, Outcome, agrees, assemble, close, module, run, score, tensors
+from .running import OPTIONAL, POLICY_FIELDS, Outcome, agrees, assemble, close, module, run, score, tensors
 from .table import RATIOS, coefficients, single_tokens
 
 __all__ = [
     "OPTIONAL",
+    "POLICY_FIELDS",
     "RATIOS",
     "Outcome",
     "Sample",

@@ -45,9 +45,9 @@ class EntropyDriven(CreditStage):
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
-        own = masked.mean(rollouts.old_entropy.double(), rollouts.mask, dim=1)
+        own = masked.mean(rollouts.old_entropy.double(), rollouts.mask, dim=1).clamp(min=FLOOR)
         typical = everyone.mean_std(own[:, 0])[0][:, None]
-        return self.group(rollouts, bonus) * typical / own.clamp(min=FLOOR)
+        return self.group(rollouts, bonus) * typical / own
 
 
 @published(PAPER)

@@ -60,7 +60,7 @@ class PolarTokens(CreditStage):
         base: a1.
         share: a2.
         collection: whose tokens give mean and deviation: "with_zeros", "own_set" or "pooled".
-        whole_batch: compare entropies over the batch rather than inside each group.
+        whole_batch: compare entropies over the batch rather than inside each group; rewards are normalised inside it.
         clamp: entropies are clamped to this interval (nats) before they are shared out.
         threshold: a response is right when its reward exceeds this.
         eps: added to the deviation.
@@ -85,12 +85,12 @@ class PolarTokens(CreditStage):
         """The advantages [N, T] of whole groups, from rewards and `bonus` [N]."""
         right, mixed = polarity(rollouts, self.threshold)
         groups = Groups.of(rollouts.group, mixed)
-        groups = groups.one() if self.whole_batch else groups
+        compared = groups.one() if self.whole_batch else groups
         entropy = floored(rollouts, self.clamp)
         everyone = rollouts.mask & mixed[:, None]
         sets = [(everyone & right[:, None], entropy, 1.0), (everyone & ~right[:, None], 1 / entropy, -1.0)]
         shaped = [
-            torch.where(alive, self.shaped(groups, alive, x, sign) + bonus[:, None], 0) for alive, x, sign in sets
+            torch.where(alive, self.shaped(compared, alive, x, sign) + bonus[:, None], 0) for alive, x, sign in sets
         ]
         if self.collection == "pooled":
             return self.normalised(groups, sum(shaped, torch.zeros_like(shaped[0])), everyone)

@@ -4,7 +4,7 @@ Paper: Maximum Likelihood Reinforcement Learning (2602.02710); provenance: code.
 
     J = E log p rather than E p, p the probability of a right answer;   −log p = Σ_{k ≥ 1} (1 − p)^k / k
     practical   A_i = (R_i − mean_g R) / (mean_g R + eps)
-    kept        A_i = R_i / (mean_g R + eps) − 1, also where no answer is right
+    kept        the same, and A_i = −1 where no answer is right
     none        A_i = R_i / (mean_g R + eps)
     order T     A_i = 1 where R_i > 0, else −Σ_{k=2}^{min(T, f)} C(f−1, k−1) / C(G−1, k−1),   f wrong ones of G
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
@@ -62,12 +62,12 @@ class OverMean(CreditStage):
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups, reward = _comparable(rollouts, bonus)
         mean = groups.mean_std(reward)[0]
-        if self.hopeless:
-            advantage = reward / (mean + self.eps) - 1
-        elif self.centred:
+        if self.centred:
             advantage = torch.where(groups.varied(reward), (reward - mean) / (mean + self.eps), 0.0)
         else:
             advantage = reward / (mean + self.eps)
+        if self.hopeless:
+            advantage = torch.where(mean > 0, advantage, -1.0)
         return torch.where(groups.size() > 1, advantage, 0.0)[:, None].expand(rollouts.mask.shape)
 
 

@@ -33,9 +33,9 @@ class MixedReward(CreditStage):
     """The reward in groups whose rewards differ, 0 in the others."""
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        reward = rollouts.reward + bonus
-        mixed = Groups.of(rollouts.group, rollouts.mask.any(1)).varied(reward)
-        return torch.where(mixed, reward, 0.0)[:, None].expand(rollouts.mask.shape)
+        # Before shaping: a length penalty makes no prompt one that is sometimes solved.
+        mixed = Groups.of(rollouts.group, rollouts.mask.any(1)).varied(rollouts.reward)
+        return torch.where(mixed, rollouts.reward + bonus, 0.0)[:, None].expand(rollouts.mask.shape)
 
 
 @published(PAPER)

@@ -73,7 +73,7 @@ class CovarianceTails(BatchSignal):
         tails = torch.zeros_like(cov)
         tails[cov.topk(count).indices] = self.strong
         tails[cov.topk(count, largest=False).indices] = self.weak
-        return torch.zeros_like(batch.policy.logprob).masked_scatter(low, tails)
+        return tails.new_zeros(low.shape).masked_scatter(low, tails)
 
 
 @published(PAPER)

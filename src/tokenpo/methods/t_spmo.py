@@ -69,7 +69,7 @@ class PrefixTree(CreditStage):
             # Equal rewards part with no gain, however their means round.
             gain = torch.where(branch & here.varied(reward), gain, 0.0)
             advantage[:, t] = gain / shared if self.pairs else gain
-            branches = branches + (branch / shared).sum()
+            branches = branches + (branch.double() / shared).sum()
             # A row that has ended takes no part below; its id only must not meet another's.
             node = pair
         if not self.pairs:

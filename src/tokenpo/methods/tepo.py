@@ -93,6 +93,10 @@ class MaskedKl(Penalty):
     to_reference: bool = False
 
     @property
+    def idle_on_policy(self) -> bool:
+        return self.estimator.stationary and not self.to_reference
+
+    @property
     def follows_advantage(self) -> bool:
         return True
 

@@ -15,6 +15,7 @@ Reductions: lower = upper = 1 is GRPO.
 
 from __future__ import annotations
 
+import math
 import warnings
 
 from ..errors import choose
@@ -77,10 +78,12 @@ def tr_grpo(
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)
     weight = ProbabilityWeight(curve, old=choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True}))
     inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
-    if inside_ratio and upper > 1 + high:
+    # Over its mean a weight may be what it is over the smallest.
+    most = upper if not normalise_weights else upper / lower if lower > 0 else math.inf
+    if inside_ratio and most > 1 + high:
         warnings.warn(
-            f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and upper is "
-            f"{upper:g}: they get no gradient; lower upper, or raise high",
+            f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and it may be "
+            f"{most:g}: they get no gradient; lower upper, or raise {'lower or ' * normalise_weights}high",
             stacklevel=3,
         )
     factor = NormalisedWeight.of(weight) if normalise_weights else weight

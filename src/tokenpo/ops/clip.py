@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +15,8 @@ def pessimistic(
 ) -> tuple[Tensor, Tensor]:
     """min(r A, clip(r, lower, upper) A) [N, T], and where that is not r A and has no gradient, [N, T] bool.
 
-    With a dual clip it is at least dual · A where A < 0. A ratio on a bound keeps its gradient, and bounds have none.
-
-    Args:
-        lower, upper: both numbers or both [N, T].
+    With a dual clip it is at least dual · A where A < 0. A ratio on a bound keeps its gradient, next to it too where
+    the products are the same number; advantage and bounds have none.
 
     >>> r = torch.tensor([0.5, 1.5, 0.5, 1.5, 20.0])
     >>> value, clipped = pessimistic(r, torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0]), 0.8, 1.2, dual=10.0)
@@ -28,13 +25,13 @@ def pessimistic(
     >>> clipped
     tensor([False,  True,  True, False,  True])
     """
-    still = ratio.detach()
-    bounds: Any = [x.to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper)]
-    free, value = still * advantage, still.clamp(*bounds) * advantage
+    still, advantage = ratio.detach(), advantage.detach()
+    lower, upper = (x.detach().to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper))
+    free, value = still * advantage, still.clamp(min=lower).clamp_(max=upper) * advantage
     torch.minimum(value, free, out=value)
     if dual is not None and math.isfinite(dual):
         # Where A ≥ 0 nothing is below 0.
-        torch.maximum(value, advantage.clamp(max=0).mul_(dual), out=value)
+        torch.maximum(value, advantage.clamp(max=0).to(value.dtype) * dual, out=value)
     # In the place of what is not needed again, as every other tensor would be a pass over fresh memory.
     cut = torch.ne(value, free, out=free)
     clipped = cut.bool()

@@ -34,10 +34,10 @@ class GroupAdvantage(CreditStage):
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
         reward = rollouts.reward + bonus
-        return self.of(groups, reward)[:, None].expand(rollouts.mask.shape)
+        return self.of(groups, reward).to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
 
     def of(self, groups: Groups, reward: Tensor) -> Tensor:
-        """Advantage [N] of rewards [N]."""
+        """Advantage [N] of rewards [N], in float64."""
         mean, std = groups.mean_std(reward)
         centred = torch.where(groups.varied(reward), reward.double() - mean, 0.0)
-        return (centred / (std + self.eps) if self.std else centred).to(reward.dtype)
+        return centred / (std + self.eps) if self.std else centred

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 
 class Estimator(Part):
-    """A divergence of one token from its log-ratio x, in nats."""
+    """A divergence of one token from its log-ratio x, in nats.
+
+    Args:
+        stationary: it has no gradient at x = 0.
+    """
+
+    @property
+    def stationary(self) -> bool:
+        return True
 
     def __call__(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -27,6 +35,10 @@ class Estimator(Part):
 @dataclass(frozen=True)
 class K1(Estimator):
     """−x."""
+
+    @property
+    def stationary(self) -> bool:
+        return False
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.k1(x)
@@ -69,6 +81,10 @@ class StraightThrough(Estimator):
 
     value: Estimator = K3()
     gradient: Estimator = K2()
+
+    @property
+    def stationary(self) -> bool:
+        return self.gradient.stationary
 
     def __call__(self, x: Tensor) -> Tensor:
         learnt = self.gradient(x)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Bounds(Part):
     """The interval in which a ratio may move."""
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor] | tuple[float, float]:
-        """(lower, upper), both numbers or both [N, T], around 1."""
+    def __call__(self, batch: Batch) -> tuple[Tensor | float, Tensor | float]:
+        """(lower, upper), each a number or [N, T], around 1."""
         raise NotImplementedError
 
 

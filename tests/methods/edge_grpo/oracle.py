@@ -17,7 +17,8 @@ def edge_grpo(mask, reward, group, old_logprob, logprob, old_entropy, *, low=0.2
 
     # A_i <- A_i mean_j Hbar_j / Hbar_i, Hbar the mean entropy of a response's tokens, j over the batch
     Hbar = (mask * old_entropy).sum(1, keepdims=True) / np.maximum(length, 1)
-    A = A * Hbar[alive].mean() / np.maximum(Hbar, 1e-8)
+    Hbar = np.maximum(Hbar, 1e-8)
+    A = A * Hbar[alive].mean() / Hbar
 
     # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
     x = logprob - old_logprob

@@ -11,24 +11,27 @@ def gtpo(
     if entropy_clamp is not None:
         H = np.clip(H, *entropy_clamp)
 
-    # only groups with both outcomes speak; with scope "batch" they are all compared together
+    # only groups with both outcomes speak; with scope "batch" the entropies of all of them are compared together
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
     right, wrong = alive & (reward > threshold), alive & (reward <= threshold)
     mixed = np.isin(group, group[right]) & np.isin(group, group[wrong]) & alive
     units = [mixed & (group == g) for g in np.unique(group[mixed])] if scope == "group" else [mixed]
 
-    A = np.zeros(mask.shape)
+    # r~+ of the tokens of O+, r~- of those of O-
+    rplus, rminus = np.zeros(mask.shape), np.zeros(mask.shape)
     for unit in units:
-        plus, minus = mask & (unit & right)[:, None], mask & (unit & wrong)[:, None]  # tokens of O+ and of O-
+        plus, minus = mask & (unit & right)[:, None], mask & (unit & wrong)[:, None]
 
         # r~+ = a1 + a2 d_t H_it / Σ_k H_kt,  r~- = -a1 - a2 h_t (1/H_jt) / Σ_k (1/H_kt), sums over the set alive at t
-        rplus, rminus = np.zeros(mask.shape), np.zeros(mask.shape)
         for t in range(mask.shape[1]):
             p, m = plus[:, t], minus[:, t]
             rplus[p, t] = a1 + a2 * p.sum() * H[p, t] / H[p, t].sum()
             rminus[m, t] = -a1 - a2 * m.sum() * (1 / H[m, t]) / (1 / H[m, t]).sum()
 
-        # each set's shaped rewards less the mean, over the std (n - 1), of its collection
+    # each set's shaped rewards less the mean, over the std (n - 1), of its collection in the group
+    A = np.zeros(mask.shape)
+    for g in np.unique(group[mixed]):
+        plus, minus = (mask & (mixed & side & (group == g))[:, None] for side in (right, wrong))
         for own, shaped in ((plus, rplus), (minus, rminus)):
             collection = {
                 "with_zeros": shaped[plus | minus],

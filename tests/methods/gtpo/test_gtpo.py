@@ -99,6 +99,16 @@ def test_correct_tokens_stay_positive_with_zeros_and_lose_their_mean_alone() -> 
         assert own[plus & (sample.group == g)[:, None]].sum() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("normalise", NORMALISE)
+def test_the_scope_is_that_of_the_comparison_alone(normalise: str) -> None:
+    """With a2 = 0 no entropy is compared, and what is compared with the group's mean is so over the batch too."""
+    sample = ragged(1)
+    group, batch = (
+        run(tokenpo.method("gtpo", normalise=normalise, scope=s, a2=0.0), sample) for s in ("group", "batch")
+    )
+    close(batch, group, rtol=1e-12)
+
+
 def test_one_sided_groups_carry_nothing() -> None:
     sample = ragged(0)
     assert not run(tokenpo.method("gtpo", scope="batch"), sample).gradient[sample.group == 4].any()

@@ -28,8 +28,8 @@ def maxrl(
             # (R - mu) / mu, nothing from a group without success
             A[i, 0] = (reward[i] - mu) / (mu + eps) if mu != 0 else 0.0
         elif baseline == "kept":
-            # R / mu - 1: the -1 stays where nobody succeeded
-            A[i, 0] = reward[i] / (mu + eps) - 1
+            # (R - mu) / mu, and its limit for R = 0 where nobody succeeded
+            A[i, 0] = (reward[i] - mu) / (mu + eps) if mu != 0 else -1.0
         else:
             # R / mu: only the successes
             A[i, 0] = reward[i] / (mu + eps) if mu != 0 else 0.0

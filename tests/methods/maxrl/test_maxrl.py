@@ -151,3 +151,9 @@ def test_negative_rewards_are_refused_where_they_count() -> None:
 def test_wrong_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=f"^{message}"):
         tokenpo.method("maxrl", **options)
+
+
+@pytest.mark.parametrize("reward", [1.0, 1e-3])
+def test_kept_leaves_a_solved_group_alone(reward: float) -> None:
+    sample = by_hand([[1, 1], [1]], [reward, reward], [0, 0])
+    assert not run(tokenpo.method("maxrl", baseline="kept"), sample).gradient.any()

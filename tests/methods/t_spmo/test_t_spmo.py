@@ -53,6 +53,13 @@ def test_equal_rewards_part_without_a_gain() -> None:
     assert not run(tokenpo.method("t_spmo"), sample).gradient.any()
 
 
+def test_pairs_are_counted_exactly() -> None:
+    """Eleven answers of one kind, one of another, right: |U| = 11/11 + 1/1 = 2 of 12 tokens, A = -1/11 · 12/2, 12/2."""
+    sample = by_hand([[1.0]] * 12, [0] * 11 + [1], [0] * 12, token_ids=[[1]] * 11 + [[2]])
+    got = run(tokenpo.method("t_spmo"), sample)
+    np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
+
+
 def test_an_unknown_count_is_refused() -> None:
     with pytest.raises(TokenPOError, match="t_spmo: count"):
         tokenpo.method("t_spmo", count="tokens")
