@@ -1,5 +1,5 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, the tables of README.md and of
-docs/papers_recipes.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, and the tables of
+README.md and docs/papers_recipes.md.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import family
 import papers
-from layout import GENERATED, cell, code, linked, plain, prose, table
+import task_page
+from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
 from tokenpo.methods import METHODS, paper
 from tokenpo.objective import Objective
@@ -168,19 +168,6 @@ def options(name: str) -> str:
     return table(("option", "type", "default", "meaning"), rows) if rows else "None."
 
 
-def arguments(doc: str) -> dict[str, str]:
-    """name -> meaning of the "Args:" section of a docstring."""
-    section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", doc, re.MULTILINE)
-    found: dict[str, str] = {}
-    for line in section[1].splitlines() if section else ():
-        start = re.match(r"    (\w+): (.*)", line)
-        if start:
-            found[start[1]] = start[2]
-        elif found and line.strip():
-            found[next(reversed(found))] += " " + line.strip()
-    return found
-
-
 def parts(objective: Objective) -> str:
     """The source of the parts that live beside the builder because no other paper uses them."""
     own = dict.fromkeys(type(p) for p in walk(objective) if type(p).__module__.startswith("tokenpo.methods."))
@@ -231,6 +218,7 @@ def generated() -> dict[Path, str]:
     everything = methods_table("", METHODS, titles=True)
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=everything, provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
+    files[PAGES.parent / "tasks.md"] = task_page.page()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = papers.page(recipes.read_text(encoding="utf-8"), PAPERS)
@@ -239,10 +227,10 @@ def generated() -> dict[Path, str]:
     return files
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when something is stale")
-    check = parser.parse_args(arguments).check
+    check = parser.parse_args(given).check
     wanted = generated()
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     gone = [path for path in sorted(PAGES.glob("*.md")) if path not in wanted]

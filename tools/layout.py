@@ -29,6 +29,19 @@ def code(text: str) -> str:
     return f"`{text}`".replace("|", r"\|")
 
 
+def arguments(doc: str) -> dict[str, str]:
+    """name -> meaning of the "Args:" section of a docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", doc, re.MULTILINE)
+    found: dict[str, str] = {}
+    for line in section[1].splitlines() if section else ():
+        start = re.match(r"    (\w+): (.*)", line)
+        if start:
+            found[start[1]] = start[2]
+        elif found and line.strip():
+            found[next(reversed(found))] += " " + line.strip()
+    return found
+
+
 def linked(text: str) -> str:
     """The text with its arXiv numbers as links."""
     return re.sub(r"(arXiv:)?(\d{4}\.\d{5})", r"[\1\2](https://arxiv.org/abs/\2)", text)

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import TokenPOError, UnknownName, nearest
 from .types import Problem, Score, Split, Task
 
-__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "make_task", "options"]
+__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "builder", "make_task", "options"]
 
 # name -> "module:builder"; the builder's keyword arguments, but for `seed` and `name`, are the task's options.
 TASKS: Mapping[str, str] = MappingProxyType(
@@ -35,7 +35,7 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         UnknownName: no such task or option; the message names the nearest.
         TokenPOError: a required option is missing, of a wrong type or out of range.
     """
-    build = _builder(name)
+    build = builder(name)
     known = _options(build)
     for option, value in options.items():
         if option not in known:
@@ -58,11 +58,16 @@ def options(name: str) -> dict[str, Any]:
     Raises:
         UnknownName: no such task.
     """
-    known = _options(_builder(name))
+    known = _options(builder(name))
     return {option: ... if p.default is p.empty else p.default for option, p in known.items()}
 
 
-def _builder(name: str) -> Callable[..., Task]:
+def builder(name: str) -> Callable[..., Task]:
+    """What makes a task; its keyword arguments are the options.
+
+    Raises:
+        UnknownName: no such task.
+    """
     if name not in TASKS:
         raise UnknownName(f"no task is called {name!r}: {nearest(name, TASKS)}")
     module, _, attribute = TASKS[name].partition(":")

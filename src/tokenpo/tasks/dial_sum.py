@@ -30,7 +30,7 @@ _TEST_SHARE = 26  # of 256: about a tenth of all expressions is held out, whatev
 
 @dataclass(frozen=True)
 class DialSum:
-    """The task.
+    """Left-to-right arithmetic on a dial, where writing small steps pays: `3-9+6*6=` ends with `#0`.
 
     Args:
         operands: how many; or a pair (fewest, most), drawn uniformly per problem.
