@@ -117,6 +117,15 @@ def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
     assert not warnings(build_objective(twice), twice)
 
 
+@pytest.mark.parametrize(
+    ("path", "rate", "warned"), [("a/model", {}, True), ("a/model", {"lr": 2e-4}, False), ("tiny", {}, False)]
+)
+def test_the_learning_rate_of_the_tiny_model_is_not_taken_to_others_unsaid(path, rate, warned):
+    config = parse_config({"model": {"path": path}, "train": rate}, "test")
+    notes = warnings(build_objective(config), config)
+    assert any("train.lr is not set" in note for note in notes) == warned
+
+
 @pytest.mark.parametrize("how", ["autocast", "weights"])
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""

@@ -170,4 +170,9 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
         notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
+    if config.model.path != "tiny" and "lr" not in train.model_fields_set:
+        notes.append(
+            f"train.lr is not set, and {train.lr:g} suits the package's tiny model: larger ones are trained with about "
+            "1e-6, or 1e-5 with LoRA"
+        )
     return notes
