@@ -69,7 +69,16 @@ def test_a_row_holds_the_pair(comparison):
     assert strip["aria-label"].startswith("difference +0.33, 95 % interval +0.")
     assert len(strip.all("circle", "seed")) == 8 and len(strip.all("circle", "dot")) == 1
     assert strip.one("path", "whisker").classes == ["whisker", "c0"]
-    assert "the true difference is below this one" in steps.one("tbody").all("td", "said")[0].text
+    assert "the true difference is below this one" in steps.one("tbody").all("td", "conclusion")[0].text
+
+
+def test_no_rule_hides_what_the_page_says(comparison):
+    """The style sheet is the report's as well, whose own classes may be read by screen readers alone."""
+    tree = read_html(render(comparison()))
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", tree.one("style").text)
+    hiding = " ".join(selectors for selectors, body in rules if re.search(r"clip-path|display: none", body))
+    hidden = set(re.findall(r"\.([a-z][\w-]*)", hiding))
+    assert "said" in hidden and not hidden & {name for node in tree for name in node.classes}
 
 
 def test_a_strip_is_to_scale(comparison):
