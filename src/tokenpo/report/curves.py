@@ -39,7 +39,7 @@ def _line(
     colour: int,
     *,
     span: tuple[str, str] | None = None,
-    shaded: bool = False,
+    shade: str = "",
     dashed: bool = False,
     dots: bool = False,
 ) -> Line:
@@ -47,7 +47,7 @@ def _line(
     if span and all(_has(run, end) for end in span):
         low, high = (dict(run.series(end)) for end in span)
         ends = [(x, low.get(x), high.get(x)) for x, _ in run.series(name)]
-    return Line(label, run.series(name), colour, dashed=dashed, dots=dots, span=ends, shaded=shaded)
+    return Line(label, run.series(name), colour, dashed=dashed, dots=dots, span=ends, shaded=bool(shade), shade=shade)
 
 
 def _chart(
@@ -89,19 +89,21 @@ def _entropy(run: Run) -> Chart:
     text = "How undecided the policy is. A fall to zero early on is the entropy collapse: nothing left to explore."
     lines = []
     if _has(run, "entropy"):
-        lines.append(_line(run, "entropy", "mean", 0, span=("entropy_q10", "entropy_q90"), shaded=True))
+        lines.append(
+            _line(run, "entropy", "mean", 0, span=("entropy_q10", "entropy_q90"), shade="10 % to 90 % of tokens")
+        )
     if _has(run, "entropy_q50"):
         lines.append(_line(run, "entropy_q50", "median", 2, dashed=True))
     return Chart("Entropy", "nats per token", text, lines)
 
 
 def _update(run: Run) -> list[Chart]:
-    ratio = _line(run, "ratio_mean", "mean", 0, span=("ratio_min", "ratio_max"), shaded=True)
+    ratio = _line(run, "ratio_mean", "mean", 0, span=("ratio_min", "ratio_max"), shade="smallest to largest")
     return [
         Chart(
             "Ratio",
             "new / old probability, log scale",
-            "How far single tokens moved within one step; the shade spans the smallest and the largest.",
+            "As the method forms it, of a token or of its response: how far the policy moved within one step.",
             [ratio] if _has(run, "ratio_mean") else [],
             low=None,
             log=True,
