@@ -227,6 +227,7 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
 
 def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
+    from tokenpo.report.curves import KNOWN
     from tokenpo.train.config import parse_config
     from tokenpo.train.loop import train
     from tokenpo.train.view import SilentView
@@ -244,3 +245,4 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
     explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | {"note/NAME"} == explained
+    assert explained == KNOWN | {"step", "note/NAME"}

@@ -83,8 +83,10 @@ def test_any_logged_metric_can_be_reduced():
     assert value("last:kl", *lines, {"step": 5, "kl": None}) == Value(None)
     assert value("sd:kl", *lines[:2]) == Value(None)
     # a note is logged only where it occurs
-    notes = [{"step": 0}, {"step": 1, "note/timeout": 0.5}, {"step": 2}, {"step": 3}, {"step": 4}]
+    notes = [{"step": 0}, {"step": 1, "note/timeout": 0.5}, *({"step": s, "accuracy": 1.0} for s in (2, 3, 4))]
     assert value("mean:note/timeout", *notes) == Value(0.125)
+    assert value("last:note/timeout", *notes) == Value(0.0) and value("last:note/timeout", *notes[:2]) == Value(0.5)
+    assert value("mean:note/never", *notes) == Value(0.0)
 
 
 def test_every_measure_has_its_words():

@@ -10,6 +10,7 @@ import unicodedata
 
 import pytest
 
+from chromium import Chromium, installed
 from page_tree import read_html
 from tokenpo.compare.measures import measures
 from tokenpo.compare.page import render, write_page
@@ -69,7 +70,16 @@ def test_a_row_holds_the_pair(comparison):
     assert strip["aria-label"].startswith("difference +0.33, 95 % interval +0.")
     assert len(strip.all("circle", "seed")) == 8 and len(strip.all("circle", "dot")) == 1
     assert strip.one("path", "whisker").classes == ["whisker", "c0"]
-    assert "the true difference is below this one" in steps.one("tbody").all("td", "said")[0].text
+    assert "the true difference is below this one" in steps.one("tbody").all("td", "conclusion")[0].text
+
+
+def test_no_rule_hides_what_the_page_says(comparison):
+    """The style sheet is the report's as well, whose own classes may be read by screen readers alone."""
+    tree = read_html(render(comparison()))
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", tree.one("style").text)
+    hiding = " ".join(selectors for selectors, body in rules if re.search(r"clip-path|display: none", body))
+    hidden = set(re.findall(r"\.([a-z][\w-]*)", hiding))
+    assert "said" in hidden and not hidden & {name for node in tree for name in node.classes}
 
 
 def test_a_strip_is_to_scale(comparison):
@@ -137,3 +147,30 @@ def test_the_same_runs_give_the_same_bytes(comparison, tmp_path):
     assert path.stat().st_size < 500_000
     with pytest.raises(TokenPOError, match="give another place"):
         write_page(made, tmp_path / "nowhere" / "compare.html")
+
+
+# Whether the first verdict is what lies at its own place.
+SEEN = """(() => {
+    const verdict = document.querySelector(".conclusion b");
+    verdict.scrollIntoView();
+    const box = verdict.getBoundingClientRect();
+    return document.elementFromPoint(box.left + 3, box.top + 3) === verdict;
+})()"""
+# The smallest gap above each of the elements that a selector finds, in pixels.
+GAP = """selector => Math.min(...[...document.querySelectorAll(selector)].map(
+    e => e.getBoundingClientRect().top - e.previousElementSibling.getBoundingClientRect().bottom))"""
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_verdicts_and_room_around_the_parts(comparison, tmp_path):
+    program = installed()
+    if program is None:
+        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
+    chromium = Chromium(program, tmp_path / "profile")
+    try:
+        page = chromium.open(write_page(comparison(), tmp_path / "compare.html").as_uri())
+        assert page.eval(SEEN)
+        assert page.eval(f"({GAP})('.notes + .facts')") >= 20
+        assert page.eval(f"({GAP})('.lead + h3, details + h3, .charts + h3')") >= 20
+    finally:
+        chromium.close()

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tokenpo.report.chart import Chart, Line, draw, ticks
+from tokenpo.report.chart import Chart, Line, draw, log_ticks, ticks
 
 LABELS = {  # chart -> label of a line -> metric
     "Accuracy": {"held-out, greedy": "eval/accuracy", "training, sampled": "accuracy"},
@@ -165,6 +165,7 @@ def test_facts_of_the_run(story):
     assert facts.pop("time").endswith(" s")
     assert facts == {"method": "hapo", "task": "dial_sum", "seed": "3", "steps": "60", "model": "tiny"}
     assert tree.one("head").one("title").text == "hapo on dial_sum: tokenpo report"
+    assert [fact.one("dt").text for fact in found.all("div", "long")] == ["paper"]
     assert "TokenGroupAverage()" in tree.one("section", "objective").text
 
 
@@ -189,6 +190,32 @@ def test_ticks_enclose_the_numbers(low, high):
     found = ticks(low, high)
     assert found[0] <= low * (1 + 1e-9) and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) <= 8
     assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.93, 1.04), (0.9997, 1.0003), (1.0, 1.0), (0.5, 2.0), (1.05, 2.6), (2.1, 5.5), (0.01, 300.0)]
+)
+def test_ticks_of_a_logarithm_enclose_the_numbers_and_waste_little(low, high):
+    found = log_ticks(low, high)
+    assert 0 < found[0] <= low and found[-1] >= high and 3 <= len(found) <= 8 and found == sorted(set(found))
+    assert low == high or found[-1] / found[0] <= (high / low) ** 3
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.93, 1.04), (0.9999, 1.0001), (0.3, 70.0)])
+def test_the_axis_of_ratios_follows_them_and_its_labels_differ(make_run, page, low, high):
+    ends = {"ratio_min": [low] * 12, "ratio_max": [*[1.0] * 11, high]}
+    found = figure(page(constant_run(make_run, ratio_mean=[1.0] * 12, **ends)), "Ratio")
+    labels = [value(text.text) for text in found.all("text", "y")]
+    assert len(set(labels)) == len(labels) and labels[0] <= low and labels[-1] >= high
+    band = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
+    assert max(band) - min(band) == pytest.approx(high - low, rel=0.02)
+    assert labels[-1] / labels[0] < (high / low) ** 3
+
+
+def test_a_shade_has_its_key(story):
+    for title, shade in (("Entropy", "10 % to 90 % of tokens"), ("Ratio", "smallest to largest")):
+        (key,) = [li for li in figure(story[1], title).all("li") if li.text == shade]
+        assert key.one("path", "band").classes == ["band", "c0"]
 
 
 def constant_run(make_run, **metrics):
@@ -231,3 +258,22 @@ def test_what_moves_at_all_stays_in_sight(make_run, page):
     assert shut == ["Truncated", "Learning rate", "Sampling temperature"]
     # Accuracy that never moves is the first thing to know about a run.
     assert titles(tree)[: -len(shut)] == ["Accuracy", "Entropy", "Ratio", "KL moved", "Gradient norm"]
+
+
+def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(make_run, page):
+    run = make_run(steps=4)
+    rows = [
+        {"step": 0, "eval/accuracy": 0.5},
+        *({"step": s, "accuracy": 0.5, "skipped_updates": 0} for s in range(1, 5)),
+    ]
+    rows[2]["note/no answer"] = rows[4]["note/no answer"] = 0.25
+    rows.append({"step": 5, "accuracy": None, "skipped_updates": 0})  # a batch that was never judged
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    found = figure(tree, "Verifier: no answer")
+    assert len(paths(found, "line")) == 1 and "not a metric this report knows" not in found.text.lower()
+    shown = [text for row in readings(found).values() for text in row.values()]
+    assert shown == ["no answer 0 %", "no answer 25 %"] * 2
+    cells = [[td.text for td in tr.all("td")] for tr in tree.one("table", "numbers").one("tbody").all("tr")]
+    assert [row[-1] for row in cells] == ["–", "0", "0.25", "0", "0.25", "–"]
+    assert tree.one("details", "constant").one("summary").text == "Constant over the run: Skipped updates 0"

@@ -70,7 +70,7 @@ def test_first_response_before_and_a_right_one_after(tmp_path):
     assert (after.step, after.tokens, after.correct) == (2, ("=", "#", "3"), True)
 
 
-def test_tokens_are_shaded_by_their_share_of_the_largest_entropy(tmp_path):
+def test_tokens_are_shaded_by_the_root_of_their_share_of_the_largest_entropy(tmp_path):
     from matplotlib import colormaps
 
     run = a_run(tmp_path / "run")
@@ -80,7 +80,22 @@ def test_tokens_are_shaded_by_their_share_of_the_largest_entropy(tmp_path):
     # The largest entropy of both responses is 2.0; the darkest shade is 0.9 of the colour map.
     shares = [0.5 / 2, 2 / 2, 1 / 2, 0, 0]
     for box, share in zip(boxes, shares, strict=True):
-        assert box.get_facecolor() == pytest.approx(colormaps["Purples"](0.9 * share))
+        assert box.get_facecolor() == pytest.approx(colormaps["Purples"](0.9 * share**0.5))
+
+
+def test_every_box_shows_its_whole_border_and_every_token_fits_its_box(tmp_path):
+    run = a_run(tmp_path / "run")
+    rollouts = [{"step": step, "tokens": [*"0123456789" * 4, "<|end|>"]} for step in (1, 2)]
+    (run / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in rollouts))
+    figure = draw(read_run(run), examples(run))
+    figure.canvas.draw()
+    for axes in figure.axes[3:]:
+        assert len(axes.texts) == 41
+        for box, text in zip(axes.patches, axes.texts, strict=True):
+            inner, outer = box.get_window_extent(), axes.get_window_extent()
+            assert inner.x0 - 1 > outer.x0 and inner.x1 + 1 < outer.x1 < figure.bbox.x1
+            assert inner.y0 - 1 > outer.y0 and inner.y1 + 1 < outer.y1
+            assert text.get_window_extent().width < 0.85 * inner.width
 
 
 def test_without_a_trace_there_is_a_remedy(tmp_path):

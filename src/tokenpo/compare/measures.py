@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from ..errors import TokenPOError, UnknownName, nearest
 from ..report.curves import KNOWN
-from ..report.record import Run
+from ..report.record import NOTE, Run
 from ..train.config import Config
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
@@ -104,16 +104,6 @@ def _named(threshold: float) -> list[Measure]:
     ]  # fmt: skip
 
 
-_REDUCTIONS: dict[str, tuple[str, Callable[[Curve], float | None]]] = {
-    "last": ("in the last step", lambda curve: curve[-1][1] if curve else None),
-    "mean": ("averaged over the steps", lambda curve: statistics.fmean(y for _, y in curve) if curve else None),
-    "sd": (
-        "as its standard deviation over the steps",
-        lambda curve: statistics.stdev(y for _, y in curve) if len(curve) > 1 else None,
-    ),
-}
-
-
 def _reduced(name: str, named: dict[str, Measure]) -> Measure:
     """`last:`, `mean:` or `sd:` of any logged metric."""
     how, colon, metric = name.partition(":")
@@ -122,23 +112,12 @@ def _reduced(name: str, named: dict[str, Measure]) -> Measure:
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
     if how not in _REDUCTIONS:
         raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
-    if metric not in KNOWN and not re.fullmatch("note/.+", metric):
+    if metric not in KNOWN and not re.fullmatch(f"{NOTE}.+", metric):
         raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, KNOWN)}")
     words, reduce = _REDUCTIONS[how]
-
-    def of(run: Run) -> Value:
-        # A metric that is written only when it occurs, such as a note of the verifier, is 0 where it is missing.
-        if metric.startswith("note/"):
-            return Value(reduce([(step, dict(run.series(metric)).get(step) or 0.0) for step, _ in _steps(run)]))
-        if how == "last":
-            return _last(run, metric)
-        return Value(reduce([(x, y) for x, y in _curve(run, metric) if x > 0]))
-
-    return Measure(name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, of)
-
-
-def _steps(run: Run) -> list[tuple[float, float | None]]:
-    return [(step, value) for step, value in run.series("step") if step > 0]
+    return Measure(
+        name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, lambda run: reduce(run, metric)
+    )
 
 
 def _curve(run: Run, name: str) -> Curve:
@@ -147,12 +126,29 @@ def _curve(run: Run, name: str) -> Curve:
 
 def _last(run: Run, name: str) -> Value:
     """At the very last step: an earlier value is another number."""
-    return Value(run.metrics[-1].get(name))
+    return Value(dict(run.series(name)).get(run.series("step")[-1][0]))
+
+
+def _trained(run: Run, name: str) -> list[float]:
+    """Over the steps that trained: step 0 is the evaluation before them."""
+    return [value for step, value in _curve(run, name) if step > 0]
 
 
 def _mean(run: Run, name: str) -> Value:
-    values = [value for _, value in _curve(run, name)]
+    values = _trained(run, name)
     return Value(statistics.fmean(values) if values else None)
+
+
+def _sd(run: Run, name: str) -> Value:
+    values = _trained(run, name)
+    return Value(statistics.stdev(values) if len(values) > 1 else None)
+
+
+_REDUCTIONS: dict[str, tuple[str, Callable[[Run, str], Value]]] = {
+    "last": ("in the last step", _last),
+    "mean": ("averaged over the steps", _mean),
+    "sd": ("as its standard deviation over the steps", _sd),
+}
 
 
 def _area(curve: Curve) -> float | None:

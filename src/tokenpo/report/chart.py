@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Line:
     dots: bool = False
     span: Sequence[Band] = ()
     shaded: bool = False  # the span as a shaded band, else as whiskers
+    shade: str = ""  # what the shaded span holds, for the legend
 
     @property
     def constant(self) -> bool:
@@ -65,7 +67,7 @@ class Chart:
         return ends[0][1] if len(ends) == 1 else ", ".join(f"{label} {value}" for label, value in ends)
 
     @property
-    def format(self) -> Callable[[float | None], str]:
+    def format(self) -> Callable[..., str]:
         return percent if self.fraction else number
 
 
@@ -88,6 +90,25 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [float(f"{i * step:.12g}") for i in range(first, max(last, first + 1) + 1)]
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers around `low` > 0 to `high`: evenly spaced ones, 1-2-5 or decades, by how far apart the two are.
+
+    >>> log_ticks(0.93, 1.04), log_ticks(0.3, 4.0)
+    ([0.9, 0.95, 1.0, 1.05], [0.2, 0.5, 1.0, 2.0, 5.0])
+    """
+    if math.isclose(low, high, rel_tol=1e-6):
+        low, high = low / 2, high * 2
+    # Up to this ratio no even step is wider than `low`, so none of them is 0; beyond it one of 1-2-5 lies between.
+    if high <= 2.5 * low:
+        return ticks(low, high, 4)
+    bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    if high < 100 * low:
+        steps = [float(f"{m}e{e}") for e in range(bottom, top + 1) for m in (1, 2, 5)]
+        return steps[bisect.bisect(steps, low * (1 + 1e-9)) - 1 : bisect.bisect_left(steps, high * (1 - 1e-9)) + 1]
+    every = -(-(top - bottom) // 6)
+    return [10.0**e for e in range(bottom, top + every, every)]
+
+
 def draw(chart: Chart) -> Markup:
     """The chart as one <svg>; its accessible name says where every line starts and ends."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
@@ -103,9 +124,9 @@ def draw(chart: Chart) -> Markup:
         return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
-    for y in y_ticks:
+    for y, label in zip(y_ticks, _told_apart(chart, y_ticks), strict=True):
         parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(chart.format(y))}</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(label)}</text>')
     for x in [t for t in ticks(x_low, x_high, 6) if x_low <= t <= x_high]:
         parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{HEIGHT - BOTTOM + 14}">{number(x)}</text>')
     parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>')
@@ -126,15 +147,15 @@ def _y_ticks(chart: Chart) -> list[float]:
     values += [y for line in lines for _, *ends in line.span for y in ends if y is not None]
     if chart.log:
         positive = [y for y in values if y > 0] or [1.0]
-        bottom, top = math.floor(math.log10(min(positive)) + 1e-9), math.ceil(math.log10(max(positive)) - 1e-9)
-        if top - bottom < 2:
-            steps = [m * 10.0**e for e in range(bottom, top + 1) for m in (1, 2, 5)]
-            inside = [i for i, s in enumerate(steps) if min(positive) <= s <= max(positive)] or [0]
-            return steps[max(inside[0] - 1, 0) : inside[-1] + 2]
-        every = -(-(top - bottom) // 6)
-        return [10.0**e for e in range(bottom, top + every, every)]
+        return log_ticks(min(positive), max(positive))
     values += [y for y in (chart.low, chart.high) if y is not None]
     return ticks(min(values, default=0.0), max(values, default=1.0), 4)
+
+
+def _told_apart(chart: Chart, values: Sequence[float]) -> list[str]:
+    """The numbers as texts, with as many digits as it takes for no two to read the same."""
+    texts = ([chart.format(y, digits) for y in values] for digits in range(3, 9))
+    return next((found for found in texts if len(set(found)) == len(found)), [chart.format(y) for y in values])
 
 
 def _layers(lines: Sequence[Line]) -> list[Line]:

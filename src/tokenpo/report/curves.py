@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .chart import Chart, Line
-from .record import Number, Run
+from .record import NOTE, Number, Run
 from .text import visible
 
 MOST_OTHER = 12
@@ -15,7 +15,7 @@ _NAMES = """
     eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
     zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
     loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std length_min
-    equal_reward_groups
+    equal_reward_groups skipped_updates
 """
 KNOWN = frozenset(_NAMES.split())
 
@@ -24,10 +24,7 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
     """The charts that this run has numbers for, and the names of metrics that none of them draws."""
     drawn = [*_outcome(run), _entropy(run), *_update(run), *_rollouts(run), _time(run), *_rest(run)]
     others = [name for name in run.names if name not in KNOWN and _has(run, name)]
-    drawn += [
-        _chart(run, shown, "", "Not a metric this report knows; drawn as it was logged.", [(name, shown, 0)], low=None)
-        for name, shown in ((name, visible(name, limit=60)) for name in others[:MOST_OTHER])
-    ]
+    drawn += [_other(run, name) for name in others[:MOST_OTHER]]
     return [chart for chart in drawn if chart.lines], others[MOST_OTHER:]
 
 
@@ -42,7 +39,7 @@ def _line(
     colour: int,
     *,
     span: tuple[str, str] | None = None,
-    shaded: bool = False,
+    shade: str = "",
     dashed: bool = False,
     dots: bool = False,
 ) -> Line:
@@ -50,7 +47,7 @@ def _line(
     if span and all(_has(run, end) for end in span):
         low, high = (dict(run.series(end)) for end in span)
         ends = [(x, low.get(x), high.get(x)) for x, _ in run.series(name)]
-    return Line(label, run.series(name), colour, dashed=dashed, dots=dots, span=ends, shaded=shaded)
+    return Line(label, run.series(name), colour, dashed=dashed, dots=dots, span=ends, shaded=bool(shade), shade=shade)
 
 
 def _chart(
@@ -92,19 +89,21 @@ def _entropy(run: Run) -> Chart:
     text = "How undecided the policy is. A fall to zero early on is the entropy collapse: nothing left to explore."
     lines = []
     if _has(run, "entropy"):
-        lines.append(_line(run, "entropy", "mean", 0, span=("entropy_q10", "entropy_q90"), shaded=True))
+        lines.append(
+            _line(run, "entropy", "mean", 0, span=("entropy_q10", "entropy_q90"), shade="10 % to 90 % of tokens")
+        )
     if _has(run, "entropy_q50"):
         lines.append(_line(run, "entropy_q50", "median", 2, dashed=True))
     return Chart("Entropy", "nats per token", text, lines)
 
 
 def _update(run: Run) -> list[Chart]:
-    ratio = _line(run, "ratio_mean", "mean", 0, span=("ratio_min", "ratio_max"), shaded=True)
+    ratio = _line(run, "ratio_mean", "mean", 0, span=("ratio_min", "ratio_max"), shade="smallest to largest")
     return [
         Chart(
             "Ratio",
             "new / old probability, log scale",
-            "How far single tokens moved within one step; the shade spans the smallest and the largest.",
+            "As the method forms it, of a token or of its response: how far the policy moved within one step.",
             [ratio] if _has(run, "ratio_mean") else [],
             low=None,
             log=True,
@@ -125,6 +124,13 @@ def _update(run: Run) -> list[Chart]:
             [("kl", "new against old (k3)", 0)],
         ),
         _chart(run, "Gradient norm", "before clipping", "Spikes come before collapses.", [("grad_norm", "norm", 0)]),
+        _chart(
+            run,
+            "Skipped updates",
+            "per step",
+            "Updates left out because a loss or a gradient was not finite; the log says which.",
+            [("skipped_updates", "skipped", 0)],
+        ),
     ]
 
 
@@ -159,6 +165,15 @@ def _rollouts(run: Run) -> list[Chart]:
             high=1.0,
         ),
     ]
+
+
+def _other(run: Run, name: str) -> Chart:
+    shown = visible(name.removeprefix(NOTE), limit=60)
+    if name.startswith(NOTE):
+        text = "Responses of which the verifier noted this; timeouts and crashes that stay are the verifier's fault."
+        return _chart(run, f"Verifier: {shown}", "share of responses", text, [(name, shown, 0)], fraction=True)
+    text = "Not a metric this report knows; drawn as it was logged."
+    return _chart(run, shown, "", text, [(name, shown, 0)], low=None)
 
 
 def _time(run: Run) -> Chart:

@@ -101,24 +101,27 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str = "") -> None:
 
 
 def _tokens(axes: Axes, rollout: Rollout, top: float, width: int) -> None:
-    """One box a token; white text where the box is dark."""
+    """One box a token; white text where the box is dark. Most entropies are small, and a root tells them from none."""
     from matplotlib import colormaps
     from matplotlib.patches import Rectangle
 
     shades = colormaps["Purples"]
     for place, (token, entropy) in enumerate(zip(rollout.tokens, _terms(rollout, "entropy"), strict=True)):
-        share = 0.0 if entropy is None else min(1.0, entropy / top)
+        share = 0.0 if entropy is None else min(1.0, entropy / top) ** 0.5
         axes.add_patch(Rectangle((place, 0), 1, 1, facecolor=shades(0.9 * share), edgecolor="#dddddd", lw=0.5))
         text = "end" if token.startswith("<|") else token
         colour = "white" if share > 0.6 else "black"
-        axes.text(place + 0.5, 0.48, text, ha="center", va="center", fontsize=7.5, family="monospace", color=colour)
+        size = 7.5 if len(text) < 3 else 6
+        axes.text(place + 0.5, 0.48, text, ha="center", va="center", fontsize=size, family="monospace", color=colour)
     outcome = "right" if rollout.correct else "wrong"
     axes.set_title(
-        f"step {rollout.step}: {rollout.prompt} answered {outcome}; darker is more entropy, up to {top:.2f} nats",
+        f"step {rollout.step}: {rollout.prompt} answered {outcome}; darker is more entropy, "
+        f"by its square root up to {top:.2f} nats",
         fontsize=8, loc="left", color=GREY, parse_math=False,
     )  # fmt: skip
-    axes.set_xlim(0, width)
-    axes.set_ylim(0, 1)
+    # Room for the borders of the outermost boxes.
+    axes.set_xlim(-0.1, width + 0.3)
+    axes.set_ylim(-0.05, 1.05)
     axes.axis("off")
 
 

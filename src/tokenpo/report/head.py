@@ -69,7 +69,6 @@ def _facts(run: Run, method: Any, task: Any) -> list[tuple[str, str]]:
     seconds = [y or 0.0 for name in run.names if name.startswith("seconds_") for _, y in run.series(name)]
     return [
         ("method", _short(method)),
-        ("paper", _paper(method)),
         ("model", _short(_find(run.config, "model.path", "model.name", "model"))),
         ("task", _short(task)),
         ("seed", _short(_find(run.config, "seed", "train.seed"))),
@@ -77,6 +76,7 @@ def _facts(run: Run, method: Any, task: Any) -> list[tuple[str, str]]:
         ("time", duration(sum(seconds)) if seconds else ""),
         ("entropy, nats", _change(run, "entropy")),
         ("length, tokens", _change(run, "length")),
+        ("paper", _paper(method)),
     ]
 
 

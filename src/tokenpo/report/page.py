@@ -131,11 +131,13 @@ def _table(run: Run) -> tuple[list[str], list[list[str]], str]:
     """(metric names, rows of formatted numbers, how much of it that is if not all) for the table under the curves."""
     names = ["step", *run.names][:MOST_COLUMNS]
     every = -(-len(run.metrics) // MOST_ROWS)
-    kept = [row for i, row in enumerate(run.metrics) if i % every == 0 or i == len(run.metrics) - 1]
+    steps = [step for step, _ in run.series("step")]
+    kept = [step for i, step in enumerate(steps) if i % every == 0 or i == len(steps) - 1]
+    columns = [dict(run.series(name)) for name in names]
     shown = [visible(name, limit=60) for name in names]
     parts = []
-    if len(kept) < len(run.metrics):
-        parts.append(f"{len(kept)} of {len(run.metrics):,} steps")
+    if len(kept) < len(steps):
+        parts.append(f"{len(kept)} of {len(steps):,} steps")
     if len(names) <= len(run.names):
         parts.append(f"{len(names) - 1} of {len(run.names):,} metrics")
-    return shown, [[number(row.get(name)) for name in names] for row in kept], " and ".join(parts)
+    return shown, [[number(column.get(step)) for column in columns] for step in kept], " and ".join(parts)

@@ -13,6 +13,7 @@ from ..errors import TokenPOError
 from ..jsonl import whole_lines
 
 Number = float | None
+NOTE = "note/"  # begins the metrics that count the notes of the verifier
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,13 @@ class Run:
     notes: tuple[str, ...]
 
     def series(self, name: str) -> list[tuple[float, Number]]:
-        """(step, value) of every step that has this metric; None where it was not a finite number."""
-        return [(_step(row), row[name]) for row in self.metrics if name in row]
+        """(step, value) of every step that has this metric; None where it was not a finite number.
+
+        A note of the verifier is written only where there is one: at the other steps that were judged it is 0.
+        """
+        note = name.startswith(NOTE)
+        rows = [row for row in self.metrics if name in row or (note and row.get("accuracy") is not None)]
+        return [(_step(row), row.get(name, 0.0)) for row in rows]
 
     @property
     def names(self) -> list[str]:

@@ -59,10 +59,10 @@ def number(x: float | None, digits: int = 3) -> str:
     return f"{x:.{digits}g}" if 1e-4 <= abs(x) < 1e7 else f"{x:.2g}"
 
 
-def percent(x: float | None) -> str:
+def percent(x: float | None, digits: int = 3) -> str:
     """A fraction as a percentage.
 
     >>> percent(0.98765), percent(1.0), percent(None)
     ('98.8 %', '100 %', '–')
     """
-    return "–" if x is None or not math.isfinite(x) else f"{100 * x:.3g} %"
+    return "–" if x is None or not math.isfinite(x) else f"{100 * x:.{digits}g} %"
