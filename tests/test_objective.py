@@ -16,15 +16,19 @@ from tokenpo.methods.lopti import OldProbability
 from tokenpo.signals import BatchSignal, Part, Signal
 from tokenpo.stages import (
     AdaptiveTemperature,
+    Aggregate,
     Clip,
+    CreditStage,
     EntropyBonus,
     FixedBounds,
     GroupAdvantage,
     LogLikelihood,
     Penalty,
+    Selection,
     SequenceMean,
     Shaping,
     SoftOverlong,
+    SurrogateStage,
     TokenMean,
     Unclipped,
     Weight,
@@ -392,6 +396,53 @@ def test_prepare_and_weights_run_without_gradient() -> None:
 def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=words):
         dataclasses.replace(PLAIN, **{slot: choice})
+
+
+def _gives(kind: type, answer: object) -> object:
+    """A stage of that kind that answers so, whatever it is given; it shows itself by the name of its kind."""
+    return type(kind.__name__, (kind,), {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"})()
+
+
+ONES = torch.ones(2, 3, dtype=torch.float64)
+TRUST = Unclipped()(_batch(PLAIN))
+WHOLE = "let its __call__ return a tensor of shape [N, T] = [2, 3]"
+NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T] = [2, 3]"
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"weights": (_gives(Weight, None),)}, f"weight Mine() returned None: {WHOLE}"),
+        ({"weights": (Times(1.0), _gives(Weight, ONES[:1]))}, f"weight Mine() returned shape [1, 3]: {WHOLE}"),
+        ({"weights": (By(_gives(Signal, ONES[0])),)}, f"signal Mine() returned shape [3]: {WHOLE}"),
+        ({"weights": (By(_gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
+        ({"penalties": (_gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
+        ({"penalties": (_gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
+        (
+            {"surrogate": _gives(SurrogateStage, None)},
+            "surrogate Mine() returned None: let its __call__ return a Trust",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
+            f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}",
+        ),
+        ({"credit": _gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
+        ({"credit": _gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
+        (
+            {"shaping": (_gives(Shaping, ONES[:, :1]),)},
+            "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]",
+        ),
+        ({"aggregate": _gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
+        ({"aggregate": _gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
+        ({"only": _gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
+    ],
+)
+def test_a_stage_returns_what_its_slot_asks(slots: dict, words: str) -> None:
+    """A forgotten `return` is no factor of 1, and a wrong shape is no error of torch: the stage is named."""
+    objective = dataclasses.replace(PLAIN, **slots)
+    with pytest.raises(TokenPOError) as caught:
+        objective.loss(objective.observe(_batch(objective)), TOTALS)
+    assert str(caught.value) == f"objective plain: {words}"
 
 
 def test_a_sequence_ratio_with_token_weights_conforms() -> None:
