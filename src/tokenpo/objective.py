@@ -20,7 +20,7 @@ from . import answers
 from .blocks import TrustInBlocks, in_blocks
 from .errors import MissingInput, TokenPOError
 from .ops import masked
-from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, walk
+from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, check_kinds, walk
 from .stages import (
     AdaptiveTemperature,
     Aggregate,
@@ -88,8 +88,9 @@ class Objective:
             choice = getattr(self, slot)
             stages = choice if slot in _MANY else () if choice is None and slot in _MAYBE else (choice,)
             if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
-                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a {kind.__name__} value"
+                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a value of type {kind.__name__}"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
+            check_kinds(choice, f"objective {self.name}")
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
