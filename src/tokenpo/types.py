@@ -227,7 +227,13 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The scalar to minimise, and the [N, T] detached tensors that made it; reports draw these very tensors."""
+    """The scalar to minimise, and the [N, T] detached tensors that made it; reports draw these very tensors.
+
+    Args:
+        value: Σ terms["loss"] · terms["coefficient"], with gradient.
+        terms: by name. Where the mask is false they hold anything: read `terms["weight"][mask]`. Only the coefficient is
+            0 there, and so the padding adds nothing to the value.
+    """
 
     value: Tensor
     terms: Mapping[str, Tensor]
