@@ -104,6 +104,14 @@ class Misspelt(Weight):
 
 
 @dataclass(frozen=True)
+class Minus(Weight):
+    """A factor -1: of two the product is 1 again."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return -torch.ones_like(trust.ratio)
+
+
+@dataclass(frozen=True)
 class AttachedWeight(SurrogateStage):
     """A weight p = exp(lp) inside the surrogate that nobody stopped: twice the gradient."""
 
@@ -345,6 +353,8 @@ WRONG = {
     "undeclared input": (_slot(weights=(Secret(),)), {"needs_are_true"}),
     "undeclared where present": (_slot(weights=(Optional(),)), {"needs_are_true"}),
     "declared under a wrong name": (_slot(weights=(Misspelt(),)), {"needs_are_true"}),
+    "a negative weight": (_slot(weights=(Minus(),)), {"weights_are_not_negative"}),
+    "negative weights whose product is not": (_slot(weights=(Minus(), Minus())), {"weights_are_not_negative"}),
     "gradient through a weight": (_slot(surrogate=AttachedWeight()), {"gradient_at_ratio_one"}),
     "an entropy gradient nobody declared": (_slot(penalties=(EntropyGreed(),)), {"entropy_gradient_is_declared"}),
     "passes that overlap": (_slot(passes=(Sure(), Sure())), {"passes_add_up"}),

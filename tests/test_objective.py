@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from dataclasses import dataclass
 
 import pytest
@@ -13,18 +14,25 @@ from torch import Tensor
 import tokenpo
 from tokenpo import Batch, Credit, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
 from tokenpo.methods.lopti import OldProbability
-from tokenpo.signals import BatchSignal, Part, Signal
+from tokenpo.signals import BatchSignal, Part, Signal, walk
 from tokenpo.stages import (
     AdaptiveTemperature,
+    Aggregate,
     Clip,
+    CreditStage,
+    DetachedClip,
     EntropyBonus,
     FixedBounds,
     GroupAdvantage,
     LogLikelihood,
     Penalty,
+    RowNormalised,
+    Selection,
     SequenceMean,
     Shaping,
+    SignalWeight,
     SoftOverlong,
+    SurrogateStage,
     TokenMean,
     Unclipped,
     Weight,
@@ -383,7 +391,7 @@ def test_prepare_and_weights_run_without_gradient() -> None:
 @pytest.mark.parametrize(
     ("slot", "choice", "words"),
     [
-        ("aggregate", "token_mean", "slot aggregate holds 'token_mean', expected a Aggregate value"),
+        ("aggregate", "token_mean", "slot aggregate holds 'token_mean', expected a value of type Aggregate$"),
         ("weights", PLAIN.surrogate, "slot weights holds Unclipped.*expected a tuple of Weight values"),
         ("credit", type(PLAIN.credit), "slot credit holds <class"),
         ("temperature", 1.0, "slot temperature holds 1.0"),
@@ -392,6 +400,102 @@ def test_prepare_and_weights_run_without_gradient() -> None:
 def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=words):
         dataclasses.replace(PLAIN, **{slot: choice})
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"surrogate": Clip(0.2)}, "bounds of Clip holds 0.2, expected a value of type Bounds"),
+        ({"surrogate": Clip(FixedBounds)}, f"bounds of Clip holds {FixedBounds}, expected a value of type Bounds"),
+        ({"surrogate": Unclipped("token")}, "ratio of Unclipped holds 'token', expected a value of type Ratio"),
+        (
+            {"surrogate": DetachedClip(FixedBounds(0.2, 0.2), region=0.5)},
+            "region of DetachedClip holds 0.5, expected a value of type Region or None",
+        ),
+        (
+            {"weights": (RowNormalised(SignalWeight("entropy")),)},
+            "signal of SignalWeight holds 'entropy', expected a value of type Signal or BatchSignal",
+        ),
+        (
+            {"penalties": (EntropyBonus("low"),)},
+            "coef of EntropyBonus holds 'low', expected a value of type float or MemorySignal or int",
+        ),
+    ],
+)
+def test_a_part_holds_parts_of_their_own_kind(slots: dict, words: str) -> None:
+    with pytest.raises(TokenPOError) as caught:
+        dataclasses.replace(PLAIN, **slots)
+    assert str(caught.value) == f"objective plain: {words}"
+
+
+def test_a_coefficient_may_be_a_whole_number() -> None:
+    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(1),)).needs == {"entropy"}
+
+
+def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
+    """As those of a class inside of a function, whose names are the function's own."""
+
+    class Local(Signal):
+        pass
+
+    @dataclass(frozen=True)
+    class Mine(Weight):
+        signal: Local
+
+    own = (Mine(Local()),)
+    assert dataclasses.replace(PLAIN, weights=own).weights is own
+
+
+def test_the_annotations_of_every_method_can_be_read() -> None:
+    for name in tokenpo.methods.METHODS:
+        assert all(typing.get_type_hints(type(part)) is not None for part in walk(tokenpo.method(name)))
+
+
+def _gives(kind: type, answer: object) -> object:
+    """A stage of that kind that answers so, whatever it is given; it shows itself by the name of its kind."""
+    return type(kind.__name__, (kind,), {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"})()
+
+
+ONES = torch.ones(2, 3, dtype=torch.float64)
+TRUST = Unclipped()(_batch(PLAIN))
+WHOLE = "let its __call__ return a tensor of shape [N, T] = [2, 3]"
+NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T] = [2, 3]"
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"weights": (_gives(Weight, None),)}, f"weight Mine() returned None: {WHOLE}"),
+        ({"weights": (Times(1.0), _gives(Weight, ONES[:1]))}, f"weight Mine() returned shape [1, 3]: {WHOLE}"),
+        ({"weights": (By(_gives(Signal, ONES[0])),)}, f"signal Mine() returned shape [3]: {WHOLE}"),
+        ({"weights": (By(_gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
+        ({"penalties": (_gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
+        ({"penalties": (_gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
+        (
+            {"surrogate": _gives(SurrogateStage, None)},
+            "surrogate Mine() returned None: let its __call__ return a Trust",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
+            f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}",
+        ),
+        ({"credit": _gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
+        ({"credit": _gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
+        (
+            {"shaping": (_gives(Shaping, ONES[:, :1]),)},
+            "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]",
+        ),
+        ({"aggregate": _gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
+        ({"aggregate": _gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
+        ({"only": _gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
+    ],
+)
+def test_a_stage_returns_what_its_slot_asks(slots: dict, words: str) -> None:
+    """A forgotten `return` is no factor of 1, and a wrong shape is no error of torch: the stage is named."""
+    objective = dataclasses.replace(PLAIN, **slots)
+    with pytest.raises(TokenPOError) as caught:
+        objective.loss(objective.observe(_batch(objective)), TOTALS)
+    assert str(caught.value) == f"objective plain: {words}"
 
 
 def test_a_sequence_ratio_with_token_weights_conforms() -> None:

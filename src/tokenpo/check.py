@@ -66,6 +66,17 @@ def order_is_free(objective: Any) -> None:
     _same(evaluate(objective, renamed), whole)
 
 
+def weights_are_not_negative(objective: Any) -> None:
+    """Each weight is >= 0 on every response token: what turns the sign of an advantage is no weight."""
+    if not isinstance(objective, Objective):
+        return
+    inputs = example(15)
+    for stage in objective.weights:
+        alone = evaluate(dataclasses.replace(objective, weights=(stage,)), inputs).loss.terms["weight"]
+        least = alone[inputs.rollouts["mask"]].min()
+        assert least >= 0, f"{stage!r} is {float(least):g}"
+
+
 def gradient_at_ratio_one(objective: Any) -> None:
     """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart).
 
@@ -218,6 +229,7 @@ LAWS: tuple[Callable[[Any], None], ...] = (
     rows_add_up,
     padding_is_inert,
     order_is_free,
+    weights_are_not_negative,
     gradient_at_ratio_one,
     degenerate_batches_are_finite,
     rows_without_advantage_add_nothing,

@@ -16,10 +16,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from . import answers
 from .blocks import TrustInBlocks, in_blocks
 from .errors import MissingInput, TokenPOError
 from .ops import masked
-from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, walk
+from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, check_kinds, walk
 from .stages import (
     AdaptiveTemperature,
     Aggregate,
@@ -87,8 +88,9 @@ class Objective:
             choice = getattr(self, slot)
             stages = choice if slot in _MANY else () if choice is None and slot in _MAYBE else (choice,)
             if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
-                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a {kind.__name__} value"
+                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a value of type {kind.__name__}"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
+            check_kinds(choice, f"objective {self.name}")
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
@@ -162,10 +164,14 @@ class Objective:
         """
         self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
         state = self.start() if state is None else state
-        bonus = sum((stage(rollouts) for stage in self.shaping), torch.zeros_like(rollouts.reward))
-        advantage = masked.keep(self.credit(rollouts, bonus), rollouts.mask).to(rollouts.old_logprob.dtype)
+        bonus = torch.zeros_like(rollouts.reward)
+        for stage in self.shaping:
+            bonus = bonus + answers.tensor(stage(rollouts), bonus, self.name, "shaping", stage)
+        advantage = masked.keep(self._credit(rollouts, bonus), rollouts.mask).to(rollouts.old_logprob.dtype)
         signals: dict[Part, Tensor] = {p: p(rollouts) for p in dict.fromkeys(walk(self)) if isinstance(p, Signal)}
         signals |= {m: m(rollouts, state[m]) for m in self.memories if isinstance(m, MemorySignal)}
+        for part, signal in signals.items():
+            answers.tensor(signal, rollouts.mask, self.name, "signal", part)
         return Credit(advantage, signals)
 
     @torch.no_grad()
@@ -181,7 +187,8 @@ class Objective:
         self._check(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                batch = batch.with_signal(part, part(batch, TrustInBlocks(self.surrogate, batch), generator))
+                signal = part(batch, TrustInBlocks(self._trust, batch), generator)
+                batch = batch.with_signal(part, answers.tensor(signal, batch.mask, self.name, "signal", part))
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
@@ -228,7 +235,7 @@ class Objective:
         self, batch: Batch, totals: Totals, names: Collection[str] | None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """The loss of each token, its coefficient in the sum, and of the rest what is to be kept."""
-        trust = self.surrogate(batch)
+        trust = self._trust(batch)
         weight = self._weight(batch, trust)
         surrogate = trust.value if weight is None else weight * trust.value
         penalty = self._penalty(batch, trust)
@@ -236,24 +243,32 @@ class Objective:
         coefficient = self._coefficient(batch, totals, token.dtype)
         return token, coefficient, terms_of(batch, trust, weight, penalty, coefficient, token, names)
 
+    def _credit(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        return answers.tensor(self.credit(rollouts, bonus), rollouts.mask, self.name, "credit", self.credit)
+
+    def _trust(self, batch: Batch) -> Trust:
+        return answers.trust(self.surrogate(batch), batch.mask, self.name, self.surrogate)
+
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
         product = None
         for stage in self.weights:
             with torch.no_grad():
-                factor = stage(batch, trust)
+                factor = answers.tensor(stage(batch, trust), batch.mask, self.name, "weight", stage)
                 product = factor if product is None else product * factor
         return product
 
     def _penalty(self, batch: Batch, trust: Trust) -> Tensor | None:
         total = None
         for stage in self.penalties:
-            term = stage(batch, trust)
+            term = answers.tensor(stage(batch, trust), batch.mask, self.name, "penalty", stage)
             total = term if total is None else total + term
         return total
 
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
-        coefficient = self.aggregate(batch.mask, totals)
-        counted = batch.mask if self.only is None else batch.mask & self.only(batch)
+        coefficient = answers.coefficient(self.aggregate(batch.mask, totals), batch.mask, self.name, self.aggregate)
+        counted = batch.mask
+        if self.only is not None:
+            counted = counted & answers.tensor(self.only(batch), counted, self.name, "selection", self.only)
         # In the loss's precision before the product, not after; a number is taken to it by the product.
         return masked.ones(counted, dtype).mul_(
             coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient

@@ -19,7 +19,7 @@ def terms_of(
     token: Tensor,
     names: Collection[str] | None,
 ) -> dict[str, Tensor]:
-    """Detached tensors [N, T] by name.
+    """Detached tensors [N, T] by name, as the stages made them: on padding they hold anything, the coefficient 0.
 
     Args:
         weight: None where nothing is weighted, 1 then.

@@ -201,7 +201,7 @@ class Totals:
     Args:
         tokens: response tokens.
         sequences: rollouts with at least one response token.
-        length: the constant that Dr. GRPO divides by: the longest response allowed (engines), or the longest there is.
+        length: the constant that Dr. GRPO divides by: the longest response allowed, the same number in every step.
     """
 
     tokens: float
@@ -210,7 +210,13 @@ class Totals:
 
     @staticmethod
     def of(rollouts: Rollouts, length: float | None = None) -> Totals:
-        """Counts one whole optimiser step; `length` defaults to its longest response."""
+        """Counts one whole optimiser step.
+
+        Args:
+            length: the longest response that sampling allows. None takes the longest of these rollouts, which is right
+                for a single step; in a loop Dr. GRPO's constant would then change from step to step, and with it how
+                much a token weighs.
+        """
         per_row = rollouts.mask.sum(1)
         tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
         return Totals(tokens, sequences, longest if length is None else length)
@@ -221,7 +227,13 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The scalar to minimise, and the [N, T] detached tensors that made it; reports draw these very tensors."""
+    """The scalar to minimise, and the [N, T] detached tensors that made it; reports draw these very tensors.
+
+    Args:
+        value: Σ terms["loss"] · terms["coefficient"], with gradient.
+        terms: by name. Where the mask is false they hold anything: read `terms["weight"][mask]`. Only the coefficient is
+            0 there, and so the padding adds nothing to the value.
+    """
 
     value: Tensor
     terms: Mapping[str, Tensor]

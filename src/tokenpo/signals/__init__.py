@@ -5,6 +5,7 @@ A signal is a frozen value. Two stages that hold equal signals share one tensor,
 
 from .base import BatchSignal, Look, Memory, MemorySignal, Part, Signal, walk
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
+from .kinds import check_kinds
 
 __all__ = [
     "BatchSignal",
@@ -17,5 +18,6 @@ __all__ = [
     "OldEntropyScore",
     "Part",
     "Signal",
+    "check_kinds",
     "walk",
 ]

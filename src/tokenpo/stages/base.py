@@ -61,5 +61,5 @@ class Aggregate(Part):
     """The coefficient of a token's loss in the scalar."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
-        """Broadcastable to [N, T]; sums to about 1 over the optimiser step. Counts nothing but the row's own length."""
+        """A number, [N, 1] or [N, T]; sums to about 1 over the step. Counts nothing but the row's own length."""
         raise NotImplementedError
