@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -147,6 +148,13 @@ def test_vllms_correction_is_a_weight_of_ours() -> None:
     assert objective.weights == (tokenpo.stages.RolloutCorrection(sequence=True, mask=True, cap=3.0, floor=0.0),)
     off = chosen(args(use_vllm=True, vllm_importance_sampling_correction=False), "gspo", own_rollouts=False)
     assert off.weights == ()
+
+
+@pytest.mark.parametrize("method", ["dppo_tv", "dppo_kl"])
+def test_what_corrects_for_vllm_itself_is_not_corrected_twice(method: str) -> None:
+    assert chosen(args(use_vllm=True), method, own_rollouts=False) == tokenpo.method(method)
+    own = dataclasses.replace(tokenpo.method("gspo"), weights=(tokenpo.stages.RolloutCorrection(cap=7.0),))
+    assert chosen(args(use_vllm=True), own, own_rollouts=False) == own
 
 
 @pytest.mark.parametrize(

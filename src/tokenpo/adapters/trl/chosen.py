@@ -94,10 +94,13 @@ def _penalty(args: TokenPOConfig, objective: Objective) -> tuple[ReferenceKl, ..
 
 
 def _correction(args: TokenPOConfig, objective: Objective) -> tuple[RolloutCorrection, ...]:
-    """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours."""
+    """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours.
+
+    None where the objective corrects for the policy that sampled itself: twice would be once too often.
+    """
     if not (args.use_vllm and args.vllm_importance_sampling_correction):
         return ()
-    if any(isinstance(part, RolloutCorrection) for part in objective.weights):
+    if objective.corrects_rollout:
         return ()
     level, _, mode = args.vllm_importance_sampling_mode.partition("_")
     cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
