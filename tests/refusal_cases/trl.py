@@ -14,7 +14,7 @@ from trl import GRPOConfig  # pyright: ignore
 import tokenpo
 from random_models import random_qwen
 from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.adapters.trl.config import REPLACED
+from tokenpo.adapters.trl.config import OVERRIDING, REPLACED
 from tokenpo.adapters.trl.forward import Forward
 from tokenpo.adapters.trl.order import by_groups
 from tokenpo.adapters.trl.recipe import accepted, schedule
@@ -169,6 +169,12 @@ def _replaced(name: str, remedy: str) -> Case:
                 remedy)  # fmt: skip
 
 
+def _overriding(key: str, name: str) -> Case:
+    asked = {key: 0.37}
+    return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
+                (f"generation_kwargs[{key!r}] = 0.37", f"{name} ="), f"set TokenPOConfig.{name}")  # fmt: skip
+
+
 def _reads(method: str, name: str, remedy: str = "train with the embedded engine (tokenpo train)") -> Case:
     return Case(f"`{method}`, which reads `{name}`", _trainer(method=method), (method, name), remedy)
 
@@ -192,6 +198,7 @@ CASES = [
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
     *(_replaced(*row) for row in REPLACED.items()),
+    *(_overriding(*row) for row in OVERRIDING.items()),
     Case(
         "`lopti`, of two passes, in one iteration",
         _trainer(method="lopti"),

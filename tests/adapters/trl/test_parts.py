@@ -142,6 +142,12 @@ def test_every_setting_of_trls_own_loss_is_a_setting_of_trls() -> None:
     assert set(REPLACED) <= set(TokenPOConfig.__dataclass_fields__)
 
 
+def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
+    """That a contradiction is refused is in test_refusals.py."""
+    kwargs = {"temperature": 0.3, "max_new_tokens": 8, "typical_p": 0.9}
+    assert args(temperature=0.3, max_completion_length=8, generation_kwargs=kwargs).generation_kwargs == kwargs
+
+
 def test_vllms_correction_is_a_weight_of_ours() -> None:
     """TRL's default with vLLM: the product of a response's ratios, dropped above 3."""
     objective = chosen(args(use_vllm=True), "gspo", own_rollouts=False)

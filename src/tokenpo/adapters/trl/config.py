@@ -30,6 +30,16 @@ REPLACED = {
     "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
     "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
 }  # fmt: skip
+# Keywords of what samples, which TRL takes from generation_kwargs rather than from a setting: that setting.
+OVERRIDING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_new_tokens": "max_completion_length",
+    "max_tokens": "max_completion_length",
+}
 
 
 @dataclass
@@ -40,7 +50,7 @@ class TokenPOConfig(GRPOConfig):
     keeps its meaning, a k3 penalty on leaving the reference model, and goes with every method.
 
     Raises:
-        Unsupported: a setting of TRL's own loss was changed.
+        Unsupported: a setting of TRL's own loss was changed, or generation_kwargs says another thing than a setting.
         TokenPOError: a value out of range.
     """
 
@@ -81,6 +91,7 @@ class TokenPOConfig(GRPOConfig):
                     f"TokenPOConfig.{name} = {getattr(self, name)!r} is a setting of TRL's own loss, which the method "
                     f"replaces: leave it at {fields[name].default!r} and {remedy}"
                 )
+        _require_one_answer(self)
         if isinstance(self.method_options, str):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
@@ -90,3 +101,15 @@ class TokenPOConfig(GRPOConfig):
         for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+
+
+def _require_one_answer(args: TokenPOConfig) -> None:
+    """Raises Unsupported where TRL would sample by generation_kwargs, and the trainer go by the setting."""
+    given: Any = args.generation_kwargs or {}
+    for key, name in OVERRIDING.items():
+        setting = getattr(args, name)
+        if key in given and given[key] != setting:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {given[key]!r} is not the {name} = {setting!r} that the "
+                f"trainer goes by: leave it out, and set TokenPOConfig.{name}"
+            )
