@@ -175,6 +175,12 @@ def _overriding(key: str, name: str) -> Case:
                 (f"generation_kwargs[{key!r}] = 0.37", f"{name} ="), f"set TokenPOConfig.{name}")  # fmt: skip
 
 
+def _corrected(setting: str, value: Any) -> Case:
+    asked = {setting: value}
+    return Case(f"`dppo_tv`, which corrects for vLLM itself, with `{setting}={value!r}`",
+                _trainer(method="dppo_tv", use_vllm=True, **asked), ("dppo_tv", setting), "leave it at")  # fmt: skip
+
+
 def _reads(method: str, name: str, remedy: str = "train with the embedded engine (tokenpo train)") -> Case:
     return Case(f"`{method}`, which reads `{name}`", _trainer(method=method), (method, name), remedy)
 
@@ -199,6 +205,16 @@ CASES = [
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
     *(_replaced(*row) for row in REPLACED.items()),
     *(_overriding(*row) for row in OVERRIDING.items()),
+    _corrected("vllm_importance_sampling_mode", "token_truncate"),
+    _corrected("vllm_importance_sampling_clip_max", 5.0),
+    _corrected("vllm_importance_sampling_clip_min", 0.5),
+    Case(
+        "a `vllm_importance_sampling_mode` that is none of TRL's",
+        lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
+        ("TokenPOConfig.vllm_importance_sampling_mode = 'sequnce_mask'",),
+        "sequence_mask",
+        TokenPOError,
+    ),
     Case(
         "`lopti`, of two passes, in one iteration",
         _trainer(method="lopti"),

@@ -10,9 +10,9 @@ from typing import Any
 from ...errors import TokenPOError, Unsupported
 from ...methods import method
 from ...objective import Objective
-from ...signals.base import walk
+from ...signals.base import Part, walk
 from ...stages import K3, ReferenceKl, RolloutCorrection
-from .config import TokenPOConfig
+from .config import CORRECTIONS, TokenPOConfig
 from .provides import ENGINE, require_inputs
 from .served import contradicted
 
@@ -100,11 +100,24 @@ def _correction(args: TokenPOConfig, objective: Objective) -> tuple[RolloutCorre
     """
     if not (args.use_vllm and args.vllm_importance_sampling_correction):
         return ()
-    if objective.corrects_rollout:
+    if own := objective.corrects_rollout:
+        _require_defaults(args, objective.name, own[0])
         return ()
-    level, _, mode = args.vllm_importance_sampling_mode.partition("_")
+    sequence, mask = CORRECTIONS[args.vllm_importance_sampling_mode]
     cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
-    return (RolloutCorrection(level == "sequence", mode == "mask", _NO_CAP if cap is None else cap, floor or 0.0),)
+    return (RolloutCorrection(sequence, mask, _NO_CAP if cap is None else cap, floor or 0.0),)
+
+
+def _require_defaults(args: TokenPOConfig, name: str, own: Part) -> None:
+    """Raises Unsupported where settings of TRL's correction were changed, in whose place the objective has its own."""
+    for end in ("mode", "clip_max", "clip_min"):
+        setting = f"vllm_importance_sampling_{end}"
+        value, usual = getattr(args, setting), TokenPOConfig.__dataclass_fields__[setting].default
+        if value != usual:
+            raise Unsupported(
+                f"TokenPOConfig.{setting} = {value!r} would change nothing, as {own} of {name} weighs against the "
+                f"policy that sampled: leave it at {usual!r}"
+            )
 
 
 def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollouts: bool) -> None:

@@ -21,6 +21,10 @@ REPLACED = {
     "top_entropy_quantile": "choose the method 'forking_tokens'",
     "entropy_coef": "choose the method 'skywork_entropy' or 'aer'",
     "use_adaptive_entropy": "choose the method 'skywork_entropy'",
+    "entropy_target": "give method_options={'target': ...} to the method 'skywork_entropy'",
+    "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
+    "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
+    "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
     "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
     "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
     "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
@@ -39,6 +43,13 @@ OVERRIDING = {
     "repetition_penalty": "repetition_penalty",
     "max_new_tokens": "max_completion_length",
     "max_tokens": "max_completion_length",
+}
+# How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
+CORRECTIONS = {
+    "token_truncate": (False, False),
+    "token_mask": (False, True),
+    "sequence_truncate": (True, False),
+    "sequence_mask": (True, True),
 }
 
 
@@ -98,6 +109,10 @@ class TokenPOConfig(GRPOConfig):
             )
         if self.minibatch_by not in ("rows", "groups"):
             raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
+        if (mode := self.vllm_importance_sampling_mode) not in CORRECTIONS:
+            raise TokenPOError(
+                f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
+            )
         for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
