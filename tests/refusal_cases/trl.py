@@ -86,9 +86,8 @@ def _moe(directory: Path) -> None:
     _trainer(_experts, given={"processing_class": tokenizer()})(directory)
 
 
-def _cut(directory: Path) -> None:
-    settings = {"steps_per_generation": 2, "save_strategy": "steps", "save_steps": 3}
-    _trainer(_small, **settings)(directory).train()
+def _cut(**settings: Any) -> Callable[[Path], None]:
+    return lambda directory: _trainer(_small, steps_per_generation=2, **settings)(directory).train()
 
 
 def _own_samples(*positional: Any, **named: Any) -> dict[str, Any]:
@@ -329,9 +328,16 @@ CASES = [
     ),
     Case(
         "checkpoints within a rollout batch",
-        _cut,
+        _cut(save_strategy="steps", save_steps=3),
         ("save_steps = 3",),
         "set save_steps=4",
+        TokenPOError,
+    ),
+    Case(
+        "an end within a rollout batch",
+        _cut(max_steps=5),
+        ("max_steps = 5",),
+        "set max_steps=4",
         TokenPOError,
     ),
     Case(
