@@ -25,6 +25,7 @@ from tokenpo.train.config import Config, parse_config
 
 from .case import Case
 
+EMBEDDED = "train with the embedded engine (tokenpo train)"
 OFF = "for hapo: method_options={'tau': 0}"
 
 
@@ -180,8 +181,10 @@ def _corrected(setting: str, value: Any) -> Case:
                 _trainer(method="dppo_tv", use_vllm=True, **asked), ("dppo_tv", setting), "leave it at")  # fmt: skip
 
 
-def _reads(method: str, name: str, remedy: str = "train with the embedded engine (tokenpo train)") -> Case:
-    return Case(f"`{method}`, which reads `{name}`", _trainer(method=method), (method, name), remedy)
+def _reads(method: str, name: str, remedy: str = EMBEDDED, asked: str = "", **given: Any) -> Case:
+    return Case(
+        f"`{method}`, which reads `{name}`{asked}", _trainer(method=method, given=given), (method, name), remedy
+    )
 
 
 def _adaptive(asked: str, remedy: str, **how: Any) -> Case:
@@ -202,6 +205,8 @@ CASES = [
     _reads("arm", "prompt_logprob"),
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
+    _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
+    _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(*row) for row in REPLACED.items()),
     *(_overriding(*row) for row in OVERRIDING.items()),
     _corrected("vllm_importance_sampling_mode", "token_truncate"),

@@ -156,6 +156,13 @@ def test_vllms_correction_is_a_weight_of_ours() -> None:
     assert off.weights == ()
 
 
+def test_who_reports_log_probabilities() -> None:
+    """vLLM, with tools too, and a rollout_func; that tools alone do not is in test_refusals.py."""
+    for how in ({"own_rollouts": True, "reported": True}, {"own_rollouts": False}, {"own_rollouts": True}):
+        given = args(method="dppo_tv", use_vllm="reported" not in how)
+        assert "rollout_logprob" in chosen(given, None, **how).needs
+
+
 @pytest.mark.parametrize("method", ["dppo_tv", "dppo_kl"])
 def test_what_corrects_for_vllm_itself_is_not_corrected_twice(method: str) -> None:
     assert chosen(args(use_vllm=True), method, own_rollouts=False) == tokenpo.method(method)

@@ -20,12 +20,15 @@ from .served import contradicted
 _NO_CAP = 1e9
 
 
-def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool) -> Objective:
+def chosen(
+    args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool, reported: bool = False
+) -> Objective:
     """The objective, with what settings of TRL add to every method, where TRL has what it reads.
 
     Args:
         given: the trainer's `method=`.
-        own_rollouts: a rollout_func samples.
+        own_rollouts: a rollout_func, or a conversation with tools or an environment, samples.
+        reported: a rollout_func samples, which has to return log-probabilities.
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
@@ -37,7 +40,7 @@ def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: 
         penalties=objective.penalties + _penalty(args, objective),
         weights=objective.weights + _correction(args, objective),
     )
-    require_inputs(objective, reported=args.use_vllm or own_rollouts)
+    require_inputs(objective, reported=args.use_vllm or reported)
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
     return objective
