@@ -13,6 +13,7 @@ from torch import Tensor
 
 import tokenpo
 from tokenpo import Batch, Credit, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
+from tokenpo.methods.dppo import BinaryDivergence
 from tokenpo.methods.lopti import OldProbability
 from tokenpo.signals import BatchSignal, Part, Signal, walk
 from tokenpo.stages import (
@@ -26,6 +27,8 @@ from tokenpo.stages import (
     GroupAdvantage,
     LogLikelihood,
     Penalty,
+    RolloutCorrection,
+    RolloutRatio,
     RowNormalised,
     Selection,
     SequenceMean,
@@ -34,6 +37,7 @@ from tokenpo.stages import (
     SoftOverlong,
     SurrogateStage,
     TokenMean,
+    TokenRatio,
     Unclipped,
     Weight,
 )  # fmt: skip
@@ -236,13 +240,23 @@ def test_scope_needs_and_draws_follow_from_the_parts() -> None:
 def test_what_a_part_does_not_say_is_false() -> None:
     part = Part()
     assert part.needs == frozenset()
-    assert (part.idle_on_policy, part.assumes_on_policy, part.entropy_gradient) == (False, False, False)
+    assert not (part.idle_on_policy or part.assumes_on_policy or part.corrects_rollout or part.entropy_gradient)
 
 
 def test_assumes_on_policy_names_the_parts() -> None:
     assert PLAIN.assumes_on_policy == ()
     (part,) = tokenpo.method("gpg").assumes_on_policy
     assert part == LogLikelihood()
+
+
+def test_corrects_rollout_names_what_weighs_and_no_region() -> None:
+    to_sampler, correction = RolloutRatio(), RolloutCorrection()
+    assert tokenpo.method("dppo_kl").corrects_rollout == (to_sampler,)
+    assert tokenpo.method("dppo_kl", anchor="old").corrects_rollout == ()
+    assert dataclasses.replace(PLAIN, weights=(correction,)).corrects_rollout == (correction,)
+    region = BinaryDivergence(0.1, to_sampler, kl=False)
+    seen = DetachedClip(FixedBounds(1.0, 19.0), TokenRatio(), region)
+    assert dataclasses.replace(PLAIN, surrogate=seen).corrects_rollout == ()
 
 
 def test_entropy_gradient_is_that_of_its_parts() -> None:

@@ -26,6 +26,7 @@ from .stages import (
     Aggregate,
     CreditStage,
     Penalty,
+    Region,
     Selection,
     Shaping,
     SurrogateStage,
@@ -111,6 +112,12 @@ class Objective:
     def assumes_on_policy(self) -> tuple[Part, ...]:
         """The parts that correct for nothing when a rollout batch feeds more than one update."""
         return tuple(part for part in walk(self) if part.assumes_on_policy)
+
+    @property
+    def corrects_rollout(self) -> tuple[Part, ...]:
+        """The parts that weigh tokens against the policy that sampled; a region that looks at it weighs nothing."""
+        weighing = walk((self.surrogate, self.weights), outside=(Region,))
+        return tuple(part for part in weighing if part.corrects_rollout)
 
     @property
     def draws(self) -> bool:

@@ -14,7 +14,7 @@ from trl import GRPOConfig  # pyright: ignore
 import tokenpo
 from random_models import random_qwen
 from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.adapters.trl.config import REPLACED
+from tokenpo.adapters.trl.config import OVERRIDING, REPLACED
 from tokenpo.adapters.trl.forward import Forward
 from tokenpo.adapters.trl.order import by_groups
 from tokenpo.adapters.trl.recipe import accepted, schedule
@@ -25,6 +25,7 @@ from tokenpo.train.config import Config, parse_config
 
 from .case import Case
 
+EMBEDDED = "train with the embedded engine (tokenpo train)"
 OFF = "for hapo: method_options={'tau': 0}"
 
 
@@ -86,9 +87,8 @@ def _moe(directory: Path) -> None:
     _trainer(_experts, given={"processing_class": tokenizer()})(directory)
 
 
-def _cut(directory: Path) -> None:
-    settings = {"steps_per_generation": 2, "save_strategy": "steps", "save_steps": 3}
-    _trainer(_small, **settings)(directory).train()
+def _cut(**settings: Any) -> Callable[[Path], None]:
+    return lambda directory: _trainer(_small, steps_per_generation=2, **settings)(directory).train()
 
 
 def _own_samples(*positional: Any, **named: Any) -> dict[str, Any]:
@@ -169,8 +169,22 @@ def _replaced(name: str, remedy: str) -> Case:
                 remedy)  # fmt: skip
 
 
-def _reads(method: str, name: str, remedy: str = "train with the embedded engine (tokenpo train)") -> Case:
-    return Case(f"`{method}`, which reads `{name}`", _trainer(method=method), (method, name), remedy)
+def _overriding(key: str, name: str) -> Case:
+    asked = {key: 0.37}
+    return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
+                (f"generation_kwargs[{key!r}] = 0.37", f"{name} ="), f"set TokenPOConfig.{name}")  # fmt: skip
+
+
+def _corrected(setting: str, value: Any) -> Case:
+    asked = {setting: value}
+    return Case(f"`dppo_tv`, which corrects for vLLM itself, with `{setting}={value!r}`",
+                _trainer(method="dppo_tv", use_vllm=True, **asked), ("dppo_tv", setting), "leave it at")  # fmt: skip
+
+
+def _reads(method: str, name: str, remedy: str = EMBEDDED, asked: str = "", **given: Any) -> Case:
+    return Case(
+        f"`{method}`, which reads `{name}`{asked}", _trainer(method=method, given=given), (method, name), remedy
+    )
 
 
 def _adaptive(asked: str, remedy: str, **how: Any) -> Case:
@@ -191,7 +205,20 @@ CASES = [
     _reads("arm", "prompt_logprob"),
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
+    _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
+    _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(*row) for row in REPLACED.items()),
+    *(_overriding(*row) for row in OVERRIDING.items()),
+    _corrected("vllm_importance_sampling_mode", "token_truncate"),
+    _corrected("vllm_importance_sampling_clip_max", 5.0),
+    _corrected("vllm_importance_sampling_clip_min", 0.5),
+    Case(
+        "a `vllm_importance_sampling_mode` that is none of TRL's",
+        lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
+        ("TokenPOConfig.vllm_importance_sampling_mode = 'sequnce_mask'",),
+        "sequence_mask",
+        TokenPOError,
+    ),
     Case(
         "`lopti`, of two passes, in one iteration",
         _trainer(method="lopti"),
@@ -306,9 +333,16 @@ CASES = [
     ),
     Case(
         "checkpoints within a rollout batch",
-        _cut,
+        _cut(save_strategy="steps", save_steps=3),
         ("save_steps = 3",),
         "set save_steps=4",
+        TokenPOError,
+    ),
+    Case(
+        "an end within a rollout batch",
+        _cut(max_steps=5),
+        ("max_steps = 5",),
+        "set max_steps=4",
         TokenPOError,
     ),
     Case(

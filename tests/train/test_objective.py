@@ -46,6 +46,14 @@ def test_two_penalties_on_the_reference_are_refused() -> None:
         build_objective(recipe(method={"name": "adv_reweight"}, train={"reference_kl": {"beta": 0.2}}))
 
 
+def test_two_corrections_for_the_policy_that_sampled_are_refused() -> None:
+    asked = {"rollout": {"correction": {}, "rescore": True}}
+    with pytest.raises(TokenPOError, match=r"rollout.correction comes on top of RolloutRatio\(\).*dppo_tv weighs"):
+        build_objective(recipe(method={"name": "dppo_tv"}, **asked))
+    to_old = build_objective(recipe(method={"name": "dppo_tv", "anchor": "old"}, **asked))
+    assert to_old.weights == (RolloutCorrection(),)
+
+
 def test_a_correction_of_nothing_is_noted() -> None:
     asked = {"correction": {}}
     config = recipe(rollout=asked)

@@ -22,6 +22,8 @@ class Part:
             update per rollout would never feel it; engines warn.
         assumes_on_policy: true where it takes the current policy for the one that sampled and corrects for nothing, so
             that further updates on the same rollouts are biased; engines warn.
+        corrects_rollout: true where it weighs a token against the policy that sampled it, so that a further correction
+            for that policy would count it twice; engines add none.
         entropy_gradient: true where it sends a gradient through `Policy.entropy`; engines then keep its graph.
     """
 
@@ -35,6 +37,10 @@ class Part:
 
     @property
     def assumes_on_policy(self) -> bool:
+        return False
+
+    @property
+    def corrects_rollout(self) -> bool:
         return False
 
     @property
@@ -103,15 +109,21 @@ class MemorySignal(Memory):
         raise NotImplementedError
 
 
-def walk(part: Any, *, inner_first: bool = False) -> Iterator[Part]:
-    """Every part inside a value, itself included, outermost first; `inner_first` gives a part after those it holds."""
+def walk(part: Any, *, inner_first: bool = False, outside: tuple[type, ...] = ()) -> Iterator[Part]:
+    """Every part inside a value, itself included, outermost first; `inner_first` gives a part after those it holds.
+
+    Args:
+        outside: kinds of part that are left out, with all they hold.
+    """
+    if isinstance(part, outside):
+        return
     if isinstance(part, Part) and not inner_first:
         yield part
     if isinstance(part, tuple):
         for item in part:
-            yield from walk(item, inner_first=inner_first)
+            yield from walk(item, inner_first=inner_first, outside=outside)
     elif dataclasses.is_dataclass(part) and not isinstance(part, type):
         for field in dataclasses.fields(part):
-            yield from walk(getattr(part, field.name), inner_first=inner_first)
+            yield from walk(getattr(part, field.name), inner_first=inner_first, outside=outside)
     if isinstance(part, Part) and inner_first:
         yield part

@@ -47,6 +47,10 @@ class RolloutCorrection(BatchWeight):
     def needs(self) -> frozenset[str]:
         return frozenset({"rollout_logprob"})
 
+    @property
+    def corrects_rollout(self) -> bool:
+        return True
+
     def of_batch(self, batch: Batch) -> Tensor:
         assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
         log = log_ratio(batch.rollouts.old_logprob, batch.rollouts.rollout_logprob)

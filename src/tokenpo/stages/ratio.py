@@ -42,6 +42,10 @@ class RolloutRatio(Ratio):
     def needs(self) -> frozenset[str]:
         return frozenset({"rollout_logprob"})
 
+    @property
+    def corrects_rollout(self) -> bool:
+        return True
+
     def __call__(self, batch: Batch) -> Tensor:
         assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
         return ratio.importance(batch.policy.logprob, batch.rollouts.rollout_logprob)

@@ -38,13 +38,14 @@ def build_objective(config: Config) -> Objective:
 
     Raises:
         UnknownName: no such method or option.
-        TokenPOError: an option of the wrong kind, or two penalties on leaving the reference.
+        TokenPOError: an option of the wrong kind, two penalties on leaving the reference, or two corrections for the
+            policy that sampled.
     """
     objective = build_method(config.method)
     return dataclasses.replace(
         objective,
         shaping=objective.shaping + _shaping(config),
-        weights=objective.weights + _correction(config),
+        weights=objective.weights + _correction(config, objective),
         penalties=objective.penalties + _penalty(config, objective),
     )
 
@@ -79,10 +80,15 @@ def _shaping(config: Config) -> tuple[Shaping, ...]:
     return chosen if group is None else (*chosen, GroupOverlong(group.easy, group.scale, group.threshold))
 
 
-def _correction(config: Config) -> tuple[Weight, ...]:
+def _correction(config: Config, objective: Objective) -> tuple[Weight, ...]:
     asked = config.rollout.correction
     if asked is None:
         return ()
+    if own := objective.corrects_rollout:
+        raise TokenPOError(
+            f"rollout.correction comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
+            "sampled already: drop the section, or take the ratio to the old policy (for dppo: anchor = 'old')"
+        )
     return (RolloutCorrection(asked.level == "sequence", asked.mode == "mask", asked.cap, asked.floor),)
 
 

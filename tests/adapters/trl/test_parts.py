@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -141,12 +142,32 @@ def test_every_setting_of_trls_own_loss_is_a_setting_of_trls() -> None:
     assert set(REPLACED) <= set(TokenPOConfig.__dataclass_fields__)
 
 
+def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
+    """That a contradiction is refused is in test_refusals.py."""
+    kwargs = {"temperature": 0.3, "max_new_tokens": 8, "typical_p": 0.9}
+    assert args(temperature=0.3, max_completion_length=8, generation_kwargs=kwargs).generation_kwargs == kwargs
+
+
 def test_vllms_correction_is_a_weight_of_ours() -> None:
     """TRL's default with vLLM: the product of a response's ratios, dropped above 3."""
     objective = chosen(args(use_vllm=True), "gspo", own_rollouts=False)
     assert objective.weights == (tokenpo.stages.RolloutCorrection(sequence=True, mask=True, cap=3.0, floor=0.0),)
     off = chosen(args(use_vllm=True, vllm_importance_sampling_correction=False), "gspo", own_rollouts=False)
     assert off.weights == ()
+
+
+def test_who_reports_log_probabilities() -> None:
+    """vLLM, with tools too, and a rollout_func; that tools alone do not is in test_refusals.py."""
+    for how in ({"own_rollouts": True, "reported": True}, {"own_rollouts": False}, {"own_rollouts": True}):
+        given = args(method="dppo_tv", use_vllm="reported" not in how)
+        assert "rollout_logprob" in chosen(given, None, **how).needs
+
+
+@pytest.mark.parametrize("method", ["dppo_tv", "dppo_kl"])
+def test_what_corrects_for_vllm_itself_is_not_corrected_twice(method: str) -> None:
+    assert chosen(args(use_vllm=True), method, own_rollouts=False) == tokenpo.method(method)
+    own = dataclasses.replace(tokenpo.method("gspo"), weights=(tokenpo.stages.RolloutCorrection(cap=7.0),))
+    assert chosen(args(use_vllm=True), own, own_rollouts=False) == own
 
 
 @pytest.mark.parametrize(

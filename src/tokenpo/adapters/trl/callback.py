@@ -143,7 +143,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
 
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:
-    """Refuses a run whose checkpoints would fall into a rollout batch, or that goes on from such a one.
+    """Refuses a run whose checkpoints or end would fall into a rollout batch, or that goes on from such a one.
 
     Raises:
         TokenPOError: naming the nearest settings that do not.
@@ -153,14 +153,17 @@ def _require_boundaries(args: Any, state: Any, updates: int) -> None:
             f"the checkpoint of step {state.global_step} lies within a rollout batch of {updates} updates, the rest of "
             f"which is lost: resume from one at a multiple of {updates}"
         )
-    for strategy, name, every in (
-        (args.save_strategy, "save_steps", state.save_steps),
-        (args.save_strategy if args.save_strategy == "best" else "no", "eval_steps", state.eval_steps),
+    # At the end TRL takes a checkpoint too, and what is left of a rollout batch would be in no record.
+    saves = str(getattr(args.save_strategy, "value", args.save_strategy))
+    for counts, name, steps, what in (
+        (saves in ("steps", "best"), "save_steps", state.save_steps, "take TRL's checkpoints"),
+        (saves == "best", "eval_steps", state.eval_steps, "take TRL's checkpoints"),
+        (True, "max_steps", state.max_steps, "end TRL's training"),
     ):
-        if str(getattr(strategy, "value", strategy)) in ("steps", "best") and every and every % updates:
-            nearest = max(1, round(every / updates)) * updates
+        if counts and steps and steps % updates:
+            nearest = max(1, round(steps / updates)) * updates
             raise TokenPOError(
-                f"{name} = {every} would take TRL's checkpoints within a rollout batch of {updates} updates "
+                f"{name} = {steps} would {what} within a rollout batch of {updates} updates "
                 f"(steps_per_generation x num_iterations / gradient_accumulation_steps): set {name}={nearest}"
             )
 

@@ -10,9 +10,9 @@ from typing import Any
 from ...errors import TokenPOError, Unsupported
 from ...methods import method
 from ...objective import Objective
-from ...signals.base import walk
+from ...signals.base import Part, walk
 from ...stages import K3, ReferenceKl, RolloutCorrection
-from .config import TokenPOConfig
+from .config import CORRECTIONS, TokenPOConfig
 from .provides import ENGINE, require_inputs
 from .served import contradicted
 
@@ -20,12 +20,15 @@ from .served import contradicted
 _NO_CAP = 1e9
 
 
-def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool) -> Objective:
+def chosen(
+    args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool, reported: bool = False
+) -> Objective:
     """The objective, with what settings of TRL add to every method, where TRL has what it reads.
 
     Args:
         given: the trainer's `method=`.
-        own_rollouts: a rollout_func samples.
+        own_rollouts: a rollout_func, or a conversation with tools or an environment, samples.
+        reported: a rollout_func samples, which has to return log-probabilities.
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
@@ -37,7 +40,7 @@ def chosen(args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: 
         penalties=objective.penalties + _penalty(args, objective),
         weights=objective.weights + _correction(args, objective),
     )
-    require_inputs(objective, reported=args.use_vllm or own_rollouts)
+    require_inputs(objective, reported=args.use_vllm or reported)
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
     return objective
@@ -94,14 +97,30 @@ def _penalty(args: TokenPOConfig, objective: Objective) -> tuple[ReferenceKl, ..
 
 
 def _correction(args: TokenPOConfig, objective: Objective) -> tuple[RolloutCorrection, ...]:
-    """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours."""
+    """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours.
+
+    None where the objective corrects for the policy that sampled itself: twice would be once too often.
+    """
     if not (args.use_vllm and args.vllm_importance_sampling_correction):
         return ()
-    if any(isinstance(part, RolloutCorrection) for part in objective.weights):
+    if own := objective.corrects_rollout:
+        _require_defaults(args, objective.name, own[0])
         return ()
-    level, _, mode = args.vllm_importance_sampling_mode.partition("_")
+    sequence, mask = CORRECTIONS[args.vllm_importance_sampling_mode]
     cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
-    return (RolloutCorrection(level == "sequence", mode == "mask", _NO_CAP if cap is None else cap, floor or 0.0),)
+    return (RolloutCorrection(sequence, mask, _NO_CAP if cap is None else cap, floor or 0.0),)
+
+
+def _require_defaults(args: TokenPOConfig, name: str, own: Part) -> None:
+    """Raises Unsupported where settings of TRL's correction were changed, in whose place the objective has its own."""
+    for end in ("mode", "clip_max", "clip_min"):
+        setting = f"vllm_importance_sampling_{end}"
+        value, usual = getattr(args, setting), TokenPOConfig.__dataclass_fields__[setting].default
+        if value != usual:
+            raise Unsupported(
+                f"TokenPOConfig.{setting} = {value!r} would change nothing, as {own} of {name} weighs against the "
+                f"policy that sampled: leave it at {usual!r}"
+            )
 
 
 def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollouts: bool) -> None:

@@ -21,6 +21,10 @@ REPLACED = {
     "top_entropy_quantile": "choose the method 'forking_tokens'",
     "entropy_coef": "choose the method 'skywork_entropy' or 'aer'",
     "use_adaptive_entropy": "choose the method 'skywork_entropy'",
+    "entropy_target": "give method_options={'target': ...} to the method 'skywork_entropy'",
+    "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
+    "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
+    "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
     "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
     "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
     "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
@@ -30,6 +34,23 @@ REPLACED = {
     "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
     "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
 }  # fmt: skip
+# Keywords of what samples, which TRL takes from generation_kwargs rather than from a setting: that setting.
+OVERRIDING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_new_tokens": "max_completion_length",
+    "max_tokens": "max_completion_length",
+}
+# How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
+CORRECTIONS = {
+    "token_truncate": (False, False),
+    "token_mask": (False, True),
+    "sequence_truncate": (True, False),
+    "sequence_mask": (True, True),
+}
 
 
 @dataclass
@@ -40,7 +61,7 @@ class TokenPOConfig(GRPOConfig):
     keeps its meaning, a k3 penalty on leaving the reference model, and goes with every method.
 
     Raises:
-        Unsupported: a setting of TRL's own loss was changed.
+        Unsupported: a setting of TRL's own loss was changed, or generation_kwargs says another thing than a setting.
         TokenPOError: a value out of range.
     """
 
@@ -81,12 +102,29 @@ class TokenPOConfig(GRPOConfig):
                     f"TokenPOConfig.{name} = {getattr(self, name)!r} is a setting of TRL's own loss, which the method "
                     f"replaces: leave it at {fields[name].default!r} and {remedy}"
                 )
+        _require_one_answer(self)
         if isinstance(self.method_options, str):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
             )
         if self.minibatch_by not in ("rows", "groups"):
             raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
+        if (mode := self.vllm_importance_sampling_mode) not in CORRECTIONS:
+            raise TokenPOError(
+                f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
+            )
         for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+
+
+def _require_one_answer(args: TokenPOConfig) -> None:
+    """Raises Unsupported where TRL would sample by generation_kwargs, and the trainer go by the setting."""
+    given: Any = args.generation_kwargs or {}
+    for key, name in OVERRIDING.items():
+        setting = getattr(args, name)
+        if key in given and given[key] != setting:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {given[key]!r} is not the {name} = {setting!r} that the "
+                f"trainer goes by: leave it out, and set TokenPOConfig.{name}"
+            )

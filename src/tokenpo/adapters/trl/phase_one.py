@@ -15,6 +15,7 @@ from ...errors import TokenPOError
 from ...ops.group import Groups
 from ...types import Credit, Rollouts
 from .forward import Forward
+from .prompts import plain
 from .rows import gathered, packed
 
 FACTS = tuple(field.name for field in dataclasses.fields(Rollouts) if field.name != "group")
@@ -151,5 +152,5 @@ def mixed(rows: Mapping[str, Tensor], size: int) -> list[int]:
 
 def _fingerprints(prompts: Sequence[Any], device: Any) -> Tensor:
     """[M] int64, equal for equal prompts."""
-    digests = [hashlib.blake2b(repr(prompt).encode(), digest_size=8).digest() for prompt in prompts]
+    digests = [hashlib.blake2b(repr(plain(prompt)).encode(), digest_size=8).digest() for prompt in prompts]
     return torch.tensor([int.from_bytes(digest, "big") >> 1 for digest in digests], device=device)

@@ -18,6 +18,7 @@ from ...train.records import credit_metrics
 from ...types import Rollouts
 from ...versions import versions
 from .phase_one import Drawn, mixed
+from .prompts import plain
 
 FILES = ("metrics.jsonl", "trace.jsonl")
 
@@ -130,7 +131,7 @@ def traces(step: int, drawn: Drawn, found: Mapping[int, Any], tokenizer: Any) ->
             "step": step,
             "row": row,
             "group": int(rollouts.group[row]),
-            "prompt": drawn.prompts[row - drawn.mine.start],
+            "prompt": plain(drawn.prompts[row - drawn.mine.start]),
             "tokens": pieces(tokenizer, rollouts.token_ids[row][rollouts.mask[row]].tolist()),
             "reward": float(rollouts.reward[row]),
             "terms": terms,

@@ -75,7 +75,7 @@ class TokenPOTrainer(GRPOTrainer):
         given = inspect.signature(GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
         args = _settings(args, model, method)
         own = any(given.get(name) for name in ("rollout_func", "tools", "environment_factory"))
-        self.policy_objective = chosen(args, method, own_rollouts=own)
+        self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(given.get("rollout_func")))
         args = with_reference(args, self.policy_objective)
         if args.dynamic_sampling and (own or not isinstance(given.get("train_dataset"), Dataset)):
             raise Unsupported(
