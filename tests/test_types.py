@@ -15,6 +15,7 @@ from tokenpo.signals import OldEntropyScore
 NAN, INF = float("nan"), float("inf")
 MASK = torch.tensor([[True, True, False], [True, False, False]])
 TOKEN_FIELDS = ("old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature")
+SIGN = {"old_logprob": -1, "rollout_logprob": -1, "ref_logprob": -1}
 
 
 def _facts(**changes: object) -> dict:
@@ -22,7 +23,8 @@ def _facts(**changes: object) -> dict:
     token = torch.tensor([[1.0, 2.0, NAN], [3.0, NAN, NAN]])
     facts = {
         "mask": MASK, "reward": torch.tensor([1.0, 0.0]), "group": torch.tensor([4, 4]),
-        "token_ids": torch.tensor([[5, 6, -7], [8, 0, 0]]), **{name: token + i for i, name in enumerate(TOKEN_FIELDS)},
+        "token_ids": torch.tensor([[5, 6, -7], [8, 0, 0]]),
+        **{name: SIGN.get(name, 1) * (token + i) for i, name in enumerate(TOKEN_FIELDS)},
     }  # fmt: skip
     return {**facts, **changes}
 
@@ -63,6 +65,25 @@ REFUSED = [
     ("token_ids", torch.ones(2, 4).long(), "Rollouts.token_ids has shape [2, 4], expected [N, T] = [2, 3]"),
     ("temperature", torch.zeros(2, 3), "Rollouts.temperature must be > 0 on every response token"),
     ("temperature", torch.tensor([[1.0, -1, 1], [1, 1, 1]]), "Rollouts.temperature must be > 0 on every"),
+    # signs
+    *[
+        (
+            name,
+            torch.tensor([[-1.0, -0.1, 5.0], [0.25, 5.0, 5.0]]),
+            f"Rollouts.{name}[1, 0] is 0.25, but log-probabilities are <= 0: give log p, not -log p",
+        )
+        for name in SIGN
+    ],
+    (
+        "prompt_logprob",
+        torch.tensor([-1.0, 2.5]),
+        "Rollouts.prompt_logprob[1] is 2.5, but log-probabilities are <= 0: give log p, not -log p",
+    ),
+    (
+        "old_entropy",
+        torch.tensor([[1.0, -0.5, -9.0], [0.25, -9.0, -9.0]]),
+        "Rollouts.old_entropy[0, 1] is -0.5, but entropies are >= 0: give -Σ p log p, not Σ p log p",
+    ),
     *[
         (name, value, message)
         for name in TOKEN_FIELDS
@@ -117,11 +138,12 @@ def test_a_policy_with_gradient_is_checked_too() -> None:
 
 
 def test_padding_is_zeroed_at_the_boundary() -> None:
-    """0 + 1, 0 + 2 and 0 + 3 stay, NaN becomes 0, and the tensors given stay as they were."""
+    """0 + 1, 0 + 2 and 0 + 3 stay with their sign, NaN becomes 0, and the tensors given stay as they were."""
     given = _facts()
     seen = Rollouts(**given)
     for i, name in enumerate(TOKEN_FIELDS):
-        assert getattr(seen, name).tolist() == [[1 + i, 2 + i, 0], [3 + i, 0, 0]]
+        kept = torch.tensor([[1 + i, 2 + i, 0], [3 + i, 0, 0]])
+        assert torch.equal(getattr(seen, name), SIGN.get(name, 1) * kept.float())
         assert given[name][0, 2].isnan()
     batch = _batch(Policy(*(torch.where(MASK, 1.0, NAN) for _ in range(3))))
     for name in ("logprob", "entropy", "entropy_drift"):
@@ -137,8 +159,15 @@ def test_padding_gets_no_gradient() -> None:
 
 def test_finite_numbers_whose_sum_overflows_are_accepted() -> None:
     """Twice 3e38 is more than float32 holds; both are finite all the same."""
-    big = torch.tensor([[3e38, 3e38, 0], [1, 0, 0]])
+    big = -torch.tensor([[3e38, 3e38, 0], [1, 0, 0]])
     assert Rollouts(**_facts(old_logprob=big)).old_logprob[0, 1] == big[0, 1]
+
+
+def test_rounding_may_leave_a_little_on_the_wrong_side_of_zero() -> None:
+    """As engines of another precision do; all of one sign is no error where it is the right one."""
+    logprob, entropy = torch.full((2, 3), 1e-3), torch.full((2, 3), -1e-3)
+    seen = Rollouts(**_facts(old_logprob=logprob, prompt_logprob=torch.tensor([-3.0, -2.0]), old_entropy=entropy))
+    assert torch.equal(seen.old_logprob, logprob * MASK) and torch.equal(seen.old_entropy, entropy * MASK)
 
 
 def test_padding_may_hold_any_temperature() -> None:

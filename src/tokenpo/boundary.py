@@ -13,6 +13,8 @@ from .errors import NotFinite, TokenPOError
 from .ops import masked
 
 HALF = (torch.float16, torch.bfloat16)
+# What rounding leaves on the wrong side of 0 in other engines, nats: the logarithm of 1, the entropy of a sure policy.
+SLACK = 1e-3
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,20 @@ class Boundary:
         """Positive on response tokens."""
         if not (x.masked_fill(~mask, 1.0) > 0).all():
             raise TokenPOError(f"{self.owner}.{name} must be > 0 on every response token")
+
+    def logprobs(self, x: Tensor, name: str) -> None:
+        """Nowhere above 0; its padding is zeroed."""
+        if (worst := x.max()) > SLACK:
+            raise self._wrong_sign(x, name, worst, "log-probabilities are <= 0: give log p, not -log p")
+
+    def entropies(self, x: Tensor, name: str) -> None:
+        """Nowhere below 0; its padding is zeroed."""
+        if (worst := x.min()) < -SLACK:
+            raise self._wrong_sign(x, name, worst, "entropies are >= 0: give -Σ p log p, not Σ p log p")
+
+    def _wrong_sign(self, x: Tensor, name: str, worst: Tensor, words: str) -> TokenPOError:
+        place = (x == worst).nonzero()[0].tolist()
+        return TokenPOError(f"{self.owner}.{name}{place} is {worst.item():g}, but {words}")
 
     def _tensor(self, x: Any, name: str) -> None:
         if not isinstance(x, Tensor):

@@ -54,10 +54,14 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -
     reward = (torch.rand(n, generator=g, dtype=torch.float64) > 0.5).double()
     reward[::size], reward[1::size] = 1.0, 0.0
     old = -normal(1.0).abs()
-    logprob = (old + normal(0.4)).clamp(max=-1e-3)
+
+    def moved(scale: float) -> Tensor:
+        return (old + normal(scale)).clamp(max=-1e-3)
+
+    logprob = moved(0.4)
     rollouts = {
         "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
-        "old_entropy": normal(0.7).abs(), "rollout_logprob": old + normal(0.01), "ref_logprob": old + normal(0.3),
+        "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
         "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
     }  # fmt: skip
     rollouts |= {

@@ -21,6 +21,7 @@ from .errors import TokenPOError
 _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
 )  # fmt: skip
+_LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,8 @@ class Rollouts:
             for every rollout of the group.
 
     Raises:
-        TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true.
+        TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
+            log-probability above 0 or an entropy below it (by more than 1e-3: engines round).
     """
 
     mask: Tensor
@@ -80,6 +82,11 @@ class Rollouts:
             object.__setattr__(
                 self, "prompt_logprob", check.numbers(self.prompt_logprob, "prompt_logprob", (n,)).detach()
             )
+        for name in _LOGPROBS:
+            if (logprob := getattr(self, name)) is not None:
+                check.logprobs(logprob, name)
+        if self.old_entropy is not None:
+            check.entropies(self.old_entropy, "old_entropy")
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -231,8 +238,8 @@ class Loss:
 
     Args:
         value: Σ terms["loss"] · terms["coefficient"], with gradient.
-        terms: by name. Where the mask is false they hold anything: read `terms["weight"][mask]`. Only the coefficient is
-            0 there, and so the padding adds nothing to the value.
+        terms: by name. Where the mask is false they hold anything: read `terms["weight"][mask]`. Only the coefficient
+            is 0 there, so that padding adds nothing to the value.
     """
 
     value: Tensor

@@ -27,7 +27,7 @@ def _batch(seed: int) -> Sample:
     rng = np.random.default_rng(seed)
     sample = ragged(seed).alive()
     reward = np.round(rng.normal(size=len(sample.reward)), 2)
-    moved = np.where(sample.mask, sample.old_logprob + 0.5 * rng.normal(size=sample.mask.shape), 0)
+    moved = np.minimum(np.where(sample.mask, sample.old_logprob + 0.5 * rng.normal(size=sample.mask.shape), 0), 0)
     return sample.but(reward=reward, group=np.repeat([7, 2, 30, 4, 0], G), rollout_logprob=moved)
 
 

@@ -147,7 +147,7 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
         mask, reward, group, old_logprob=old, logprob=logprob, old_entropy=old_entropy, entropy=entropy,
         ref_logprob=np.minimum(old + 0.4 * rng.normal(size=shape), -1e-3),
         entropy_drift=0.2 * rng.normal(size=shape),
-        rollout_logprob=old + 0.01 * rng.normal(size=shape),
+        rollout_logprob=np.minimum(old + 0.01 * rng.normal(size=shape), -1e-3),
         temperature=rng.uniform(0.8, 1.2, shape), influence=rng.normal(size=shape), divergence=d,
         prompt_logprob=-rng.exponential(size=31)[group], token_ids=rng.integers(0, 3, shape),
     )  # fmt: skip

@@ -20,7 +20,7 @@ MASK = torch.tensor([[True, True, True], [True, True, False]])
 
 def _weights(**options) -> list[list[float]]:
     """Of tokens that the old policy finds exp(LOG) times as likely as the sampler did."""
-    sampled = torch.full((2, 3), -1.0, dtype=torch.float64)
+    sampled = torch.full((2, 3), -3.0, dtype=torch.float64)
     rollouts = tokenpo.Rollouts(
         MASK, torch.zeros(2), torch.tensor([0, 0]), (sampled + LOG).masked_fill(~MASK, torch.nan),
         rollout_logprob=sampled.masked_fill(~MASK, torch.nan),

@@ -18,17 +18,17 @@ def test_is_its_oracle(seed: int, options: dict) -> None:
 
 
 def test_by_hand() -> None:
-    """p_old = 1/4: w = 0.2 / 4 + 0.8 = 0.85. Rewards 1, 0: A = ±a, a = 0.5 / (sqrt 0.5 + 1e-6).
+    """p_old = 1/40: w = 0.2 / 40 + 0.8 = 0.805. Rewards 1, 0: A = ±a, a = 0.5 / (sqrt 0.5 + 1e-6).
 
     1.1 and 1.5 (clipped to 1.24) for A > 0, 20 (stopped at 10) and 1 for A < 0; k3 to a reference at u = 0.5, which
     costs 0.1 (log 2 - 0.5) at (0, 0) and moves it by -0.1 · 0.5.
     """
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
-    sample = by_hand([[1.1, 1.5], [20, 1]], [1, 0], [0, 0])
+    sample = by_hand([[1.1, 1.5], [20, 1]], [1, 0], [0, 0], p_old=1 / 40)
     reference = sample.logprob + np.array([[np.log(0.5), 0], [0, 0]])
     got = run(tokenpo.method("adv_reweight", beta=0.1), sample.but(ref_logprob=reference))
-    assert got.value == pytest.approx(-((1.1 + 1.24 - 10 - 1) * 0.85 * a - 0.1 * (np.log(2) - 0.5)) / 4, rel=1e-12)
-    expected = np.array([[-1.1 * 0.85 * a + 0.1 * 0.5, 0], [0, 0.85 * a]]) / 4
+    assert got.value == pytest.approx(-((1.1 + 1.24 - 10 - 1) * 0.805 * a - 0.1 * (np.log(2) - 0.5)) / 4, rel=1e-12)
+    expected = np.array([[-1.1 * 0.805 * a + 0.1 * 0.5, 0], [0, 0.805 * a]]) / 4
     np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
 
 
