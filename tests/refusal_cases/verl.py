@@ -219,7 +219,8 @@ CASES = [
          ("output.rollouts_every = 5",), "set it to 0"),
     Case("in a recipe: `train.nonfinite = \"skip\"`", _recipe(train={"nonfinite": "skip"}),
          ("train.nonfinite = 'skip'",), "set it to 'stop'"),
-    Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "use verl's own", TokenPOError),
+    Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,
+         varying=r"(?<=--out )\S+"),
     Case(
         "`--engine verl --processes 2`",
         lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from refusal_cases.verl import small_recipe  # noqa: E402
-from tokenpo.adapters.verl.command import command, prepare  # noqa: E402
+from tokenpo.adapters.verl.command import command, prepare, resumes  # noqa: E402
 from tokenpo.adapters.verl.data import compute_score  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
@@ -63,6 +63,12 @@ def test_the_precision_is_the_recipes(tmp_path: Path) -> None:
         _read(small_recipe(tmp_path, train={"autocast": True})), "actor_rollout_ref.actor.fsdp_config"
     )
     assert half.model_dtype == "fp32" and half.get("mixed_precision") is None
+
+
+def test_a_run_resumes_on_request_only(tmp_path: Path) -> None:
+    plain, again = small_recipe(tmp_path), small_recipe(tmp_path, verl={"trainer": {"resume_mode": "auto"}})
+    assert (_read(plain).trainer.resume_mode, resumes(plain)) == ("disable", False)
+    assert (_read(again).trainer.resume_mode, resumes(again)) == ("auto", True)
 
 
 def test_plain_prompts_stay_plain(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 _DEFAULTS = frozenset({
     "data.max_prompt_length", "actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name",
     "actor_rollout_ref.rollout.tensor_model_parallel_size", "actor_rollout_ref.rollout.val_kwargs.temperature",
-    "trainer.n_gpus_per_node",
+    "trainer.n_gpus_per_node", "trainer.resume_mode",
 })  # fmt: skip
 
 
@@ -42,6 +42,11 @@ def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
     settings = with_passthrough(settings, config.verl, _DEFAULTS)
     words = [f"{key}={literal(value)}" for key, value in settings.items()]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *words, *extra]
+
+
+def resumes(config: Config) -> bool:
+    """Whether the recipe asks verl to go on with what the run directory holds: [verl.trainer] resume_mode = "auto"."""
+    return config.verl.get("trainer", {}).get("resume_mode") == "auto"
 
 
 def prepare(config: Config) -> None:
@@ -216,6 +221,7 @@ def _trainer(config: Config) -> dict[str, Any]:
         # The files that we write hold one pass; for others the number of steps is the only end.
         "trainer.total_epochs": steps if brings_data(config.verl) else 1,
         "trainer.total_training_steps": steps,
+        "trainer.resume_mode": "disable",  # verl's own default takes up any checkpoint that it finds
         "trainer.default_local_dir": str(config.directory().absolute() / "checkpoints"),
         "trainer.save_freq": output.checkpoint_every or steps,
         "trainer.max_actor_ckpt_to_keep": output.keep,
