@@ -14,7 +14,7 @@ need("transfer_queue", "verl's V1 trainer is not installed: its private surfaces
 need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: its private surfaces were not looked at")
 
 from omegaconf import OmegaConf  # noqa: E402
-from verl.trainer.ppo.v1 import PPOTrainerSync, trainer_base  # noqa: E402
+from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer, trainer_base  # noqa: E402
 
 import tokenpo.adapters.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
 from tokenpo.errors import Unsupported  # noqa: E402
@@ -22,6 +22,7 @@ from tokenpo.errors import Unsupported  # noqa: E402
 OVERRIDDEN = {
     "__init__": ["config"],
     "on_init_end": [],
+    "_build_replay_buffer": [],
     "on_sample_begin": [],
     "_next_train_batch": ["num_prompts"],
     "_add_prompts_to_generate": ["num_prompts"],
@@ -61,6 +62,15 @@ def test_the_trainer_calls_what_is_overridden() -> None:
     _says(PPOTrainerSync._setup, "self._load_checkpoint()", "self.actor_rollout_wg.init_model()")
     _says(PPOTrainerSync.fit, "self._save_checkpoint()", "self._compute_metrics(batch, metrics")
     _says(PPOTrainerSync._add_batch_to_generate, "self._next_train_batch()")
+
+
+def test_the_buffer_waits_through_one_method() -> None:
+    _says(
+        replay_buffer.ReplayBuffer.sample,
+        "self._wait_for_next_poll(partition_id, last_debug_time)",
+        "len(self.pending_keys[partition_id]) + len(self.running_keys[partition_id])",
+        "self.refill_fn(dispatch_count)",
+    )
 
 
 def test_the_registry_is_a_dict_of_classes() -> None:

@@ -68,12 +68,14 @@ def test_refills_end() -> None:
     )
     refills = Refills.of(config)
     refills.begin()
-    refills.add(10)
-    refills.add(6)
+    assert refills.take(10) == 10
+    refills.require_running(0)  # there is more to draw
+    assert (refills.take(10), refills.take(1)) == (6, 0)
+    refills.require_running(1)
     with pytest.raises(TokenPOError, match=r"drew 24 prompts for one step of 8 .*at most 3 batches"):
-        refills.add(1)
+        refills.require_running(0)
     refills.begin()
-    refills.add(16)
+    assert refills.take(16) == 16
     config.algorithm.filter_groups.max_num_gen_batches = 0
     assert Refills.of(config).most == 10
 

@@ -1,9 +1,9 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
 Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
-numbers), `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills), `_compute_advantage` (phase one),
-`_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics` (the report), `_save_checkpoint` and
-`_load_checkpoint` (memories). Everything else is verl's.
+numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
+`_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics`
+(the report), `_save_checkpoint` and `_load_checkpoint` (memories). Everything else is verl's.
 """
 
 # pyright: reportMissingImports=false
@@ -63,13 +63,16 @@ class TokenPOTrainer(PPOTrainerSync):
         )
         self.actor_rollout_wg.set_loss_fn(loss)
 
+    def _build_replay_buffer(self) -> Any:
+        return self.tokenpo_refills.watch(super()._build_replay_buffer())
+
     def on_sample_begin(self) -> None:
         self.tokenpo_refills.begin()
         super().on_sample_begin()
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
-        self.tokenpo_refills.add(num_prompts)
-        return super()._add_prompts_to_generate(num_prompts)
+        allowed = self.tokenpo_refills.take(num_prompts)
+        return super()._add_prompts_to_generate(allowed) if allowed else 0
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
