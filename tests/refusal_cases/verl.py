@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
 from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
@@ -106,6 +107,16 @@ def _resumed(directory: Path) -> None:
     launch.train(parse_config({}, "recipe.toml"), "verl", str(directory), 1)
 
 
+def _named_loop(directory: Path) -> None:
+    """The first prompts of our trainer, from a data set with that column."""
+    trainer: Any = TokenPOTrainer.__new__(TokenPOTrainer)
+    trainer.tokenpo, trainer.global_steps = SimpleNamespace(objective=tokenpo.method("hapo")), 1
+    trainer.config = OmegaConf.create({"data": {"train_batch_size": 2}})
+    columns = {"raw_prompt": ["1+1=", "1+2="], "agent_name": ["single_turn_agent", "tool_agent"]}
+    trainer.train_dataloader_it = iter([{name: np.array(cells, dtype=object) for name, cells in columns.items()}])
+    trainer._next_train_batch()
+
+
 def _reads(method: str, name: str, option: str = "") -> Case:
     remedy = f"train it with the embedded engine (tokenpo train --method {method}), or choose another method"
     words = [f"+algorithm.tokenpo.options.{option}"] if option else []
@@ -175,6 +186,12 @@ CASES = [
         _settings("hapo", f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
         ("hapo", "temperature", "tool_agent"),
         f"set {ROLLOUT}.agent.default_agent_loop=tokenpo_single_turn",
+    ),
+    Case(
+        "`hapo`'s adaptive temperature with a data set whose column `agent_name` names a loop of verl's",
+        _named_loop,
+        ("hapo", "temperature", "tool_agent", "agent_name"),
+        "set it to tokenpo_single_turn",
     ),
     Case(
         "`algorithm.tokenpo` with another trainer of verl's",

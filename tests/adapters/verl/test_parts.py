@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,8 +17,9 @@ from foreign_support import need
 need("verl.workers.utils.padding", "verl is not installed: the parts of its adapter were not tested")
 
 from omegaconf import OmegaConf  # noqa: E402
+from verl.utils import tensordict_utils as tu  # noqa: E402
 
-from tokenpo.adapters.verl import memory, temperature  # noqa: E402
+from tokenpo.adapters.verl import layout, memory, temperature  # noqa: E402
 from tokenpo.adapters.verl.hooks import after_import  # noqa: E402
 from tokenpo.adapters.verl.refill import Refills  # noqa: E402
 from tokenpo.adapters.vllm import read  # noqa: E402
@@ -142,6 +144,19 @@ def test_no_temperature_before_the_first_batch_or_without_a_rule() -> None:
     objective = tokenpo.method("hapo")
     assert temperature.told(objective, objective.start()) is None
     assert temperature.told(tokenpo.method("grpo"), {}) is None
+
+
+def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
+    """verl asks a data set's column before its default, and its own single-turn loop drops the numbers."""
+    column = {"agent_name": np.array(["single_turn_agent", "tokenpo_single_turn"], dtype=object)}
+    batch = tu.get_tensordict(column)
+    temperature.use_loop(tokenpo.method("grpo"), batch)
+    assert layout.texts(batch["agent_name"]) == list(column["agent_name"])
+    temperature.use_loop(tokenpo.method("hapo"), batch)
+    assert batch["agent_name"] == "tokenpo_single_turn"
+    bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})
+    temperature.use_loop(tokenpo.method("hapo"), bare)
+    assert "agent_name" not in bare
 
 
 def test_settings_of_a_request_are_copied() -> None:

@@ -16,7 +16,7 @@ from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
 from ...train.objective import build_objective
 from .provides import require_inputs
-from .temperature import LOOP, PROCESSOR
+from .temperature import LOOP, LOOPS, PROCESSOR
 
 PLACE = "algorithm.tokenpo"
 # Our key -> section of a recipe.
@@ -208,7 +208,7 @@ def _loop(config: DictConfig, objective: Objective) -> str:
             f"vLLM and not {rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
         )
     loop = rollout.agent.default_agent_loop
-    if loop not in ("single_turn_agent", LOOP):
+    if loop not in LOOPS:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token, and verl's agent loop {loop} does not pass "
             f"its statistics on: set actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}, or switch the "

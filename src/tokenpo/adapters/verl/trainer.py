@@ -76,6 +76,7 @@ class TokenPOTrainer(PPOTrainerSync):
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
+        temperature.use_loop(self.objective, batch)
         told = temperature.told(self.objective, self.tokenpo_state)
         if told is not None:
             tu.assign_non_tensor_data(batch, temperature.FIELD, told)
