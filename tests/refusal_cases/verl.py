@@ -179,6 +179,12 @@ CASES = [
         ("lopti", "learning-rate schedule"),
         "lr_scheduler_type=constant",
     ),
+    Case(
+        "`kl_cov`, of batch scope, with a cosine schedule under its deprecated name",
+        _settings("kl_cov", f"{ACTOR}.optim.warmup_style=cosine"),
+        ("kl_cov", "learning-rate schedule"),
+        "warmup_style=null",
+    ),
     *(_remembers(method) for method in ("ha_dw", "skywork_entropy", "aer")),
     *(_other_sampler(*row) for row in (("SGLang", "sglang"), ("TensorRT-LLM", "trtllm"))),
     Case(

@@ -144,8 +144,8 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
     if multi and not _constant_rate(config):
         raise Unsupported(
             f"{objective.name} takes its optimiser steps one by one, and verl would advance the learning-rate "
-            "schedule after each: set actor_rollout_ref.actor.optim.lr_scheduler_type=constant, lr_warmup_steps=0 "
-            "and lr_warmup_steps_ratio=0"
+            "schedule after each: set actor_rollout_ref.actor.optim.lr_scheduler_type=constant, warmup_style=null, "
+            "lr_warmup_steps=0 and lr_warmup_steps_ratio=0"
         )
     _refuse_filter(config, objective)
 
@@ -154,7 +154,9 @@ def _constant_rate(config: DictConfig) -> bool:
     optim = config.actor_rollout_ref.actor.optim
     warm = optim.get("lr_warmup_steps", -1)
     warmup = warm if warm is not None and warm >= 0 else optim.get("lr_warmup_steps_ratio", 0.0)
-    return optim.get("lr_scheduler_type", "constant") == "constant" and not warmup
+    # verl puts the deprecated name over the other.
+    kind = optim.get("warmup_style") or optim.get("lr_scheduler_type", "constant")
+    return kind == "constant" and not warmup
 
 
 def _refuse_filter(config: DictConfig, objective: Objective) -> None:
