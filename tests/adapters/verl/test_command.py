@@ -56,12 +56,13 @@ def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None
         assert read.algorithm.filter_groups.enable and read.algorithm.filter_groups.max_num_gen_batches == 4
 
 
-def test_the_precision_is_the_recipes(tmp_path: Path) -> None:
-    plain = OmegaConf.select(_read(small_recipe(tmp_path)), "actor_rollout_ref.actor.fsdp_config")
-    assert plain.model_dtype == "fp32" and plain.mixed_precision.param_dtype == "fp32"
-    half = OmegaConf.select(
-        _read(small_recipe(tmp_path, train={"autocast": True})), "actor_rollout_ref.actor.fsdp_config"
-    )
+@pytest.mark.parametrize("role", ["actor", "ref"])
+def test_the_precision_is_the_recipes(role: str, tmp_path: Path) -> None:
+    """verl computes in bf16 where nothing is said, the reference as well as the policy."""
+    place = f"actor_rollout_ref.{role}.fsdp_config"
+    plain = OmegaConf.select(_read(small_recipe(tmp_path)), place)
+    assert plain.model_dtype == "fp32" and set(plain.mixed_precision.values()) == {"fp32"}
+    half = OmegaConf.select(_read(small_recipe(tmp_path, train={"autocast": True})), place)
     assert half.model_dtype == "fp32" and half.get("mixed_precision") is None
 
 

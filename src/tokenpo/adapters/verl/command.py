@@ -207,8 +207,10 @@ def _actor(config: Config) -> dict[str, Any]:
     if train.warmup:
         out[f"{place}.optim.lr_warmup_steps"] = train.warmup
     if not (train.autocast or half):
-        names = ("param_dtype", "reduce_dtype", "buffer_dtype")
-        out |= {f"+{place}.fsdp_config.mixed_precision.{name}": "fp32" for name in names}
+        # The reference too, whose log-probs are compared with the actor's.
+        for place in ("actor_rollout_ref.actor", "actor_rollout_ref.ref"):
+            for name in ("param_dtype", "reduce_dtype", "buffer_dtype"):
+                out[f"+{place}.fsdp_config.mixed_precision.{name}"] = "fp32"
     return out
 
 
