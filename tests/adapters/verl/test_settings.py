@@ -96,7 +96,22 @@ def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.option.tau=1"], UnknownName, "did you mean 'options'"),
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
         (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
-        (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.ratio_tolerance=x"], TokenPOError, "expected a number"),
+        *(
+            (
+                ["+algorithm.tokenpo.method=grpo", f"+algorithm.tokenpo.{word}"],
+                TokenPOError,
+                rf"{key} = .*: expected {kind}",
+            )
+            for word, key, kind in (
+                ("ratio_tolerance=x", "ratio_tolerance", "a number above 0"),
+                ("ratio_tolerance=-1", "ratio_tolerance", "a number above 0"),
+                ("trace_every=-3", "trace_every", "a whole number of steps, 0 for no traces"),
+                ("trace_every=true", "trace_every", "a whole number of steps"),
+                ("trace_rollouts=-2", "trace_rollouts", "a whole number of responses, 0 for no traces"),
+                ("report=3", "report", "a path"),
+                ("options=[1]", "options", "options of the method"),
+            )
+        ),
     ],
 )
 def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, message: str) -> None:

@@ -54,3 +54,4 @@ def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
 def test_when_a_step_is_traced(step: int, wanted: bool, tmp_path: Path) -> None:
     assert Record(tmp_path).wants(step) is wanted
     assert not Record(tmp_path, most=0).wants(step)
+    assert not Record(tmp_path, every=0).wants(step)

@@ -118,11 +118,10 @@ def _algorithm(config: Config) -> dict[str, Any]:
     for name, section in sections.items():
         if section is not None:
             out |= {f"{place}.{name}.{key}": value for key, value in section.model_dump(exclude_none=True).items()}
-    traced = config.output.trace_rollouts if config.output.trace_every else 0
     out |= {
         f"{place}.report": str(config.directory().absolute()),
-        f"{place}.trace_rollouts": traced,
-        f"{place}.trace_every": max(1, config.output.trace_every),
+        f"{place}.trace_rollouts": config.output.trace_rollouts,
+        f"{place}.trace_every": config.output.trace_every,
     }
     if config.train.ratio_tolerance is not None:
         out[f"{place}.ratio_tolerance"] = config.train.ratio_tolerance

@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,14 @@ _SECTIONS = {
     "correction": "rollout",
     "reference_kl": "train",
 }
-_OWN = {"ratio_tolerance": (int, float), "report": (str,), "trace_every": (int,), "trace_rollouts": (int,)}
-_KINDS = {float: "a number", str: "a path", int: "a whole number"}
+# Our key -> its kinds, which of their values it takes, and both in words.
+_OWN: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
+    "options": ((dict,), lambda options: True, "options of the method, as in options.low=0.1"),
+    "ratio_tolerance": ((int, float), lambda nats: nats > 0, "a number above 0"),
+    "report": ((str,), bool, "a path"),
+    "trace_every": ((int,), lambda steps: steps >= 0, "a whole number of steps, 0 for no traces"),
+    "trace_rollouts": ((int,), lambda rows: rows >= 0, "a whole number of responses, 0 for no traces"),
+}
 
 # Settings of verl's loss and estimators that say nothing to our objective: (setting, value to leave it at, remedy).
 _SILENT: tuple[tuple[str, Any, str], ...] = (
@@ -64,7 +70,7 @@ class Asked:
         objective: the method with what goes with it.
         tolerance: nats, the largest mean |log-ratio| before the first update.
         report: directory for what `tokenpo report` reads; None writes nothing.
-        trace_every: steps between traces of single tokens.
+        trace_every: steps between traces of single tokens; 0 for none.
         trace_rollouts: responses of one trace.
         notes: what was set in verl's config, and what is unlikely to be meant.
     """
@@ -99,21 +105,21 @@ def _raw(config: DictConfig) -> dict[str, Any]:
     if found is None or not isinstance(found, Mapping | DictConfig):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
     raw: Any = OmegaConf.to_container(found, resolve=True) if isinstance(found, DictConfig) else dict(found)
-    known = {"method", "options", *_SECTIONS, *_OWN}
+    known = {"method", *_SECTIONS, *_OWN}
     for key in raw:
         if key not in known:
             raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
     if not isinstance(raw.get("method"), str):
         raise TokenPOError(f"{PLACE}.method names no method: add +{PLACE}.method=grpo")
-    for key, kinds in _OWN.items():
-        if key in raw and not isinstance(raw[key], kinds):
-            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {_KINDS[kinds[-1]]}")
+    for key, (kinds, takes, words) in _OWN.items():
+        if key in raw and (isinstance(raw[key], bool) or not isinstance(raw[key], kinds) or not takes(raw[key])):
+            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {words}")
     return raw
 
 
 def _recipe(raw: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
     """The sections of a recipe that make the same objective."""
-    method = {"name": raw["method"], **(raw.get("options") or {})}
+    method = {"name": raw["method"], **raw.get("options", {})}
     recipe: dict[str, Any] = {
         "name": "verl", "method": method, "rollout": {"max_new_tokens": config.data.max_response_length}, "train": {},
     }  # fmt: skip

@@ -42,7 +42,7 @@ class Record:
 
     Args:
         path: the directory.
-        every: steps between traces.
+        every: steps between traces; 0 for none.
         most: responses of one trace.
     """
 
@@ -63,7 +63,7 @@ class Record:
         (self.path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
 
     def wants(self, step: int) -> bool:
-        return bool(self.most) and (step == 1 or step % self.every == 0)
+        return bool(self.most and self.every) and (step == 1 or step % self.every == 0)
 
     def gather(self) -> int:
         """Appends what the workers wrote of this step; how many responses."""
