@@ -33,7 +33,9 @@ from .embedded import typed
 # A value other than verl's default, of the setting's own kind.
 OTHER = {
     "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
-    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0",
+    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "2.0": "3.0",
+    "0.0002": "0.002", "5.0": "6.0", "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'ppo_clip'": "reinforce",
+    "'low_var_kl'": "abs",
 }  # fmt: skip
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 

@@ -16,7 +16,7 @@ need("verl.workers.utils.padding", "verl is not installed: our settings were not
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 from adapters.verl.support.composed import composing  # noqa: E402
-from tokenpo.adapters.verl.settings import Asked, asked  # noqa: E402
+from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
 from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
@@ -117,6 +117,14 @@ def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
 def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         asked(compose_verl(*words))
+
+
+def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:
+    config = compose_verl("+algorithm.tokenpo.method=grpo")
+    missing = object()
+    found = {name: OmegaConf.select(config, name, default=missing) for name, *_ in _SILENT if name != "critic.enable"}
+    found.pop("actor_rollout_ref.actor.loss_scale_factor"), found.pop("distillation.enabled")
+    assert found == {name: value for name, value, _ in _SILENT if name in found}
 
 
 def test_dynamic_sampling_goes_with_hapo(compose_verl: Any) -> None:
