@@ -14,7 +14,7 @@ from ...errors import TokenPOError, UnknownName, Unsupported, nearest
 from ...objective import Objective
 from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
-from ...train.objective import build_objective
+from ...train.objective import build_objective, schedule_notes
 from .provides import require_inputs
 from .temperature import LOOP, LOOPS, PROCESSOR
 
@@ -246,21 +246,11 @@ def _loop(config: DictConfig, objective: Objective) -> str:
 
 def _warnings(config: DictConfig, objective: Objective) -> list[str]:
     """What is allowed but unlikely to be meant."""
-    actor, notes = config.actor_rollout_ref.actor, []
+    actor = config.actor_rollout_ref.actor
     updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
-    idle, blind = objective.idle_on_policy, objective.assumes_on_policy
-    if idle and updates == 1:
-        notes.append(
-            f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} can not act, because with one update "
-            "per rollout batch the policy is still the one that sampled: lower "
-            "actor_rollout_ref.actor.ppo_mini_batch_size"
-        )
-    if blind and updates > 1:
-        notes.append(
-            f"{objective.name}: {', '.join(type(part).__name__ for part in blind)} takes the policy for the one that "
-            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as "
-            "published"
-        )
+    size = "actor_rollout_ref.actor.ppo_mini_batch_size"
+    once = f"set {size} to data.train_batch_size and actor_rollout_ref.actor.ppo_epochs to 1"
+    notes = schedule_notes(objective, updates, f"lower {size}", once)
     if config.actor_rollout_ref.rollout.n == 1:
         notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")
     return notes
