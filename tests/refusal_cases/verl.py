@@ -242,8 +242,6 @@ CASES = [
     Case("in a recipe: a warm-up over updates", _recipe(train={"warmup": 5}), ("train.warmup = 5",), "set it to 0"),
     Case("in a recipe: whole batches in `rollouts/`", _recipe(output={"rollouts_every": 5}),
          ("output.rollouts_every = 5",), "set it to 0"),
-    Case("in a recipe: `train.nonfinite = \"skip\"`", _recipe(train={"nonfinite": "skip"}),
-         ("train.nonfinite = 'skip'",), "set it to 'stop'"),
     Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,
          varying=r"(?<=--out )\S+"),
     Case(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,18 @@ import torch
 import tokenpo
 from foreign_support import need
 
-need("verl.workers.utils.padding", "verl is not installed: the parts of its adapter were not tested")
+need("transfer_queue", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
+need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
 
 from omegaconf import OmegaConf  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
+from verl.utils.metric import reduce_metrics  # noqa: E402
 
 from tokenpo.adapters.verl import layout, memory, temperature  # noqa: E402
 from tokenpo.adapters.verl.hooks import after_import  # noqa: E402
 from tokenpo.adapters.verl.refill import Refills  # noqa: E402
+from tokenpo.adapters.verl.settings import Asked  # noqa: E402
+from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer  # noqa: E402
 from tokenpo.adapters.vllm import read  # noqa: E402
 from tokenpo.errors import TokenPOError  # noqa: E402
 from tokenpo.ops import entropy_score  # noqa: E402
@@ -80,6 +86,25 @@ def test_refills_end() -> None:
     assert refills.take(16) == 16
     config.algorithm.filter_groups.max_num_gen_batches = 0
     assert Refills.of(config).most == 10
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
+    """verl skips such an update with a printed line and goes on."""
+    stop = SimpleNamespace(
+        objective=tokenpo.method("grpo"),
+        tokenpo=Asked(tokenpo.method("grpo"), 0.05),
+        tokenpo_checked=True,
+        global_steps=7,
+    )
+    metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
+    check: Any = TokenPOTrainer._check
+    check(stop, metrics)
+    metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
+    with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
+        check(stop, metrics)
+    stop.tokenpo = Asked(stop.objective, 0.05, nonfinite="skip")
+    check(stop, metrics)
 
 
 def _remembering() -> tuple[tokenpo.Objective, Any]:

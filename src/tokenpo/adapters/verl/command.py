@@ -92,11 +92,6 @@ def _refuse(config: Config) -> None:
             f"output.rollouts_every = {config.output.rollouts_every}",
             "set it to 0; tokenpo.adapters.verl.export writes a batch from a trainer of yours",
         ),
-        (
-            train.nonfinite == "skip",
-            "train.nonfinite = 'skip'",
-            "set it to 'stop'; verl's actors have a rule of their own",
-        ),
     )
     for bad, what, remedy in refusals:
         if bad:
@@ -119,6 +114,7 @@ def _algorithm(config: Config) -> dict[str, Any]:
         if section is not None:
             out |= {f"{place}.{name}.{key}": value for key, value in section.model_dump(exclude_none=True).items()}
     out |= {
+        f"{place}.nonfinite": config.train.nonfinite,
         f"{place}.report": str(config.directory().absolute()),
         f"{place}.trace_rollouts": config.output.trace_rollouts,
         f"{place}.trace_every": config.output.trace_every,

@@ -29,6 +29,7 @@ _SECTIONS = {
 # Our key -> its kinds, which of their values it takes, and both in words.
 _OWN: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
     "options": ((dict,), lambda options: True, "options of the method, as in options.low=0.1"),
+    "nonfinite": ((str,), ("stop", "skip").__contains__, "stop or skip"),
     "ratio_tolerance": ((int, float), lambda nats: nats > 0, "a number above 0"),
     "report": ((str,), bool, "a path"),
     "trace_every": ((int,), lambda steps: steps >= 0, "a whole number of steps, 0 for no traces"),
@@ -86,6 +87,7 @@ class Asked:
         report: directory for what `tokenpo report` reads; None writes nothing.
         trace_every: steps between traces of single tokens; 0 for none.
         trace_rollouts: responses of one trace.
+        nonfinite: "stop" the run after an update whose gradient is not finite, or let verl "skip" it.
         notes: what was set in verl's config, and what is unlikely to be meant.
     """
 
@@ -94,6 +96,7 @@ class Asked:
     report: str | None = None
     trace_every: int = 10
     trace_rollouts: int = 4
+    nonfinite: str = "stop"
     notes: tuple[str, ...] = field(default=())
 
 
@@ -108,7 +111,7 @@ def asked(config: DictConfig) -> Asked:
     objective = build_objective(parse_config(_recipe(raw, config), PLACE))
     _refuse(config, objective)
     notes = [*_negotiate(config, objective), *_warnings(config, objective)]
-    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts") if key in raw}
+    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts", "nonfinite") if key in raw}
     if own.get("report") is not None:
         own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
     return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)

@@ -9,6 +9,7 @@ numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generat
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 
-from ...errors import Unsupported
+from ...errors import TokenPOError, Unsupported
 from ...objective import Objective
 from . import credit, memory, queue, steps, temperature, trace
 from .layout import signal_fields
@@ -141,6 +142,12 @@ class TokenPOTrainer(PPOTrainerSync):
                 "+algorithm.tokenpo.ratio_tolerance"
             )
         self.tokenpo_checked = True
+        norm = metrics["actor/grad_norm"]  # a mean over the updates, so one that is not finite shows
+        if self.tokenpo.nonfinite == "stop" and not math.isfinite(norm):
+            raise TokenPOError(
+                f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
+                "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip to go on"
+            )
 
     def _save_checkpoint(self) -> None:
         path = memory.folder(self.config, self.global_steps)
