@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -80,6 +82,19 @@ def test_the_registry_is_a_dict_of_classes() -> None:
     assert {"sync", "colocate_async", "separate_async", NAME} <= set(trainer_base.TRAINER_REGISTRY)
     assert trainer_base.get_trainer_cls(NAME) is TokenPOTrainer
     _says(trainer_base.register_trainer, "TRAINER_REGISTRY[name] = cls")
+
+
+def test_the_trainer_can_be_imported_first() -> None:
+    """verl loads the plug-in in the middle of that import, when there is no trainer to register yet."""
+    code = (
+        "import tokenpo.adapters.verl.plugin, tokenpo.adapters.verl.trainer as ours\n"
+        "from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY as known\n"
+        "assert known['tokenpo'] is ours.TokenPOTrainer\n"
+        "guarded = [mode for mode, kind in known.items() if '_Guard' in str(kind.__mro__)]\n"
+        "assert sorted(guarded) == ['colocate_async', 'separate_async', 'sync'], guarded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "NOT active" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])

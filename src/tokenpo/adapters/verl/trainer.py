@@ -16,6 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 
 from ...errors import TokenPOError, Unsupported
@@ -29,6 +30,7 @@ from .settings import Asked, asked
 NAME = "tokenpo"
 
 
+@register_trainer(NAME)
 class TokenPOTrainer(PPOTrainerSync):
     """verl's sync trainer, for `trainer.v1.trainer_mode=tokenpo`."""
 
@@ -146,7 +148,7 @@ class TokenPOTrainer(PPOTrainerSync):
         if self.tokenpo.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
                 f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
-                "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip to go on"
+                "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip"
             )
 
     def _save_checkpoint(self) -> None:
