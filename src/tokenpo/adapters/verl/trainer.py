@@ -3,7 +3,7 @@
 Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
 numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
 `_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics`
-(the report), `_save_checkpoint` and `_load_checkpoint` (memories). Everything else is verl's.
+(the report), `_save_checkpoint` and `_load_checkpoint` (memories, the report's files). Everything else is verl's.
 """
 
 # pyright: reportMissingImports=false
@@ -41,7 +41,7 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_state = self.objective.start()
         self.tokenpo_refills = Refills.of(config)
         self.tokenpo_checked = False
-        self.tokenpo_record = _record(self.tokenpo, config)
+        self.tokenpo_record: trace.Record | None = None
         self.tokenpo_updates = 0  # keys what an objective draws
         super().__init__(config)
 
@@ -161,12 +161,13 @@ class TokenPOTrainer(PPOTrainerSync):
         if self.global_steps:
             path = memory.folder(self.config, self.global_steps, resumed=True)
             self.tokenpo_state, self.tokenpo_updates = memory.load(path, self.objective)
+        self.tokenpo_record = _record(self.tokenpo, self.config, self.global_steps)
 
 
-def _record(asked: Asked, config: DictConfig) -> trace.Record | None:
+def _record(asked: Asked, config: DictConfig, step: int) -> trace.Record | None:
     if asked.report is None:
         return None
-    record = trace.Record(Path(asked.report), asked.trace_every, asked.trace_rollouts)
+    record = trace.Record.begin(Path(asked.report), step, asked.trace_every, asked.trace_rollouts)
     told: Any = OmegaConf.to_container(config, resolve=True)
     summary = {"method": {"name": asked.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
     record.describe(
