@@ -13,6 +13,7 @@ import pytest
 
 from tokenpo.cli import main
 from tokenpo.commands import launch
+from tokenpo.train.config import find_recipe, load_config
 
 MAIN = "tokenpo.adapters.trl.main"
 
@@ -52,6 +53,34 @@ def test_verl_says_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: p
     given = ["quickstart", "--engine", "verl", "--method", "tepo", "--set", "train.steps=7"]
     assert printed(capsys, *given) == ["python3", "tepo", "7"]
     assert seen == ["tokenpo.adapters.verl.command"]
+
+
+def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Left in one directory, the second run would go on from the first one's checkpoint; `auto` asks for that."""
+    prepared: list[str] = []
+    verl = SimpleNamespace(
+        command=lambda config: ["python3", config.output.dir or ""],
+        prepare=lambda config: prepared.append(config.output.dir),
+        resumes=lambda config: bool(config.verl),
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(launch, "_verl_module", lambda: verl)
+    started: list[str] = []
+    monkeypatch.setattr(
+        launch.subprocess, "run", lambda command, check: started.append(command[1]) or SimpleNamespace(returncode=0)
+    )
+    config = load_config(find_recipe("quickstart"))
+    assert main(["launch", "quickstart", "--engine", "verl"]) == 0
+    assert str(launch.train(config, "verl", None, 1)) == started[-1]
+    assert main(["launch", "quickstart", "--engine", "verl"]) == 0
+    assert len(set(started)) == 3 and started == prepared
+    assert main(["launch", "quickstart", "--engine", "verl", "--out", started[0]]) == 0  # it is still empty
+    (Path(started[0]) / "data").mkdir()
+    again = ["launch", "quickstart", "--engine", "verl", "--out", started[0]]
+    assert main(again) == 2
+    assert main([*again, "--set", "verl.trainer.resume_mode=auto"]) == 0
+    assert started[3:] == [started[0]] * 2
 
 
 def test_a_mistake_in_the_recipe_is_found_before_anything_starts(capsys: pytest.CaptureFixture) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
 from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
@@ -32,7 +33,9 @@ from .embedded import typed
 # A value other than verl's default, of the setting's own kind.
 OTHER = {
     "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
-    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0",
+    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "2.0": "3.0",
+    "0.0002": "0.002", "5.0": "6.0", "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'ppo_clip'": "reinforce",
+    "'low_var_kl'": "abs",
 }  # fmt: skip
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -106,6 +109,16 @@ def _resumed(directory: Path) -> None:
     launch.train(parse_config({}, "recipe.toml"), "verl", str(directory), 1)
 
 
+def _named_loop(directory: Path) -> None:
+    """The first prompts of our trainer, from a data set with that column."""
+    trainer: Any = TokenPOTrainer.__new__(TokenPOTrainer)
+    trainer.tokenpo, trainer.global_steps = SimpleNamespace(objective=tokenpo.method("hapo")), 1
+    trainer.config = OmegaConf.create({"data": {"train_batch_size": 2}})
+    columns = {"raw_prompt": ["1+1=", "1+2="], "agent_name": ["single_turn_agent", "tool_agent"]}
+    trainer.train_dataloader_it = iter([{name: np.array(cells, dtype=object) for name, cells in columns.items()}])
+    trainer._next_train_batch()
+
+
 def _reads(method: str, name: str, option: str = "") -> Case:
     remedy = f"train it with the embedded engine (tokenpo train --method {method}), or choose another method"
     words = [f"+algorithm.tokenpo.options.{option}"] if option else []
@@ -168,6 +181,12 @@ CASES = [
         ("lopti", "learning-rate schedule"),
         "lr_scheduler_type=constant",
     ),
+    Case(
+        "`kl_cov`, of batch scope, with a cosine schedule under its deprecated name",
+        _settings("kl_cov", f"{ACTOR}.optim.warmup_style=cosine"),
+        ("kl_cov", "learning-rate schedule"),
+        "warmup_style=null",
+    ),
     *(_remembers(method) for method in ("ha_dw", "skywork_entropy", "aer")),
     *(_other_sampler(*row) for row in (("SGLang", "sglang"), ("TensorRT-LLM", "trtllm"))),
     Case(
@@ -175,6 +194,12 @@ CASES = [
         _settings("hapo", f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
         ("hapo", "temperature", "tool_agent"),
         f"set {ROLLOUT}.agent.default_agent_loop=tokenpo_single_turn",
+    ),
+    Case(
+        "`hapo`'s adaptive temperature with a data set whose column `agent_name` names a loop of verl's",
+        _named_loop,
+        ("hapo", "temperature", "tool_agent", "agent_name"),
+        "set it to tokenpo_single_turn",
     ),
     Case(
         "`algorithm.tokenpo` with another trainer of verl's",
@@ -217,9 +242,8 @@ CASES = [
     Case("in a recipe: a warm-up over updates", _recipe(train={"warmup": 5}), ("train.warmup = 5",), "set it to 0"),
     Case("in a recipe: whole batches in `rollouts/`", _recipe(output={"rollouts_every": 5}),
          ("output.rollouts_every = 5",), "set it to 0"),
-    Case("in a recipe: `train.nonfinite = \"skip\"`", _recipe(train={"nonfinite": "skip"}),
-         ("train.nonfinite = 'skip'",), "set it to 'stop'"),
-    Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "use verl's own", TokenPOError),
+    Case("`--engine verl --resume RUN`", _resumed, ("--resume",), "--set verl.trainer.resume_mode=auto", TokenPOError,
+         varying=r"(?<=--out )\S+"),
     Case(
         "`--engine verl --processes 2`",
         lambda directory: typed("train", "quickstart", "--engine", "verl", "--processes", "2"),

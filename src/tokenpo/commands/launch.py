@@ -45,8 +45,10 @@ def launch(options: argparse.Namespace) -> int:
 
     overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
     config = load_config(find_recipe(options.recipe), method=options.method, overrides=overrides)
+    if not options.print:
+        _require(options.engine)
     if options.engine == "verl":
-        command = _verl(config)
+        command = _verl_module().command(config) if options.print else _verl_run(config)[1]
     else:
         given = [options.recipe]
         given += ["--method", options.method] if options.method else []
@@ -56,9 +58,6 @@ def launch(options: argparse.Namespace) -> int:
     if options.print:
         print(shlex.join(command))
         return 0
-    _require(options.engine)
-    if options.engine == "verl":
-        _verl_module().prepare(config)
     return subprocess.run(command, check=False).returncode
 
 
@@ -73,9 +72,11 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
     _require(engine)
     if engine == "verl":
         if resume:
-            raise TokenPOError("--resume goes on with a run of this package's own engine or TRL's: use verl's own")
-        directory, command = config.directory(), _verl(config)
-        _verl_module().prepare(config)
+            raise TokenPOError(
+                "--resume goes on with a run of this package's own engine or TRL's: for one of verl's give its recipe "
+                f"with --set verl.trainer.resume_mode=auto --out {resume}"
+            )
+        directory, command = _verl_run(config)
     else:
         directory = _directory(config, resume)
         command = trl_command([str(directory / "config.json"), *(["--resume"] if resume else [])], processes, config)
@@ -133,8 +134,16 @@ def _directory(config: Config, resume: str | None) -> Path:
     return directory
 
 
-def _verl(config: Config) -> list[str]:
-    return _verl_module().command(config)
+def _verl_run(config: Config) -> tuple[Path, list[str]]:
+    """The run directory with the problems in it, and verl's command."""
+    from ..train.run import new_directory
+
+    verl = _verl_module()
+    verl.command(config)  # what verl can't honour is refused before a directory is made
+    directory = config.directory() if verl.resumes(config) else new_directory(config)
+    config = config.model_copy(update={"output": config.output.model_copy(update={"dir": str(directory)})})
+    verl.prepare(config)
+    return directory, verl.command(config)
 
 
 def _verl_module() -> Any:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from refusal_cases.verl import small_recipe  # noqa: E402
-from tokenpo.adapters.verl.command import command, prepare  # noqa: E402
+from tokenpo.adapters.verl.command import command, prepare, resumes  # noqa: E402
 from tokenpo.adapters.verl.data import compute_score  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
@@ -56,13 +56,20 @@ def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None
         assert read.algorithm.filter_groups.enable and read.algorithm.filter_groups.max_num_gen_batches == 4
 
 
-def test_the_precision_is_the_recipes(tmp_path: Path) -> None:
-    plain = OmegaConf.select(_read(small_recipe(tmp_path)), "actor_rollout_ref.actor.fsdp_config")
-    assert plain.model_dtype == "fp32" and plain.mixed_precision.param_dtype == "fp32"
-    half = OmegaConf.select(
-        _read(small_recipe(tmp_path, train={"autocast": True})), "actor_rollout_ref.actor.fsdp_config"
-    )
+@pytest.mark.parametrize("role", ["actor", "ref"])
+def test_the_precision_is_the_recipes(role: str, tmp_path: Path) -> None:
+    """verl computes in bf16 where nothing is said, the reference as well as the policy."""
+    place = f"actor_rollout_ref.{role}.fsdp_config"
+    plain = OmegaConf.select(_read(small_recipe(tmp_path)), place)
+    assert plain.model_dtype == "fp32" and set(plain.mixed_precision.values()) == {"fp32"}
+    half = OmegaConf.select(_read(small_recipe(tmp_path, train={"autocast": True})), place)
     assert half.model_dtype == "fp32" and half.get("mixed_precision") is None
+
+
+def test_a_run_resumes_on_request_only(tmp_path: Path) -> None:
+    plain, again = small_recipe(tmp_path), small_recipe(tmp_path, verl={"trainer": {"resume_mode": "auto"}})
+    assert (_read(plain).trainer.resume_mode, resumes(plain)) == ("disable", False)
+    assert (_read(again).trainer.resume_mode, resumes(again)) == ("auto", True)
 
 
 def test_plain_prompts_stay_plain(tmp_path: Path) -> None:

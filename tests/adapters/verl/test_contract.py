@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +16,7 @@ need("transfer_queue", "verl's V1 trainer is not installed: its private surfaces
 need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: its private surfaces were not looked at")
 
 from omegaconf import OmegaConf  # noqa: E402
-from verl.trainer.ppo.v1 import PPOTrainerSync, trainer_base  # noqa: E402
+from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer, trainer_base  # noqa: E402
 
 import tokenpo.adapters.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
 from tokenpo.errors import Unsupported  # noqa: E402
@@ -22,6 +24,7 @@ from tokenpo.errors import Unsupported  # noqa: E402
 OVERRIDDEN = {
     "__init__": ["config"],
     "on_init_end": [],
+    "_build_replay_buffer": [],
     "on_sample_begin": [],
     "_next_train_batch": ["num_prompts"],
     "_add_prompts_to_generate": ["num_prompts"],
@@ -63,6 +66,15 @@ def test_the_trainer_calls_what_is_overridden() -> None:
     _says(PPOTrainerSync._add_batch_to_generate, "self._next_train_batch()")
 
 
+def test_the_buffer_waits_through_one_method() -> None:
+    _says(
+        replay_buffer.ReplayBuffer.sample,
+        "self._wait_for_next_poll(partition_id, last_debug_time)",
+        "len(self.pending_keys[partition_id]) + len(self.running_keys[partition_id])",
+        "self.refill_fn(dispatch_count)",
+    )
+
+
 def test_the_registry_is_a_dict_of_classes() -> None:
     from tokenpo.adapters.verl.trainer import NAME, TokenPOTrainer
 
@@ -70,6 +82,19 @@ def test_the_registry_is_a_dict_of_classes() -> None:
     assert {"sync", "colocate_async", "separate_async", NAME} <= set(trainer_base.TRAINER_REGISTRY)
     assert trainer_base.get_trainer_cls(NAME) is TokenPOTrainer
     _says(trainer_base.register_trainer, "TRAINER_REGISTRY[name] = cls")
+
+
+def test_the_trainer_can_be_imported_first() -> None:
+    """verl loads the plug-in in the middle of that import, when there is no trainer to register yet."""
+    code = (
+        "import tokenpo.adapters.verl.plugin, tokenpo.adapters.verl.trainer as ours\n"
+        "from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY as known\n"
+        "assert known['tokenpo'] is ours.TokenPOTrainer\n"
+        "guarded = [mode for mode, kind in known.items() if '_Guard' in str(kind.__mro__)]\n"
+        "assert sorted(guarded) == ['colocate_async', 'separate_async', 'sync'], guarded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "NOT active" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import tokenpo
 from foreign_support import need
 
-need("verl.workers.utils.padding", "verl is not installed: the parts of its adapter were not tested")
+need("transfer_queue", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
+need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
 
 from omegaconf import OmegaConf  # noqa: E402
+from verl.utils import tensordict_utils as tu  # noqa: E402
+from verl.utils.metric import reduce_metrics  # noqa: E402
 
-from tokenpo.adapters.verl import memory, temperature  # noqa: E402
+from tokenpo.adapters.verl import layout, memory, temperature  # noqa: E402
 from tokenpo.adapters.verl.hooks import after_import  # noqa: E402
 from tokenpo.adapters.verl.refill import Refills  # noqa: E402
+from tokenpo.adapters.verl.settings import Asked  # noqa: E402
+from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer  # noqa: E402
 from tokenpo.adapters.vllm import read  # noqa: E402
 from tokenpo.errors import TokenPOError  # noqa: E402
 from tokenpo.ops import entropy_score  # noqa: E402
@@ -68,14 +76,35 @@ def test_refills_end() -> None:
     )
     refills = Refills.of(config)
     refills.begin()
-    refills.add(10)
-    refills.add(6)
+    assert refills.take(10) == 10
+    refills.require_running(0)  # there is more to draw
+    assert (refills.take(10), refills.take(1)) == (6, 0)
+    refills.require_running(1)
     with pytest.raises(TokenPOError, match=r"drew 24 prompts for one step of 8 .*at most 3 batches"):
-        refills.add(1)
+        refills.require_running(0)
     refills.begin()
-    refills.add(16)
+    assert refills.take(16) == 16
     config.algorithm.filter_groups.max_num_gen_batches = 0
     assert Refills.of(config).most == 10
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
+    """verl skips such an update with a printed line and goes on."""
+    stop = SimpleNamespace(
+        objective=tokenpo.method("grpo"),
+        tokenpo=Asked(tokenpo.method("grpo"), 0.05),
+        tokenpo_checked=True,
+        global_steps=7,
+    )
+    metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
+    check: Any = TokenPOTrainer._check
+    check(stop, metrics)
+    metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
+    with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
+        check(stop, metrics)
+    stop.tokenpo = Asked(stop.objective, 0.05, nonfinite="skip")
+    check(stop, metrics)
 
 
 def _remembering() -> tuple[tokenpo.Objective, Any]:
@@ -140,6 +169,19 @@ def test_no_temperature_before_the_first_batch_or_without_a_rule() -> None:
     objective = tokenpo.method("hapo")
     assert temperature.told(objective, objective.start()) is None
     assert temperature.told(tokenpo.method("grpo"), {}) is None
+
+
+def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
+    """verl asks a data set's column before its default, and its own single-turn loop drops the numbers."""
+    column = {"agent_name": np.array(["single_turn_agent", "tokenpo_single_turn"], dtype=object)}
+    batch = tu.get_tensordict(column)
+    temperature.use_loop(tokenpo.method("grpo"), batch)
+    assert layout.texts(batch["agent_name"]) == list(column["agent_name"])
+    temperature.use_loop(tokenpo.method("hapo"), batch)
+    assert batch["agent_name"] == "tokenpo_single_turn"
+    bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})
+    temperature.use_loop(tokenpo.method("hapo"), bare)
+    assert "agent_name" not in bare
 
 
 def test_settings_of_a_request_are_copied() -> None:

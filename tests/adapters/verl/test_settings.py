@@ -16,7 +16,7 @@ need("verl.workers.utils.padding", "verl is not installed: our settings were not
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 from adapters.verl.support.composed import composing  # noqa: E402
-from tokenpo.adapters.verl.settings import Asked, asked  # noqa: E402
+from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
 from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
@@ -96,12 +96,35 @@ def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.option.tau=1"], UnknownName, "did you mean 'options'"),
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
         (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
-        (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.ratio_tolerance=x"], TokenPOError, "expected a number"),
+        *(
+            (
+                ["+algorithm.tokenpo.method=grpo", f"+algorithm.tokenpo.{word}"],
+                TokenPOError,
+                rf"{key} = .*: expected {kind}",
+            )
+            for word, key, kind in (
+                ("ratio_tolerance=x", "ratio_tolerance", "a number above 0"),
+                ("ratio_tolerance=-1", "ratio_tolerance", "a number above 0"),
+                ("trace_every=-3", "trace_every", "a whole number of steps, 0 for no traces"),
+                ("trace_every=true", "trace_every", "a whole number of steps"),
+                ("trace_rollouts=-2", "trace_rollouts", "a whole number of responses, 0 for no traces"),
+                ("report=3", "report", "a path"),
+                ("options=[1]", "options", "options of the method"),
+            )
+        ),
     ],
 )
 def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         asked(compose_verl(*words))
+
+
+def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:
+    config = compose_verl("+algorithm.tokenpo.method=grpo")
+    missing = object()
+    found = {name: OmegaConf.select(config, name, default=missing) for name, *_ in _SILENT if name != "critic.enable"}
+    found.pop("actor_rollout_ref.actor.loss_scale_factor"), found.pop("distillation.enabled")
+    assert found == {name: value for name, value, _ in _SILENT if name in found}
 
 
 def test_dynamic_sampling_goes_with_hapo(compose_verl: Any) -> None:

@@ -50,7 +50,33 @@ def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
     assert run.objective.startswith("objective hapo") and not run.notes
 
 
+def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    (path / "data").mkdir(parents=True)
+    first = Record.begin(path, 0, 10, 4)
+    first.describe({"method": {"name": "grpo"}}, "objective grpo")
+    for step in (1, 2, 3):
+        first.log(step, {"critic/score/mean": step / 4})
+        first.trace.write({"step": step})
+    (path / PARTS / "000004-000000.json").write_text("{}")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "rew')  # killed in the middle of a line
+    resumed = Record.begin(path, 2, 10, 4)
+    assert resumed.gather() == 0
+    resumed.log(3, {"critic/score/mean": 1.0})
+    assert read_run(path).series("reward") == [(1, 0.25), (2, 0.5), (3, 1.0)]
+    assert (path / "trace.jsonl").read_text().count("\n") == 2
+    fresh = Record.begin(path, 0, 10, 4)
+    fresh.describe({"method": {"name": "tepo"}}, "objective tepo")
+    fresh.log(1, {"critic/score/mean": 0.0})
+    assert read_run(path).series("reward") == [(1, 0.0)]
+    assert len(read_run(tmp_path / "report.1").metrics) == 3
+    assert read_run(tmp_path / "report.1").objective.startswith("objective grpo")
+    assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
+
+
 @pytest.mark.parametrize(("step", "wanted"), [(1, True), (2, False), (9, False), (10, True), (20, True)])
 def test_when_a_step_is_traced(step: int, wanted: bool, tmp_path: Path) -> None:
     assert Record(tmp_path).wants(step) is wanted
     assert not Record(tmp_path, most=0).wants(step)
+    assert not Record(tmp_path, every=0).wants(step)

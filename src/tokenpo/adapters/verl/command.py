@@ -22,7 +22,7 @@ _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 _DEFAULTS = frozenset({
     "data.max_prompt_length", "actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name",
     "actor_rollout_ref.rollout.tensor_model_parallel_size", "actor_rollout_ref.rollout.val_kwargs.temperature",
-    "trainer.n_gpus_per_node",
+    "trainer.n_gpus_per_node", "trainer.resume_mode",
 })  # fmt: skip
 
 
@@ -42,6 +42,11 @@ def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
     settings = with_passthrough(settings, config.verl, _DEFAULTS)
     words = [f"{key}={literal(value)}" for key, value in settings.items()]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *words, *extra]
+
+
+def resumes(config: Config) -> bool:
+    """Whether the recipe asks verl to go on with what the run directory holds: [verl.trainer] resume_mode = "auto"."""
+    return config.verl.get("trainer", {}).get("resume_mode") == "auto"
 
 
 def prepare(config: Config) -> None:
@@ -87,11 +92,6 @@ def _refuse(config: Config) -> None:
             f"output.rollouts_every = {config.output.rollouts_every}",
             "set it to 0; tokenpo.adapters.verl.export writes a batch from a trainer of yours",
         ),
-        (
-            train.nonfinite == "skip",
-            "train.nonfinite = 'skip'",
-            "set it to 'stop'; verl's actors have a rule of their own",
-        ),
     )
     for bad, what, remedy in refusals:
         if bad:
@@ -113,11 +113,11 @@ def _algorithm(config: Config) -> dict[str, Any]:
     for name, section in sections.items():
         if section is not None:
             out |= {f"{place}.{name}.{key}": value for key, value in section.model_dump(exclude_none=True).items()}
-    traced = config.output.trace_rollouts if config.output.trace_every else 0
     out |= {
+        f"{place}.nonfinite": config.train.nonfinite,
         f"{place}.report": str(config.directory().absolute()),
-        f"{place}.trace_rollouts": traced,
-        f"{place}.trace_every": max(1, config.output.trace_every),
+        f"{place}.trace_rollouts": config.output.trace_rollouts,
+        f"{place}.trace_every": config.output.trace_every,
     }
     if config.train.ratio_tolerance is not None:
         out[f"{place}.ratio_tolerance"] = config.train.ratio_tolerance
@@ -202,8 +202,10 @@ def _actor(config: Config) -> dict[str, Any]:
     if train.warmup:
         out[f"{place}.optim.lr_warmup_steps"] = train.warmup
     if not (train.autocast or half):
-        names = ("param_dtype", "reduce_dtype", "buffer_dtype")
-        out |= {f"+{place}.fsdp_config.mixed_precision.{name}": "fp32" for name in names}
+        # The reference too, whose log-probs are compared with the actor's.
+        for place in ("actor_rollout_ref.actor", "actor_rollout_ref.ref"):
+            for name in ("param_dtype", "reduce_dtype", "buffer_dtype"):
+                out[f"+{place}.fsdp_config.mixed_precision.{name}"] = "fp32"
     return out
 
 
@@ -216,6 +218,7 @@ def _trainer(config: Config) -> dict[str, Any]:
         # The files that we write hold one pass; for others the number of steps is the only end.
         "trainer.total_epochs": steps if brings_data(config.verl) else 1,
         "trainer.total_training_steps": steps,
+        "trainer.resume_mode": "disable",  # verl's own default takes up any checkpoint that it finds
         "trainer.default_local_dir": str(config.directory().absolute() / "checkpoints"),
         "trainer.save_freq": output.checkpoint_every or steps,
         "trainer.max_actor_ckpt_to_keep": output.keep,

@@ -1,9 +1,14 @@
-"""A cap on dynamic sampling: verl's V1 buffer refills for ever where every group's metric is equal."""
+"""A cap on dynamic sampling: verl's V1 buffer refills for ever where every group's metric is equal.
+
+The buffer draws on speculation, two prompts for each group that it evicts, while others still run. What is above the
+cap is not drawn; the step fails once nothing runs any more and groups are still missing.
+"""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -36,15 +41,32 @@ class Refills:
         """A step begins: its first batch is on the way."""
         self.drawn = self.batch
 
-    def add(self, prompts: int) -> None:
+    def take(self, prompts: int) -> int:
+        """How many of these prompts the step may still draw."""
+        allowed = min(prompts, self.batch * self.most - self.drawn)
+        self.drawn += allowed
+        return allowed
+
+    def watch(self, buffer: Any) -> Any:
+        """verl's buffer, which from now on asks `require_running` before it waits for responses of a step."""
+        wait = buffer._wait_for_next_poll
+
+        def watched(partition: str, last_debug_time: float) -> float:
+            if partition == "train":
+                self.require_running(len(buffer.pending_keys[partition]) + len(buffer.running_keys[partition]))
+            return wait(partition, last_debug_time)
+
+        buffer._wait_for_next_poll = watched
+        return buffer
+
+    def require_running(self, running: int) -> None:
         """
         Raises:
-            TokenPOError: the step would draw more than it may.
+            TokenPOError: the step has drawn what it may, and waits for groups of which none runs.
         """
-        self.drawn += prompts
-        if self.drawn > self.batch * self.most:
+        if not running and self.drawn >= self.batch * self.most:
             raise TokenPOError(
-                f"dynamic sampling drew {self.drawn - prompts} prompts for one step of {self.batch} and still misses "
+                f"dynamic sampling drew {self.drawn} prompts for one step of {self.batch} and still misses "
                 f"some whose rewards differ (at most {self.most} batches, "
                 "algorithm.filter_groups.max_num_gen_batches): the problems are too easy or too hard for the model, "
                 "or the metric never varies"

@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from ...errors import TokenPOError, UnknownName, Unsupported, nearest
 from ...objective import Objective
 from ...stages import AdaptiveTemperature
 from ...train.config import parse_config
-from ...train.objective import build_objective
+from ...train.objective import build_objective, schedule_notes
 from .provides import require_inputs
-from .temperature import LOOP, PROCESSOR
+from .temperature import LOOP, LOOPS, PROCESSOR
 
 PLACE = "algorithm.tokenpo"
 # Our key -> section of a recipe.
@@ -26,8 +26,15 @@ _SECTIONS = {
     "correction": "rollout",
     "reference_kl": "train",
 }
-_OWN = {"ratio_tolerance": (int, float), "report": (str,), "trace_every": (int,), "trace_rollouts": (int,)}
-_KINDS = {float: "a number", str: "a path", int: "a whole number"}
+# Our key -> its kinds, which of their values it takes, and both in words.
+_OWN: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
+    "options": ((dict,), lambda options: True, "options of the method, as in options.low=0.1"),
+    "nonfinite": ((str,), ("stop", "skip").__contains__, "stop or skip"),
+    "ratio_tolerance": ((int, float), lambda nats: nats > 0, "a number above 0"),
+    "report": ((str,), bool, "a path"),
+    "trace_every": ((int,), lambda steps: steps >= 0, "a whole number of steps, 0 for no traces"),
+    "trace_rollouts": ((int,), lambda rows: rows >= 0, "a whole number of responses, 0 for no traces"),
+}
 
 # Settings of verl's loss and estimators that say nothing to our objective: (setting, value to leave it at, remedy).
 _SILENT: tuple[tuple[str, Any, str], ...] = (
@@ -40,8 +47,20 @@ _SILENT: tuple[tuple[str, Any, str], ...] = (
     ("algorithm.rollout_correction.bypass_mode", False, "the old log-probs and entropies are needed"),
     ("algorithm.rollout_correction.rollout_is", None, "+algorithm.tokenpo.correction.level=token weighs instead"),
     ("algorithm.rollout_correction.rollout_rs", None, "+algorithm.tokenpo.correction.mode=mask drops instead"),
+    ("algorithm.rollout_correction.rollout_is_threshold", 2.0, "+algorithm.tokenpo.correction.cap=2 caps the weight"),
+    ("algorithm.rollout_correction.rollout_is_batch_normalize", False, "no weight of ours is normalised"),
+    ("algorithm.rollout_correction.rollout_rs_threshold", None, "+algorithm.tokenpo.correction.cap=2 is the bound"),
+    ("algorithm.rollout_correction.loss_type", "ppo_clip", "+algorithm.tokenpo.method names the loss"),
     ("critic.enable", False, "no objective of ours reads a critic"),
     ("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "+algorithm.tokenpo.method names the loss"),
+    ("actor_rollout_ref.actor.policy_loss.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
+    ("actor_rollout_ref.actor.policy_loss.clip_cov_lb", 1.0, "it is options.cov_low of clip_cov"),
+    ("actor_rollout_ref.actor.policy_loss.clip_cov_ub", 5.0, "it is options.cov_high of clip_cov"),
+    ("actor_rollout_ref.actor.policy_loss.kl_cov_ratio", 0.0002, "it is options.fraction of kl_cov"),
+    ("actor_rollout_ref.actor.policy_loss.ppo_kl_coef", 0.1, "it is options.coef of kl_cov"),
+    ("actor_rollout_ref.actor.policy_loss.dro_beta", None, "+algorithm.tokenpo.method names the loss"),
+    ("actor_rollout_ref.actor.tau_pos", 1.0, "it is options.tau_pos of sapo"),
+    ("actor_rollout_ref.actor.tau_neg", 1.05, "it is options.tau_neg of sapo"),
     ("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "the method says how losses are aggregated"),
     ("actor_rollout_ref.actor.loss_scale_factor", None, "the method says how losses are aggregated"),
     ("actor_rollout_ref.actor.clip_ratio", 0.2, "bounds are options of the method, +algorithm.tokenpo.options.low=..."),
@@ -50,6 +69,8 @@ _SILENT: tuple[tuple[str, Any, str], ...] = (
     ("actor_rollout_ref.actor.clip_ratio_c", 3.0, "the dual clip is an option of the method"),
     ("actor_rollout_ref.actor.entropy_coeff", 0, "choose a method with an entropy bonus, such as aer"),
     ("actor_rollout_ref.actor.use_kl_loss", False, "+algorithm.tokenpo.reference_kl.beta=0.001 turns the reference on"),
+    ("actor_rollout_ref.actor.kl_loss_coef", 0.001, "+algorithm.tokenpo.reference_kl.beta is the coefficient"),
+    ("actor_rollout_ref.actor.kl_loss_type", "low_var_kl", "+algorithm.tokenpo.reference_kl.estimator names it"),
     ("actor_rollout_ref.actor.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
     ("distillation.enabled", False, "distillation replaces the loss"),
 )
@@ -64,8 +85,9 @@ class Asked:
         objective: the method with what goes with it.
         tolerance: nats, the largest mean |log-ratio| before the first update.
         report: directory for what `tokenpo report` reads; None writes nothing.
-        trace_every: steps between traces of single tokens.
+        trace_every: steps between traces of single tokens; 0 for none.
         trace_rollouts: responses of one trace.
+        nonfinite: "stop" the run after an update whose gradient is not finite, or let verl "skip" it.
         notes: what was set in verl's config, and what is unlikely to be meant.
     """
 
@@ -74,6 +96,7 @@ class Asked:
     report: str | None = None
     trace_every: int = 10
     trace_rollouts: int = 4
+    nonfinite: str = "stop"
     notes: tuple[str, ...] = field(default=())
 
 
@@ -88,7 +111,7 @@ def asked(config: DictConfig) -> Asked:
     objective = build_objective(parse_config(_recipe(raw, config), PLACE))
     _refuse(config, objective)
     notes = [*_negotiate(config, objective), *_warnings(config, objective)]
-    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts") if key in raw}
+    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts", "nonfinite") if key in raw}
     if own.get("report") is not None:
         own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
     return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
@@ -99,21 +122,26 @@ def _raw(config: DictConfig) -> dict[str, Any]:
     if found is None or not isinstance(found, Mapping | DictConfig):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
     raw: Any = OmegaConf.to_container(found, resolve=True) if isinstance(found, DictConfig) else dict(found)
-    known = {"method", "options", *_SECTIONS, *_OWN}
+    known = {"method", *_SECTIONS, *_OWN}
     for key in raw:
         if key not in known:
             raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
     if not isinstance(raw.get("method"), str):
         raise TokenPOError(f"{PLACE}.method names no method: add +{PLACE}.method=grpo")
-    for key, kinds in _OWN.items():
-        if key in raw and not isinstance(raw[key], kinds):
-            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {_KINDS[kinds[-1]]}")
+    for key, (kinds, takes, words) in _OWN.items():
+        if key in raw and (isinstance(raw[key], bool) or not isinstance(raw[key], kinds) or not takes(raw[key])):
+            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {words}")
+    for key in ("trace_every", "trace_rollouts"):
+        if key in raw and "report" not in raw:
+            raise TokenPOError(
+                f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or leave it out"
+            )
     return raw
 
 
 def _recipe(raw: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
     """The sections of a recipe that make the same objective."""
-    method = {"name": raw["method"], **(raw.get("options") or {})}
+    method = {"name": raw["method"], **raw.get("options", {})}
     recipe: dict[str, Any] = {
         "name": "verl", "method": method, "rollout": {"max_new_tokens": config.data.max_response_length}, "train": {},
     }  # fmt: skip
@@ -144,8 +172,8 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
     if multi and not _constant_rate(config):
         raise Unsupported(
             f"{objective.name} takes its optimiser steps one by one, and verl would advance the learning-rate "
-            "schedule after each: set actor_rollout_ref.actor.optim.lr_scheduler_type=constant, lr_warmup_steps=0 "
-            "and lr_warmup_steps_ratio=0"
+            "schedule after each: set actor_rollout_ref.actor.optim.lr_scheduler_type=constant, warmup_style=null, "
+            "lr_warmup_steps=0 and lr_warmup_steps_ratio=0"
         )
     _refuse_filter(config, objective)
 
@@ -154,7 +182,9 @@ def _constant_rate(config: DictConfig) -> bool:
     optim = config.actor_rollout_ref.actor.optim
     warm = optim.get("lr_warmup_steps", -1)
     warmup = warm if warm is not None and warm >= 0 else optim.get("lr_warmup_steps_ratio", 0.0)
-    return optim.get("lr_scheduler_type", "constant") == "constant" and not warmup
+    # verl puts the deprecated name over the other.
+    kind = optim.get("warmup_style") or optim.get("lr_scheduler_type", "constant")
+    return kind == "constant" and not warmup
 
 
 def _refuse_filter(config: DictConfig, objective: Objective) -> None:
@@ -208,7 +238,7 @@ def _loop(config: DictConfig, objective: Objective) -> str:
             f"vLLM and not {rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
         )
     loop = rollout.agent.default_agent_loop
-    if loop not in ("single_turn_agent", LOOP):
+    if loop not in LOOPS:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token, and verl's agent loop {loop} does not pass "
             f"its statistics on: set actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}, or switch the "
@@ -219,21 +249,11 @@ def _loop(config: DictConfig, objective: Objective) -> str:
 
 def _warnings(config: DictConfig, objective: Objective) -> list[str]:
     """What is allowed but unlikely to be meant."""
-    actor, notes = config.actor_rollout_ref.actor, []
+    actor = config.actor_rollout_ref.actor
     updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
-    idle, blind = objective.idle_on_policy, objective.assumes_on_policy
-    if idle and updates == 1:
-        notes.append(
-            f"{objective.name}: {', '.join(type(part).__name__ for part in idle)} can not act, because with one update "
-            "per rollout batch the policy is still the one that sampled: lower "
-            "actor_rollout_ref.actor.ppo_mini_batch_size"
-        )
-    if blind and updates > 1:
-        notes.append(
-            f"{objective.name}: {', '.join(type(part).__name__ for part in blind)} takes the policy for the one that "
-            "sampled: set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size for the method as "
-            "published"
-        )
+    size = "actor_rollout_ref.actor.ppo_mini_batch_size"
+    once = f"set {size} to data.train_batch_size and actor_rollout_ref.actor.ppo_epochs to 1"
+    notes = schedule_notes(objective, updates, f"lower {size}", once)
     if config.actor_rollout_ref.rollout.n == 1:
         notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")
     return notes

@@ -9,6 +9,7 @@ disk that they share with the driver.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from ...jsonl import Lines, finite
+from ...jsonl import Lines, cut, finite
 from ...train.tally import Tracer
 from ...types import Batch, Loss
 from ...versions import versions
@@ -26,6 +27,8 @@ from .layout import texts
 
 FIELD = "tokenpo_trace"
 PARTS = "trace-parts"
+LOGS = ("metrics.jsonl", "trace.jsonl")
+TOLD = ("config.json", "objective.txt", "versions.json")
 # verl's name -> ours, which the report draws.
 NAMES = {
     "critic/score/mean": "reward", "actor/entropy": "entropy", "response_length/mean": "length",
@@ -42,7 +45,7 @@ class Record:
 
     Args:
         path: the directory.
-        every: steps between traces.
+        every: steps between traces; 0 for none.
         most: responses of one trace.
     """
 
@@ -54,7 +57,22 @@ class Record:
 
     def __post_init__(self) -> None:
         (self.path / PARTS).mkdir(parents=True, exist_ok=True)
-        self.metrics, self.trace = Lines(self.path / "metrics.jsonl"), Lines(self.path / "trace.jsonl")
+        self.metrics, self.trace = (Lines(self.path / name) for name in LOGS)
+
+    @staticmethod
+    def begin(path: Path, step: int, every: int, most: int) -> Record:
+        """A new run, or one that goes on after `step`: what was written behind it is dropped.
+
+        Another run's files are moved aside, never written over or added to.
+        """
+        shutil.rmtree(path / PARTS, ignore_errors=True)  # of a step that was never finished
+        there = [path / name for name in LOGS if (path / name).exists()]
+        if step:
+            for file in there:
+                cut(file, _size_after(file, step))
+        elif there:
+            _move_aside(path)
+        return Record(path, every, most)
 
     def describe(self, config: Mapping[str, Any], objective: str) -> None:
         """Writes the files that say what the run is."""
@@ -63,7 +81,7 @@ class Record:
         (self.path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
 
     def wants(self, step: int) -> bool:
-        return bool(self.most) and (step == 1 or step % self.every == 0)
+        return bool(self.most and self.every) and (step == 1 or step % self.every == 0)
 
     def gather(self) -> int:
         """Appends what the workers wrote of this step; how many responses."""
@@ -81,6 +99,28 @@ class Record:
         if len(held_out) == 1:
             ours["eval/accuracy"] = held_out[0]
         self.metrics.write({"step": step, **ours})
+
+
+def _size_after(path: Path, step: int) -> int:
+    """Bytes of the whole lines up to a step."""
+    size = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+            size += len(line)
+    return size
+
+
+def _move_aside(path: Path) -> None:
+    """The files of a record into a directory beside it: the rest, data and checkpoints, may be of the new run."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    aside.mkdir()
+    for name in (*LOGS, *TOLD):
+        if (path / name).exists():
+            (path / name).rename(aside / name)
 
 
 def marks(rows: Sequence[int], told: Mapping[int, Mapping[str, Any]]) -> TensorDict:

@@ -1,23 +1,25 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
 Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
-numbers), `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills), `_compute_advantage` (phase one),
-`_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics` (the report), `_save_checkpoint` and
-`_load_checkpoint` (memories). Everything else is verl's.
+numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
+`_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics`
+(the report), `_save_checkpoint` and `_load_checkpoint` (memories, the report's files). Everything else is verl's.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
+from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 
-from ...errors import Unsupported
+from ...errors import TokenPOError, Unsupported
 from ...objective import Objective
 from . import credit, memory, queue, steps, temperature, trace
 from .layout import signal_fields
@@ -28,6 +30,7 @@ from .settings import Asked, asked
 NAME = "tokenpo"
 
 
+@register_trainer(NAME)
 class TokenPOTrainer(PPOTrainerSync):
     """verl's sync trainer, for `trainer.v1.trainer_mode=tokenpo`."""
 
@@ -38,7 +41,7 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_state = self.objective.start()
         self.tokenpo_refills = Refills.of(config)
         self.tokenpo_checked = False
-        self.tokenpo_record = _record(self.tokenpo, config)
+        self.tokenpo_record: trace.Record | None = None
         self.tokenpo_updates = 0  # keys what an objective draws
         super().__init__(config)
 
@@ -63,16 +66,20 @@ class TokenPOTrainer(PPOTrainerSync):
         )
         self.actor_rollout_wg.set_loss_fn(loss)
 
+    def _build_replay_buffer(self) -> Any:
+        return self.tokenpo_refills.watch(super()._build_replay_buffer())
+
     def on_sample_begin(self) -> None:
         self.tokenpo_refills.begin()
         super().on_sample_begin()
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
-        self.tokenpo_refills.add(num_prompts)
-        return super()._add_prompts_to_generate(num_prompts)
+        allowed = self.tokenpo_refills.take(num_prompts)
+        return super()._add_prompts_to_generate(allowed) if allowed else 0
 
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
+        temperature.use_loop(self.objective, batch)
         told = temperature.told(self.objective, self.tokenpo_state)
         if told is not None:
             tu.assign_non_tensor_data(batch, temperature.FIELD, told)
@@ -137,6 +144,12 @@ class TokenPOTrainer(PPOTrainerSync):
                 "+algorithm.tokenpo.ratio_tolerance"
             )
         self.tokenpo_checked = True
+        norm = metrics["actor/grad_norm"]  # a mean over the updates, so one that is not finite shows
+        if self.tokenpo.nonfinite == "stop" and not math.isfinite(norm):
+            raise TokenPOError(
+                f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
+                "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip"
+            )
 
     def _save_checkpoint(self) -> None:
         path = memory.folder(self.config, self.global_steps)
@@ -148,12 +161,13 @@ class TokenPOTrainer(PPOTrainerSync):
         if self.global_steps:
             path = memory.folder(self.config, self.global_steps, resumed=True)
             self.tokenpo_state, self.tokenpo_updates = memory.load(path, self.objective)
+        self.tokenpo_record = _record(self.tokenpo, self.config, self.global_steps)
 
 
-def _record(asked: Asked, config: DictConfig) -> trace.Record | None:
+def _record(asked: Asked, config: DictConfig, step: int) -> trace.Record | None:
     if asked.report is None:
         return None
-    record = trace.Record(Path(asked.report), asked.trace_every, asked.trace_rollouts)
+    record = trace.Record.begin(Path(asked.report), step, asked.trace_every, asked.trace_rollouts)
     told: Any = OmegaConf.to_container(config, resolve=True)
     summary = {"method": {"name": asked.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
     record.describe(
