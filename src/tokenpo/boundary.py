@@ -13,8 +13,9 @@ from .errors import NotFinite, TokenPOError
 from .ops import masked
 
 HALF = (torch.float16, torch.bfloat16)
-# What rounding leaves on the wrong side of 0 in other engines, nats: the logarithm of 1, the entropy of a sure policy.
-SLACK = 1e-3
+# What rounding may leave on the wrong side of 0 in other engines, nats. An entropy that is the difference of two large
+# numbers in bf16 may lose a good part of one.
+LOGPROB_SLACK, ENTROPY_SLACK = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,12 @@ class Boundary:
 
     def logprobs(self, x: Tensor, name: str) -> None:
         """Nowhere above 0; its padding is zeroed."""
-        if (worst := x.max()) > SLACK:
+        if (worst := x.max()) > LOGPROB_SLACK:
             raise self._wrong_sign(x, name, worst, "log-probabilities are <= 0: give log p, not -log p")
 
     def entropies(self, x: Tensor, name: str) -> None:
         """Nowhere below 0; its padding is zeroed."""
-        if (worst := x.min()) < -SLACK:
+        if (worst := x.min()) < -ENTROPY_SLACK:
             raise self._wrong_sign(x, name, worst, "entropies are >= 0: give -Σ p log p, not Σ p log p")
 
     def _wrong_sign(self, x: Tensor, name: str, worst: Tensor, words: str) -> TokenPOError:
