@@ -13,6 +13,9 @@ import pytest
 
 from tokenpo.cli import main
 from tokenpo.commands import launch
+from tokenpo.errors import TokenPOError
+from tokenpo.train.loop import resume
+from tokenpo.train.view import SilentView
 
 MAIN = "tokenpo.adapters.trl.main"
 
@@ -99,7 +102,20 @@ def test_a_run_of_another_engine_is_not_resumed(
     monkeypatch.setattr(launch, "_require", lambda engine: None)
     (tmp_path / "config.json").write_text("{}")
     assert main(["train", "--resume", str(tmp_path), "--engine", "trl"]) == 2
-    assert "holds no run of the TRL engine" in capsys.readouterr().err
+    assert "holds no run of the trl engine but one of the embedded engine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("left", "remedy"), [("trl", "resume it with --engine trl"), ("trace-parts", "--engine verl")])
+def test_the_embedded_engine_does_not_begin_a_foreign_run_anew(
+    left: str, remedy: str, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / left).mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert remedy in capsys.readouterr().err
+    with pytest.raises(TokenPOError, match=remedy):
+        resume(tmp_path, SilentView())
+    assert {path.name for path in tmp_path.iterdir()} == {left, "config.json"}
 
 
 def test_a_run_that_fails_is_said(

@@ -117,15 +117,12 @@ def require_processes(engine: str, processes: int | None) -> None:
 
 def _directory(config: Config, resume: str | None) -> Path:
     """The run directory with its config.json, which every process reads."""
-    from ..errors import TokenPOError
     from ..train.run import new_directory, resumed_config
 
     if resume is None:
         directory = new_directory(config)
     else:
         directory = Path(resume)
-        if not (directory / "trl").is_dir():
-            raise TokenPOError(f"{resume} holds no run of the TRL engine: leave out --engine trl, or give another")
         config, _ = resumed_config(directory, config)
     settings = config.model_dump()
     settings["output"]["dir"] = str(directory)

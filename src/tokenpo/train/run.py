@@ -31,6 +31,11 @@ from .trackers import Trackers
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
+# What tells a run of another engine, and how that one is resumed.
+FOREIGN = {
+    "trl": ("trl", "resume it with --engine trl"),
+    "verl": ("trace-parts", "--engine verl with the same recipe and --out goes on with it"),
+}
 
 
 class Run:
@@ -128,6 +133,15 @@ def describe(path: Path, config: Config, objective: str) -> None:
     write_whole(path / "recipe.toml", to_toml(config))
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+
+
+def require_engine(path: Path, engine: str) -> None:
+    """Raises TokenPOError where another engine made the run in a directory: each resumes its own alone."""
+    ours = "embedded" if (path / "config.json").is_file() else engine
+    found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
+    if found != engine:
+        _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
+        raise TokenPOError(f"{path} holds no run of the {engine} engine but one of the {found} engine: {remedy}")
 
 
 def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -> tuple[Config, list[str]]:
