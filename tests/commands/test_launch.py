@@ -15,6 +15,7 @@ from tokenpo.cli import main
 from tokenpo.commands import launch
 from tokenpo.errors import TokenPOError
 from tokenpo.train.loop import resume
+from tokenpo.train.run import held
 from tokenpo.train.view import SilentView
 
 MAIN = "tokenpo.adapters.trl.main"
@@ -134,6 +135,73 @@ def test_a_run_that_fails_is_said(
     assert "exit code 3" in capsys.readouterr().err
     assert started[0][-1] == str(out / "config.json")
     assert '"steps": 2' in (out / "config.json").read_text()
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that were started; each ends with the exit code of a refusal."""
+    started: list[list[str]] = []
+
+    def run(command: list[str], check: bool) -> SimpleNamespace:
+        started.append(command)
+        return SimpleNamespace(returncode=2)
+
+    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(subprocess, "run", run)
+    return started
+
+
+@pytest.mark.parametrize("command", ["train", "launch"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--set", "evaluate.every=10"], "--set evaluate.every=0"),
+        (["--method", "nthr"], "influence"),
+        (["--method", "hapoo"], "did you mean 'hapo'"),
+        (["--set", "rollout.prompts=3", "--set", "train.minibatches=5"], "divided evenly"),
+    ],
+)
+def test_what_trl_cannot_do_is_said_before_a_directory_is_made(
+    command: str, given: list[str], said: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert main([command, "quickstart", "--engine", "trl", "--out", str(out), *given]) == 2
+    assert said in capsys.readouterr().err
+    assert not children and not out.exists()
+
+
+def test_a_run_that_never_began_is_in_nobodys_way(
+    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    fresh = ["train", "quickstart", "--engine", "trl", "--out", str(out)]
+    assert main(fresh) == 2
+    assert "--quiet" in children[0]  # or accelerate's traceback would stand below the child's sentence
+    assert main(["train", "--resume", str(out), "--engine", "trl"]) == 2
+    assert f"never began: start it with tokenpo train {out / 'config.json'} --engine trl" in capsys.readouterr().err
+    for again in (["train", str(out / "config.json"), "--engine", "trl"], [*fresh, "--set", "train.steps=3"]):
+        assert main(again) == 2
+        assert "exit code 2" in capsys.readouterr().err
+    assert len(children) == 3
+    assert '"steps": 3' in (out / "config.json").read_text()
+
+
+def test_a_config_that_is_no_runs_is_not_written_over(
+    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    assert main(["train", "quickstart", "--engine", "trl", "--out", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert not children and (tmp_path / "config.json").read_text() == '{"mine": 1}'
+
+
+def test_a_run_of_trl_is_held_while_it_is_trained(
+    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    with held(tmp_path):
+        assert main(["train", "quickstart", "--engine", "trl", "--out", str(tmp_path)]) == 2
+    assert "is being trained by another process" in capsys.readouterr().err
+    assert not children and not (tmp_path / "config.json").exists()
 
 
 def test_the_command_line_does_not_import_an_engine() -> None:

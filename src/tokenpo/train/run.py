@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import locked, part_of, write_whole
+from ..disk import locked, part_of, table, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut
 from ..recorded.read import recorded_steps, step_file
@@ -112,8 +112,10 @@ def new_directory(config: Config) -> Path:
 
 
 def is_fresh(path: Path) -> bool:
-    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
-    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+    """Whether a directory holds nothing, or only the config of a run that never began."""
+    config = path / "config.json"
+    left = {file.name for file in path.iterdir()} - {".lock", part_of(config).name}
+    return not left or (left == {config.name} and table(config).keys() == Config.model_fields.keys())
 
 
 def _next_free(base: Path) -> Path:
@@ -137,7 +139,7 @@ def describe(path: Path, config: Config, objective: str) -> None:
 
 def require_engine(path: Path, engine: str) -> None:
     """Raises TokenPOError where another engine made the run in a directory: each resumes its own alone."""
-    ours = "embedded" if (path / "config.json").is_file() else engine
+    ours = "embedded" if (path / "config.json").is_file() and not is_fresh(path) else engine
     found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
     if found != engine:
         _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
