@@ -15,6 +15,10 @@ from ..jsonl import whole_lines
 Number = float | None
 
 
+# Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
+PLACES = ("", "tokenpo", "trl/tokenpo")
+
+
 @dataclass(frozen=True)
 class Run:
     """A run directory: `metrics` is one dict per step, ascending; `notes` says what could not be read."""
@@ -29,6 +33,12 @@ class Run:
     def series(self, name: str) -> list[tuple[float, Number]]:
         """(step, value) of every step that has this metric; None where it was not a finite number."""
         return [(_step(row), row[name]) for row in self.metrics if name in row]
+
+    @property
+    def label(self) -> str:
+        """The name of the directory that was given to `tokenpo train`."""
+        parts = self.path.resolve().parts
+        return parts[-3] if parts[-2:] == ("trl", "tokenpo") else parts[-1]
 
     @property
     def names(self) -> list[str]:
@@ -74,6 +84,7 @@ def read_run(path: Path | str) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is not a directory: give the run directory that `tokenpo train` wrote")
+    path = next((path / place for place in PLACES if (path / place / "metrics.jsonl").is_file()), path)
     log = path / "metrics.jsonl"
     if not log.is_file():
         raise TokenPOError(
