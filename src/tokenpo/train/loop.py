@@ -103,8 +103,8 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
         if progress.step >= config.train.steps:
             if final.is_there(directory, progress.step):
                 raise TokenPOError(
-                    f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
-                    f"--set train.steps={2 * config.train.steps}"
+                    f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
+                    f"--set train.steps={2 * progress.step}"
                 )
             notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
         if changed:
