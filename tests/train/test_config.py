@@ -57,6 +57,29 @@ def test_a_wrong_value_names_its_key(tmp_path, text, names):
         assert name in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "rollout.soft_overlong.length=80",
+            "section [rollout.soft_overlong] lacks the key 'cache': write it there, or --set rollout.soft_overlong.c",
+        ),
+        ("train.reference_kl.estimator=k1", "section [train.reference_kl] lacks the key 'beta'"),
+        ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
+    ],
+)
+def test_half_a_section_on_the_command_line_names_the_flag_and_the_keys(tmp_path, override, said):
+    with pytest.raises(TokenPOError) as error:
+        load_config(recipe(tmp_path, ""), overrides=[override])
+    assert str(error.value).startswith(f"--set {override}: ")
+    assert said in str(error.value)
+
+
+def test_half_a_section_of_a_file_names_the_file(tmp_path):
+    with pytest.raises(TokenPOError, match=r"mine.toml: section \[rollout.soft_overlong\] lacks the key 'cache'"):
+        load_config(recipe(tmp_path, "[rollout.soft_overlong]\nlength = 80"), overrides=["train.lr=1"])
+
+
 def test_overrides_are_toml_values_or_else_strings(tmp_path):
     overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
     config = load_config(recipe(tmp_path, ""), overrides=overrides)

@@ -19,7 +19,7 @@ def explain(problems: Sequence[ErrorDetails], where: str, told: Told, fields_of:
     """All problems in one sentence; `where` is the file, `fields_of` gives the settings of a section."""
     # A value that fits none of several kinds is one mistake, although it comes as several problems.
     found = {_place(problem, fields_of): problem for problem in reversed(problems)}
-    said = (_explain(x, path, _teller(path, where, told), fields_of) for path, x in reversed(found.items()))
+    said = (_explain(x, path, _said_by(x, path, where, told), fields_of) for path, x in reversed(found.items()))
     return "; ".join(said)
 
 
@@ -62,12 +62,22 @@ def _teller(path: tuple[str, ...], where: str, told: Told) -> str:
     return around or inside or where
 
 
+def _said_by(problem: ErrorDetails, path: tuple[str, ...], where: str, told: Told) -> str:
+    """Who made the mistake: a key that is missing was set by nobody, its section was."""
+    return _teller(path[:-1] if problem["type"] == "missing" else path, where, told)
+
+
 def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str, fields_of: Fields) -> str:
     *sections, key = path
     place = f"section [{'.'.join(sections)}]" if sections else "the top level"
     if problem["type"] == "extra_forbidden":
         return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(tuple(sections)))}"
+    whole = ".".join(path)
+    if problem["type"] == "missing":
+        return f"{where}: {place} lacks the key {key!r}: write it there, or --set {whole}=VALUE"
     said = problem["msg"].lower().removeprefix("value error, ")
     if problem["type"] in ("model_type", "dict_type"):
-        said = f"it is a section: write [{'.'.join(path)}] and its settings below, or --set {'.'.join(path)}.KEY=VALUE"
-    return f"{where}: {'.'.join(path)} = {problem['input']!r:.80}: {said}"
+        keys = ", ".join(fields_of(path))
+        said = f"it is a section: write [{whole}] and its settings below, or --set {whole}.KEY=VALUE"
+        said += f", where KEY is one of {keys}" if keys else ""
+    return f"{where}: {whole} = {problem['input']!r:.80}: {said}"
