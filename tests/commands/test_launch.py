@@ -137,6 +137,17 @@ def test_a_run_that_fails_is_said(
     assert '"steps": 2' in (out / "config.json").read_text()
 
 
+@pytest.mark.parametrize("engine", ["embedded", "trl"])
+def test_a_model_is_not_resumed_but_the_run_that_it_is_of(
+    engine: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
+    assert main(["train", "--resume", str(tmp_path / "model"), "--engine", engine]) == 2
+    said = f"tokenpo: {tmp_path / 'model'} is a model, not a run: give {tmp_path}\n"
+    assert capsys.readouterr().err == said and not children
+
+
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that were started; each ends with the exit code of a refusal."""

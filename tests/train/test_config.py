@@ -29,6 +29,8 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
     [
         ("[train]\nlearning_rat = 1", ["section [train]", "'learning_rat'"]),
         ("[train]\nwarmpu = 1", ["section [train]", "'warmpu'", "did you mean 'warmup'"]),
+        ("lr = 1\nsteps = 3", ["'lr': did you mean train.lr?", "'steps': did you mean train.steps?"]),
+        ("[train]\nsamples = 3", ["did you mean evaluate.samples or output.samples?"]),
         ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
         ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
         ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
@@ -73,6 +75,12 @@ def test_half_a_section_on_the_command_line_names_the_flag_and_the_keys(tmp_path
         load_config(recipe(tmp_path, ""), overrides=[override])
     assert str(error.value).startswith(f"--set {override}: ")
     assert said in str(error.value)
+
+
+def test_what_is_no_recipe_at_all_does_not_fill_the_screen(tmp_path):
+    text = "\n".join(f"key{i} = {i}" for i in range(26))
+    with pytest.raises(UnknownName, match=r"'key4': known: .*; and 21 more mistakes$"):
+        load_config(recipe(tmp_path, text))
 
 
 def test_half_a_section_of_a_file_names_the_file(tmp_path):

@@ -141,7 +141,10 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
-    print(write_figure(options.run, options.out))
+    try:
+        print(write_figure(options.run, options.out))
+    except TokenPOError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

@@ -138,7 +138,13 @@ def describe(path: Path, config: Config, objective: str) -> None:
 
 
 def require_engine(path: Path, engine: str) -> None:
-    """Raises TokenPOError where another engine made the run in a directory: each resumes its own alone."""
+    """Raises TokenPOError where a directory holds no run but a model, or a run of another engine than this.
+
+    Each engine resumes its own alone.
+    """
+    if "model_type" in table(path / "config.json"):
+        run = path.parent if path.name == "model" else "the directory of a run"
+        raise TokenPOError(f"{path} is a model, not a run: give {run}")
     ours = "embedded" if (path / "config.json").is_file() and not is_fresh(path) else engine
     found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
     if found != engine:
