@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.train.config import Config, differences, find_recipe, load_config, parse_config
+from tokenpo.train.config import (
+    Config,
+    Correction,
+    GroupOverlong,
+    Lora,
+    ReferenceKl,
+    SoftOverlong,
+    differences,
+    find_recipe,
+    load_config,
+    parse_config,
+)
 from tokenpo.train.recipe import to_toml
 
 
@@ -131,6 +142,19 @@ def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
     saved = tmp_path / "config.json"
     saved.write_text(json.dumps(config.model_dump()))
     assert load_config(saved) == config
+
+
+def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without_their_marks(tmp_path):
+    shown = to_toml(Config(), explain=True)
+    assert load_config(recipe(tmp_path, shown), overrides=["name=run"]) == Config()
+    assert "# cache = ...                   # to be given: tokens over which it grows\n" in shown
+    without = "".join(f"{line.removeprefix('# ')}\n" for line in shown.splitlines())
+    given = without.replace("cache = ...", "cache = 7").replace("beta = ...", "beta = 0.1")
+    config = load_config(recipe(tmp_path, given))
+    assert config.model.lora == Lora()
+    assert config.rollout.soft_overlong == SoftOverlong(cache=7)
+    assert (config.rollout.group_overlong, config.rollout.correction) == (GroupOverlong(), Correction())
+    assert config.train.reference_kl == ReferenceKl(beta=0.1)
 
 
 def test_differences_name_the_setting_and_both_values():
