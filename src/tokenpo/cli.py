@@ -123,7 +123,10 @@ def _train(options: argparse.Namespace) -> int:
     launch.require_processes(options.engine, options.processes)
     need_engine()
     from .train.config import find_recipe, load_config
+    from .train.run import require_engine
 
+    if options.resume is not None:
+        require_engine(Path(options.resume), options.engine)
     overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
     # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
     file = find_recipe(options.recipe) if options.recipe else Path(options.resume or "", "config.json")

@@ -13,7 +13,11 @@ import pytest
 
 from tokenpo.cli import main
 from tokenpo.commands import launch
+from tokenpo.errors import TokenPOError
 from tokenpo.train.config import find_recipe, load_config
+from tokenpo.train.loop import resume
+from tokenpo.train.run import held
+from tokenpo.train.view import SilentView
 
 MAIN = "tokenpo.adapters.trl.main"
 
@@ -128,7 +132,20 @@ def test_a_run_of_another_engine_is_not_resumed(
     monkeypatch.setattr(launch, "_require", lambda engine: None)
     (tmp_path / "config.json").write_text("{}")
     assert main(["train", "--resume", str(tmp_path), "--engine", "trl"]) == 2
-    assert "holds no run of the TRL engine" in capsys.readouterr().err
+    assert "holds no run of the trl engine but one of the embedded engine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("left", "remedy"), [("trl", "resume it with --engine trl"), ("trace-parts", "--engine verl")])
+def test_the_embedded_engine_does_not_begin_a_foreign_run_anew(
+    left: str, remedy: str, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / left).mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert remedy in capsys.readouterr().err
+    with pytest.raises(TokenPOError, match=remedy):
+        resume(tmp_path, SilentView())
+    assert {path.name for path in tmp_path.iterdir()} == {left, "config.json"}
 
 
 def test_a_run_that_fails_is_said(
@@ -147,6 +164,84 @@ def test_a_run_that_fails_is_said(
     assert "exit code 3" in capsys.readouterr().err
     assert started[0][-1] == str(out / "config.json")
     assert '"steps": 2' in (out / "config.json").read_text()
+
+
+@pytest.mark.parametrize("engine", ["embedded", "trl"])
+def test_a_model_is_not_resumed_but_the_run_that_it_is_of(
+    engine: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 9}')
+    assert main(["train", "--resume", str(tmp_path / "model"), "--engine", engine]) == 2
+    said = f"tokenpo: {tmp_path / 'model'} is a model, not a run: give {tmp_path}\n"
+    assert capsys.readouterr().err == said and not children
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that were started; each ends with the exit code of a refusal."""
+    started: list[list[str]] = []
+
+    def run(command: list[str], check: bool) -> SimpleNamespace:
+        started.append(command)
+        return SimpleNamespace(returncode=2)
+
+    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(subprocess, "run", run)
+    return started
+
+
+@pytest.mark.parametrize("command", ["train", "launch"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--set", "evaluate.every=10"], "--set evaluate.every=0"),
+        (["--method", "nthr"], "influence"),
+        (["--method", "hapoo"], "did you mean 'hapo'"),
+        (["--set", "rollout.prompts=3", "--set", "train.minibatches=5"], "divided evenly"),
+    ],
+)
+def test_what_trl_cannot_do_is_said_before_a_directory_is_made(
+    command: str, given: list[str], said: str, children: list, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert main([command, "quickstart", "--engine", "trl", "--out", str(out), *given]) == 2
+    assert said in capsys.readouterr().err
+    assert not children and not out.exists()
+
+
+def test_a_run_that_never_began_is_in_nobodys_way(
+    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    fresh = ["train", "quickstart", "--engine", "trl", "--out", str(out)]
+    assert main(fresh) == 2
+    assert "--quiet" in children[0]  # or accelerate's traceback would stand below the child's sentence
+    assert main(["train", "--resume", str(out), "--engine", "trl"]) == 2
+    assert f"never began: start it with tokenpo train {out / 'config.json'} --engine trl" in capsys.readouterr().err
+    for again in (["train", str(out / "config.json"), "--engine", "trl"], [*fresh, "--set", "train.steps=3"]):
+        assert main(again) == 2
+        assert "exit code 2" in capsys.readouterr().err
+    assert len(children) == 3
+    assert '"steps": 3' in (out / "config.json").read_text()
+
+
+def test_a_config_that_is_no_runs_is_not_written_over(
+    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    assert main(["train", "quickstart", "--engine", "trl", "--out", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert not children and (tmp_path / "config.json").read_text() == '{"mine": 1}'
+
+
+def test_a_run_of_trl_is_held_while_it_is_trained(
+    children: list[list[str]], capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    with held(tmp_path):
+        assert main(["train", "quickstart", "--engine", "trl", "--out", str(tmp_path)]) == 2
+    assert "is being trained by another process" in capsys.readouterr().err
+    assert not children and not (tmp_path / "config.json").exists()
 
 
 def test_the_command_line_does_not_import_an_engine() -> None:

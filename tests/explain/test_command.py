@@ -107,6 +107,9 @@ def test_a_run_with_several_steps(explain, tmp_path):
     assert "step 2: 4 responses" in explain("run", "--methods", "grpo", "--step", 2)[1]
     status, _, err = explain("run", "--methods", "grpo", "--step", 3)
     assert (status, err) == (2, "tokenpo: run holds no rollouts of step 3 (steps: 2, 10): give one of these\n")
+    (tmp_path / "bare").mkdir()
+    status, _, err = explain("bare", "--methods", "grpo", "--step", 3)
+    assert status == 2 and "bare holds no recorded rollouts: train with --set output.rollouts_every=10" in err
 
 
 @pytest.mark.parametrize(

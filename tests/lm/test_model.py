@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from tokenpo.errors import TokenPOError, UnknownName
 from tokenpo.lm import LoraOptions, Sampling, load, locate, sample, save, score
-from tokenpo.lm.directory import ASSETS
+from tokenpo.lm.directory import ASSETS, is_local
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
 
@@ -54,7 +54,7 @@ def drop_weight(path: Path) -> None:
 
 
 SPOILS = {
-    r"does not exist": lambda path: shutil.rmtree(path),
+    r"there is no directory": lambda path: shutil.rmtree(path),
     r"has no config\.json": lambda path: (path / "config.json").unlink(),
     r"LoRA adapter, not a model": adapter_only,
     r"is not valid JSON": lambda path: (path / "config.json").write_text("{"),
@@ -87,15 +87,27 @@ def test_a_file_and_a_missing_path_given_as_text(tmp_path):
     (tmp_path / "weights").write_text("")
     with pytest.raises(TokenPOError, match="is a file"):
         load(tmp_path / "weights")
-    with pytest.raises(TokenPOError, match="does not exist"):
+    with pytest.raises(TokenPOError, match="there is no directory no/such/model here"):
         load("./no/such/model")
+
+
+def test_a_path_below_a_directory_of_here_is_not_asked_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert not is_local("runs/nope")
+    (tmp_path / "runs").mkdir()
+    assert is_local("runs/nope") and not is_local("nope")
+    for ask in (load, locate):
+        with pytest.raises(
+            TokenPOError, match=r"no directory runs/nope here: .* \(the hub is asked only where runs is"
+        ):
+            ask("runs/nope")
 
 
 def test_a_hub_id_that_cannot_be_had(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(TokenPOError, match="cannot load a causal language model from tokenpo/no-such-model"):
+    with pytest.raises(TokenPOError, match="no directory tokenpo/no-such-model here, and cannot load a causal"):
         load("tokenpo/no-such-model")
 
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from tokenpo.errors import TokenPOError
-from tokenpo.report.figure import draw, examples, write_figure
+from tokenpo.report.figure import draw, examples, main, write_figure
 from tokenpo.report.record import read_run
 
 
@@ -108,3 +108,13 @@ def test_the_file_is_a_png_of_the_stated_width(tmp_path):
     head = out.read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     assert math.isclose(int.from_bytes(head[16:20], "big"), 10 * 140, abs_tol=1)
+
+
+def test_a_mistake_is_one_line_and_status_two(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["figure", str(tmp_path / "none"), str(tmp_path / "x.png")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"figure: {tmp_path / 'none'} is not a directory: give the run directory that `tokenpo train` wrote\n"
+    )

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.train.config import Config, differences, find_recipe, load_config, parse_config
+from tokenpo.train.config import (
+    Config,
+    Correction,
+    GroupOverlong,
+    Lora,
+    ReferenceKl,
+    SoftOverlong,
+    differences,
+    find_recipe,
+    load_config,
+    parse_config,
+)
 from tokenpo.train.recipe import to_toml
 
 
@@ -29,6 +40,8 @@ def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
     [
         ("[train]\nlearning_rat = 1", ["section [train]", "'learning_rat'"]),
         ("[train]\nwarmpu = 1", ["section [train]", "'warmpu'", "did you mean 'warmup'"]),
+        ("lr = 1\nsteps = 3", ["'lr': did you mean train.lr?", "'steps': did you mean train.steps?"]),
+        ("[train]\nsamples = 3", ["did you mean evaluate.samples or output.samples?"]),
         ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
         ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
         ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
@@ -55,6 +68,35 @@ def test_a_wrong_value_names_its_key(tmp_path, text, names):
         load_config(recipe(tmp_path, text))
     for name in names:
         assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "rollout.soft_overlong.length=80",
+            "section [rollout.soft_overlong] lacks the key 'cache': write it there, or --set rollout.soft_overlong.c",
+        ),
+        ("train.reference_kl.estimator=k1", "section [train.reference_kl] lacks the key 'beta'"),
+        ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
+    ],
+)
+def test_half_a_section_on_the_command_line_names_the_flag_and_the_keys(tmp_path, override, said):
+    with pytest.raises(TokenPOError) as error:
+        load_config(recipe(tmp_path, ""), overrides=[override])
+    assert str(error.value).startswith(f"--set {override}: ")
+    assert said in str(error.value)
+
+
+def test_what_is_no_recipe_at_all_does_not_fill_the_screen(tmp_path):
+    text = "\n".join(f"key{i} = {i}" for i in range(26))
+    with pytest.raises(UnknownName, match=r"'key4': known: .*; and 21 more mistakes$"):
+        load_config(recipe(tmp_path, text))
+
+
+def test_half_a_section_of_a_file_names_the_file(tmp_path):
+    with pytest.raises(TokenPOError, match=r"mine.toml: section \[rollout.soft_overlong\] lacks the key 'cache'"):
+        load_config(recipe(tmp_path, "[rollout.soft_overlong]\nlength = 80"), overrides=["train.lr=1"])
 
 
 def test_overrides_are_toml_values_or_else_strings(tmp_path):
@@ -100,6 +142,19 @@ def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
     saved = tmp_path / "config.json"
     saved.write_text(json.dumps(config.model_dump()))
     assert load_config(saved) == config
+
+
+def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without_their_marks(tmp_path):
+    shown = to_toml(Config(), explain=True)
+    assert load_config(recipe(tmp_path, shown), overrides=["name=run"]) == Config()
+    assert "# cache = ...                   # to be given: tokens over which it grows\n" in shown
+    without = "".join(f"{line.removeprefix('# ')}\n" for line in shown.splitlines())
+    given = without.replace("cache = ...", "cache = 7").replace("beta = ...", "beta = 0.1")
+    config = load_config(recipe(tmp_path, given))
+    assert config.model.lora == Lora()
+    assert config.rollout.soft_overlong == SoftOverlong(cache=7)
+    assert (config.rollout.group_overlong, config.rollout.correction) == (GroupOverlong(), Correction())
+    assert config.train.reference_kl == ReferenceKl(beta=0.1)
 
 
 def test_differences_name_the_setting_and_both_values():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tokenpo
 from tokenpo.cli import main
 from tokenpo.errors import TokenPOError
-from tokenpo.train.config import Config, fields_of, load_config
+from tokenpo.train.config import Config, Train, fields_of, load_config
 from tokenpo.train.recipe import to_toml
 
 few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -127,7 +127,8 @@ def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any)
         ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
         (
             "train=3",
-            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE",
+            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE"
+            f", where KEY is one of {', '.join(Train.model_fields)}",
         ),
         ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
         ("method=hapo", "--set method=hapo: method is a section"),

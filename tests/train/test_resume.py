@@ -81,6 +81,9 @@ def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
     train(short, SilentView())
     with pytest.raises(TokenPOError, match=r"--set train.steps=4"):
         resume(short.directory(), SilentView())
+    fewer = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 1})
+    with pytest.raises(TokenPOError, match=r"all of its 2 steps: .*--set train.steps=4"):
+        resume(short.directory(), SilentView(), fewer)
     longer = small(tmp_path / "twice", evaluate={"problems": 0})
     assert differences(short, longer) == ["train.steps: 2 -> 4"]
     assert resume(short.directory(), SilentView(), longer).steps == 4

@@ -1,17 +1,18 @@
 """`tokenpo launch` and `tokenpo train --engine`: recipes trained by TRL or verl, in processes of their own.
 
-Only the adapters know the engines; nothing of them is imported here, a command is put together and started.
+Only the adapters know the engines; none is imported here: a recipe is checked, a command is put together and started.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def launch(options: argparse.Namespace) -> int:
     if options.engine == "verl":
         command = _verl_module().command(config) if options.print else _verl_run(config)[1]
     else:
+        _check_trl(config, options.processes or 1)
         given = [options.recipe]
         given += ["--method", options.method] if options.method else []
         given += [part for text in options.set for part in ("--set", text)]
@@ -77,9 +79,16 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
                 f"with --set verl.trainer.resume_mode=auto --out {resume}"
             )
         directory, command = _verl_run(config)
-    else:
-        directory = _directory(config, resume)
+        return _run(engine, directory, command)
+    _check_trl(config, processes)
+    with _directory(config, resume) as directory:
         command = trl_command([str(directory / "config.json"), *(["--resume"] if resume else [])], processes, config)
+        return _run(engine, directory, command)
+
+
+def _run(engine: str, directory: Path, command: Sequence[str]) -> Path:
+    from ..errors import TokenPOError
+
     print(f"run {directory}: {shlex.join(command)}", flush=True)
     code = subprocess.run(command, check=False).returncode
     if code:
@@ -98,7 +107,8 @@ def trl_command(arguments: Sequence[str], processes: int, config: Config) -> lis
         start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", MAIN]
         return [sys.executable, *start, *arguments]
     start = ["-m", "accelerate.commands.launch", "--num_processes", str(processes), "--num_machines", "1"]
-    start += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    # Quiet: the program has said what was wrong, and the launcher's traceback would bury it.
+    start += ["--mixed_precision", "no", "--dynamo_backend", "no", "--quiet"]
     start += ["--cpu"] if cpu else ["--multi_gpu"] if processes > 1 else []
     return [sys.executable, *start, "-m", MAIN, *arguments]
 
@@ -116,22 +126,37 @@ def require_processes(engine: str, processes: int | None) -> None:
         raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
 
 
-def _directory(config: Config, resume: str | None) -> Path:
-    """The run directory with its config.json, which every process reads."""
+def _check_trl(config: Config, processes: int) -> None:
+    """Refuses here what each process of TRL would refuse, before a directory is made."""
+    from ..adapters.trl.provides import require_inputs
+    from ..adapters.trl.recipe import accepted, schedule
+
+    objective = accepted(config)
+    require_inputs(objective, reported=False)
+    schedule(config, objective, processes, longest_prompt=0)
+
+
+@contextlib.contextmanager
+def _directory(config: Config, resume: str | None) -> Iterator[Path]:
+    """The run directory, held for this process, with its config.json, which every process reads."""
+    from ..disk import write_whole
     from ..errors import TokenPOError
-    from ..train.run import new_directory, resumed_config
+    from ..train.run import held, is_fresh, new_directory, resumed_config
 
     if resume is None:
         directory = new_directory(config)
     else:
         directory = Path(resume)
-        if not (directory / "trl").is_dir():
-            raise TokenPOError(f"{resume} holds no run of the TRL engine: leave out --engine trl, or give another")
+        if directory.is_dir() and is_fresh(directory):
+            raise TokenPOError(
+                f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
+            )
         config, _ = resumed_config(directory, config)
     settings = config.model_dump()
     settings["output"]["dir"] = str(directory)
-    (directory / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    return directory
+    with held(directory):
+        write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
+        yield directory
 
 
 def _verl_run(config: Config) -> tuple[Path, list[str]]:

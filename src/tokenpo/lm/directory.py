@@ -19,27 +19,29 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vo
 
 
 def is_local(path_or_hub_id: str | Path) -> bool:
-    """Whether this names a local directory rather than a model of the hub.
+    """Whether this names a local directory rather than a model of the hub: so does a path below a directory of here.
 
     >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
     (False, True, True, True)
     """
-    return (
-        isinstance(path_or_hub_id, Path)
-        or Path(path_or_hub_id).expanduser().exists()
-        or not _HUB_ID.fullmatch(path_or_hub_id)
-    )
+    if isinstance(path_or_hub_id, Path) or not _HUB_ID.fullmatch(path_or_hub_id):
+        return True
+    path = Path(path_or_hub_id)
+    return path.exists() or ("/" in path_or_hub_id and path.parent.is_dir())
 
 
 def locate(name: str | Path) -> str | Path:
     """Where a model that the user named is: "tiny" is the one that ships, a run directory stands for its `model/`.
 
     Raises:
-        TokenPOError: a run directory without a model, or with one of fewer steps than its config asks for.
+        TokenPOError: nothing there; a run directory without a model, or with one of fewer steps than its config asks
+            for.
     """
     if name == "tiny":
         return ASSETS
     path = Path(name).expanduser()
+    if is_local(name):
+        _require_there(path)
     if not (path / "objective.txt").is_file():
         return name
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
@@ -73,8 +75,7 @@ def check_directory(path: Path) -> None:
         TokenPOError: it does not exist, has no config.json, only pickled weights, none, some shards missing, wants to
             run its own code, or has no tokenizer.
     """
-    if not path.exists():
-        raise TokenPOError(f"model directory {path} does not exist")
+    _require_there(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
     config = _config(path)
@@ -89,6 +90,13 @@ def check_directory(path: Path) -> None:
             f"model directory {path} has no tokenizer (tokenizer.json): "
             "save the model's tokenizer there with tokenizer.save_pretrained"
         )
+
+
+def _require_there(path: Path) -> None:
+    if not path.exists():
+        owner = path.parent
+        hub = f" (the hub is asked only where {owner} is no directory)" if _HUB_ID.fullmatch(str(path)) else ""
+        raise TokenPOError(f"there is no directory {path} here: give that of a run or a model{hub}")
 
 
 def _config(path: Path) -> dict:

@@ -201,7 +201,8 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
             )
             model, info = loaded
     except Exception as error:
-        raise TokenPOError(f"cannot load a causal language model from {where}: {_first_line(error)}") from error
+        here = "" if is_local(where) else f"there is no directory {where} here, and "
+        raise TokenPOError(f"{here}cannot load a causal language model from {where}: {_first_line(error)}") from error
     for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
         names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
         if names:

@@ -48,7 +48,8 @@ def recorded_steps(run: Path) -> list[int]:
 
 
 def _of_run(run: Path, step: int | None) -> Path:
-    chosen = choose_step(str(run), recorded_steps(run), step)
+    steps = recorded_steps(run)
+    chosen = choose_step(str(run), steps, step) if steps else None
     if chosen is None:
         raise TokenPOError(
             f"{run} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "

@@ -26,8 +26,8 @@ def write_figure(run: Path | str, out: Path | str) -> Path:
     Raises:
         TokenPOError: no run there, or a run without traced responses.
     """
-    out = Path(out)
-    draw(read_run(run), examples(Path(run))).savefig(out, dpi=140, facecolor="white")
+    out, found = Path(out), read_run(run)
+    draw(found, examples(found.path)).savefig(out, dpi=140, facecolor="white")
     return out
 
 
@@ -144,7 +144,10 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
-    print(write_figure(options.run, options.out))
+    try:
+        print(write_figure(options.run, options.out))
+    except TokenPOError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
     """
     run = read_run(run_dir)
     other = None if beside is None else read_run(beside)
-    name = "report.html" if other is None else f"beside-{other.path.resolve().name}.html"
+    name = "report.html" if other is None else f"beside-{other.label}.html"
     target = Path(out) if out is not None else run.path / name
     if target.is_dir():
         target = target / name
@@ -83,7 +83,7 @@ def _labels(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
     methods = [dict(one.facts).get("method", "a run") for one in heads]
     if len(set(methods)) == len(methods):
         return methods
-    return [f"{m} ({visible(run.path.resolve().name, limit=60)})" for m, run in zip(methods, runs, strict=True)]
+    return [f"{m} ({visible(run.label, limit=60)})" for m, run in zip(methods, runs, strict=True)]
 
 
 def _named(labels: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:

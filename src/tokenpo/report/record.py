@@ -16,6 +16,10 @@ Number = float | None
 NOTE = "note/"  # begins the metrics that count the notes of the verifier
 
 
+# Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
+PLACES = ("", "tokenpo", "trl/tokenpo")
+
+
 @dataclass(frozen=True)
 class Run:
     """A run directory: `metrics` is one dict per step, ascending; `notes` says what could not be read."""
@@ -35,6 +39,12 @@ class Run:
         note = name.startswith(NOTE)
         rows = [row for row in self.metrics if name in row or (note and row.get("accuracy") is not None)]
         return [(_step(row), row.get(name, 0.0)) for row in rows]
+
+    @property
+    def label(self) -> str:
+        """The name of the directory that was given to `tokenpo train`."""
+        parts = self.path.resolve().parts
+        return parts[-3] if parts[-2:] == ("trl", "tokenpo") else parts[-1]
 
     @property
     def names(self) -> list[str]:
@@ -80,6 +90,7 @@ def read_run(path: Path | str) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is not a directory: give the run directory that `tokenpo train` wrote")
+    path = next((path / place for place in PLACES if (path / place / "metrics.jsonl").is_file()), path)
     log = path / "metrics.jsonl"
     if not log.is_file():
         raise TokenPOError(

@@ -31,6 +31,7 @@ from .run import (
     new_directory,
     note_changes,
     open_checkpoint,
+    require_engine,
     resumed_config,
 )
 from .step import Learner, improve
@@ -90,8 +91,9 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
         accept: it may differ in everything; what differs is written to changes.jsonl.
 
     Raises:
-        TokenPOError: no run there, another config, no good checkpoint, or the run is at its end.
+        TokenPOError: no run there, one of another engine, another config, no good checkpoint, or the run is at its end.
     """
+    require_engine(directory, "embedded")
     config, changed = resumed_config(directory, wanted, accept=accept)
     require_trackers(config.output.track)
     engine = build_engine(config)
@@ -101,8 +103,8 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
         if progress.step >= config.train.steps:
             if final.is_there(directory, progress.step):
                 raise TokenPOError(
-                    f"{directory} has made all of its {config.train.steps} steps: to go on, resume it with "
-                    f"--set train.steps={2 * config.train.steps}"
+                    f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
+                    f"--set train.steps={2 * progress.step}"
                 )
             notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
         if changed:

@@ -12,15 +12,17 @@ from ..errors import TokenPOError, nearest
 
 Told = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
 Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
+_MOST = 5  # mistakes that one sentence tells: a file that is no recipe at all would fill the screen
 _FREE = ("options", "method")  # tables that hold what a task or a method takes
 
 
 def explain(problems: Sequence[ErrorDetails], where: str, told: Told, fields_of: Fields) -> str:
-    """All problems in one sentence; `where` is the file, `fields_of` gives the settings of a section."""
+    """The problems in one sentence; `where` is the file, `fields_of` gives the settings of a section."""
     # A value that fits none of several kinds is one mistake, although it comes as several problems.
     found = {_place(problem, fields_of): problem for problem in reversed(problems)}
-    said = (_explain(x, path, _teller(path, where, told), fields_of) for path, x in reversed(found.items()))
-    return "; ".join(said)
+    said = [_explain(x, path, _said_by(x, path, where, told), fields_of) for path, x in reversed(found.items())]
+    more = f"; and {len(said) - _MOST} more mistakes" if len(said) > _MOST else ""
+    return "; ".join(said[:_MOST]) + more
 
 
 def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, told: Told) -> None:
@@ -62,12 +64,31 @@ def _teller(path: tuple[str, ...], where: str, told: Told) -> str:
     return around or inside or where
 
 
+def _said_by(problem: ErrorDetails, path: tuple[str, ...], where: str, told: Told) -> str:
+    """Who made the mistake: a key that is missing was set by nobody, its section was."""
+    return _teller(path[:-1] if problem["type"] == "missing" else path, where, told)
+
+
 def _explain(problem: ErrorDetails, path: tuple[str, ...], where: str, fields_of: Fields) -> str:
     *sections, key = path
     place = f"section [{'.'.join(sections)}]" if sections else "the top level"
     if problem["type"] == "extra_forbidden":
-        return f"{where}: {place} has no key {key!r}: {nearest(key, fields_of(tuple(sections)))}"
+        return f"{where}: {place} has no key {key!r}: {_meant(key, tuple(sections), fields_of)}"
+    whole = ".".join(path)
+    if problem["type"] == "missing":
+        return f"{where}: {place} lacks the key {key!r}: write it there, or --set {whole}=VALUE"
     said = problem["msg"].lower().removeprefix("value error, ")
     if problem["type"] in ("model_type", "dict_type"):
-        said = f"it is a section: write [{'.'.join(path)}] and its settings below, or --set {'.'.join(path)}.KEY=VALUE"
-    return f"{where}: {'.'.join(path)} = {problem['input']!r:.80}: {said}"
+        keys = ", ".join(fields_of(path))
+        said = f"it is a section: write [{whole}] and its settings below, or --set {whole}.KEY=VALUE"
+        said += f", where KEY is one of {keys}" if keys else ""
+    return f"{where}: {whole} = {problem['input']!r:.80}: {said}"
+
+
+def _meant(key: str, section: tuple[str, ...], fields_of: Fields) -> str:
+    """What to write in the place of an unknown key: it stands in another section, or is like one of this."""
+    sections: list[tuple[str, ...]] = [()]
+    for path in sections:  # it grows by the sections inside
+        sections += [(*path, name) for name in fields_of(path)]
+    elsewhere = [".".join((*path, key)) for path in sections if key in fields_of(path)]
+    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else nearest(key, fields_of(section))

@@ -11,24 +11,42 @@ from .config import Config, fields_of
 
 
 def to_toml(config: Config, *, explain: bool = False) -> str:
-    """The whole config as a recipe that `tokenpo train` takes; `explain` adds what each setting means."""
+    """The whole config as a recipe that `tokenpo train` takes.
+
+    Args:
+        explain: add what each setting means, and the keys of sections that are left out, as comments.
+    """
     lines: list[str] = []
     _write_table(config.model_dump(), (), lines, explain)
     return "\n".join(lines).strip() + "\n"
 
 
 def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str], explain: bool) -> None:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    fields = fields_of(path) if explain else {}
+    absent = [key for key in fields if table[key] is None and fields_of((*path, key))]
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict) and key not in absent}
     if path and (plain or (not table and path != ("task", "options"))):
         lines.append(f"\n[{'.'.join(map(_toml_key, path))}]")
-    fields = fields_of(path) if explain else {}
     for key, value in plain.items():
-        meaning = fields[key].description if key in fields else None
-        line = f"{_toml_key(key)} = {_toml(value)}"
-        lines.append(f"{line:<32}# {meaning}" if meaning else line)
+        lines.append(_noted(f"{_toml_key(key)} = {_toml(value)}", fields[key].description if key in fields else None))
+    for key in absent:
+        lines += _absent((*path, key), fields[key].description)
     for key, value in table.items():
         if isinstance(value, dict):
             _write_table(value, (*path, key), lines, explain)
+
+
+def _absent(path: tuple[str, ...], meaning: str | None) -> list[str]:
+    """A section that is none, as comments: without their marks it is there, with its defaults."""
+    lines = ["", _noted(f"# [{'.'.join(path)}]", f"none; {meaning}" if meaning else "none")]
+    for key, field in fields_of(path).items():
+        value, given = ("...", "to be given: ") if field.is_required() else (_toml(field.default), "")
+        lines.append(_noted(f"# {key} = {value}", field.description and given + field.description))
+    return lines
+
+
+def _noted(line: str, meaning: str | None) -> str:
+    return f"{line:<32}# {meaning}" if meaning else line
 
 
 def _toml_key(key: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import locked, part_of, write_whole
+from ..disk import locked, part_of, table, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut
 from ..recorded.read import recorded_steps, step_file
@@ -31,6 +31,11 @@ from .trackers import Trackers
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
+# What tells a run of another engine, and how that one is resumed.
+FOREIGN = {
+    "trl": ("trl", "resume it with --engine trl"),
+    "verl": ("trace-parts", "--engine verl with the same recipe and --out goes on with it"),
+}
 
 
 class Run:
@@ -107,8 +112,10 @@ def new_directory(config: Config) -> Path:
 
 
 def is_fresh(path: Path) -> bool:
-    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
-    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+    """Whether a directory holds nothing, or only the config of a run that never began."""
+    config = path / "config.json"
+    left = {file.name for file in path.iterdir()} - {".lock", part_of(config).name}
+    return not left or (left == {config.name} and table(config).keys() == Config.model_fields.keys())
 
 
 def _next_free(base: Path) -> Path:
@@ -128,6 +135,21 @@ def describe(path: Path, config: Config, objective: str) -> None:
     write_whole(path / "recipe.toml", to_toml(config))
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+
+
+def require_engine(path: Path, engine: str) -> None:
+    """Raises TokenPOError where a directory holds no run but a model, or a run of another engine than this.
+
+    Each engine resumes its own alone.
+    """
+    if "model_type" in table(path / "config.json"):
+        run = path.parent if path.name == "model" else "the directory of a run"
+        raise TokenPOError(f"{path} is a model, not a run: give {run}")
+    ours = "embedded" if (path / "config.json").is_file() and not is_fresh(path) else engine
+    found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
+    if found != engine:
+        _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
+        raise TokenPOError(f"{path} holds no run of the {engine} engine but one of the {found} engine: {remedy}")
 
 
 def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -> tuple[Config, list[str]]:
