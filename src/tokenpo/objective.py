@@ -116,8 +116,7 @@ class Objective:
     @property
     def corrects_rollout(self) -> tuple[Part, ...]:
         """The parts that weigh tokens against the policy that sampled; a region that looks at it weighs nothing."""
-        weighing = walk((self.surrogate, self.weights), outside=(Region,))
-        return tuple(part for part in weighing if part.corrects_rollout)
+        return tuple(p for p in walk((self.surrogate, self.weights), outside=(Region,)) if p.corrects_rollout)
 
     @property
     def draws(self) -> bool:
@@ -136,9 +135,7 @@ class Objective:
 
     def split(self) -> tuple[Objective, ...]:
         """One objective for each optimiser pass; they share the credit and the denominators of this one."""
-        if not self.passes:
-            return (self,)
-        return tuple(dataclasses.replace(self, passes=(), only=chosen) for chosen in self.passes)
+        return tuple(dataclasses.replace(self, passes=(), only=x) for x in self.passes) or (self,)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -171,10 +168,10 @@ class Objective:
         """
         self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
         state = self.start() if state is None else state
-        bonus = torch.zeros_like(rollouts.reward)
-        for stage in self.shaping:
-            bonus = bonus + answers.tensor(stage(rollouts), bonus, self.name, "shaping", stage)
-        advantage = masked.keep(self._credit(rollouts, bonus), rollouts.mask).to(rollouts.old_logprob.dtype)
+        zero = torch.zeros_like(rollouts.reward)
+        bonus = sum((answers.tensor(x(rollouts), zero, self.name, "shaping", x) for x in self.shaping), zero)
+        credit = answers.tensor(self.credit(rollouts, bonus), rollouts.mask, self.name, "credit", self.credit)
+        advantage = masked.keep(credit, rollouts.mask).to(rollouts.old_logprob.dtype)
         signals: dict[Part, Tensor] = {p: p(rollouts) for p in dict.fromkeys(walk(self)) if isinstance(p, Signal)}
         signals |= {m: m(rollouts, state[m]) for m in self.memories if isinstance(m, MemorySignal)}
         for part, signal in signals.items():
@@ -250,18 +247,15 @@ class Objective:
         coefficient = self._coefficient(batch, totals, token.dtype)
         return token, coefficient, terms_of(batch, trust, weight, penalty, coefficient, token, names)
 
-    def _credit(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        return answers.tensor(self.credit(rollouts, bonus), rollouts.mask, self.name, "credit", self.credit)
-
     def _trust(self, batch: Batch) -> Trust:
         return answers.trust(self.surrogate(batch), batch.mask, self.name, self.surrogate)
 
+    @torch.no_grad()
     def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
         product = None
         for stage in self.weights:
-            with torch.no_grad():
-                factor = answers.tensor(stage(batch, trust), batch.mask, self.name, "weight", stage)
-                product = factor if product is None else product * factor
+            factor = answers.tensor(stage(batch, trust), batch.mask, self.name, "weight", stage)
+            product = factor if product is None else product * factor
         return product
 
     def _penalty(self, batch: Batch, trust: Trust) -> Tensor | None:
@@ -272,14 +266,13 @@ class Objective:
         return total
 
     def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
-        coefficient = answers.coefficient(self.aggregate(batch.mask, totals), batch.mask, self.name, self.aggregate)
-        counted = batch.mask
+        mask = batch.mask
+        coefficient = answers.coefficient(self.aggregate(mask, totals), mask, self.name, self.aggregate)
         if self.only is not None:
-            counted = counted & answers.tensor(self.only(batch), counted, self.name, "selection", self.only)
+            mask = mask & answers.tensor(self.only(batch), mask, self.name, "selection", self.only)
         # In the loss's precision before the product, not after; a number is taken to it by the product.
-        return masked.ones(counted, dtype).mul_(
-            coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
-        )
+        coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
+        return masked.ones(mask, dtype).mul_(coefficient)
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:
