@@ -49,6 +49,11 @@ def write_whole(path: Path, text: str) -> Path:
     return path
 
 
+def is_fresh(path: Path) -> bool:
+    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
+    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+
+
 def part_of(path: Path) -> Path:
     """Where a file is written before it gets its name: what a process that was killed may leave behind."""
     return path.with_name(f".writing-{path.name}")

@@ -120,6 +120,40 @@ def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tm
     assert drawn(lm, tmp_path / "run") == whole
 
 
+def test_two_evaluations_do_not_write_one_directory(lm: LanguageModel, tmp_path: Path) -> None:
+    class Second(Flaky):
+        def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+            with pytest.raises(TokenPOError, match="is being written by another evaluation: wait for it"):
+                drawn(lm, tmp_path / "out")
+            return super().problems(split, start, count)
+
+    assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
+
+
+def test_samples_that_are_there_twice_are_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
+    """What two evaluations wrote into one file, before a lock kept them apart."""
+    whole = drawn(lm, tmp_path / "run")
+    lines, path = whole.splitlines(keepends=True), tmp_path / "run" / "samples.jsonl"
+    path.write_bytes(b"".join([*lines[:9], *lines]))
+    assert drawn(lm, tmp_path / "run") == whole
+    path.write_bytes(whole + whole)
+    assert drawn(lm, tmp_path / "run") == whole
+
+
+def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_force_is_no_obstacle(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "new", Flaky(batches=0))
+    assert not (tmp_path / "new").exists()
+    monkeypatch.chdir(tmp_path)
+    killed = Path("runs/eval-m-t-seed3")
+    killed.mkdir(parents=True)
+    (killed / ".lock").touch()
+    assert free_directory("m-t", CONFIG, 3) == killed
+    assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
+
+
 def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:
     first = drawn(lm, tmp_path / "a", samples=1, temperature=0.0)
     assert first == drawn(lm, tmp_path / "b", samples=1, temperature=0.0, seed=5)

@@ -7,14 +7,17 @@ results.json    the config again, and the numbers
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..disk import is_fresh, locked
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, finite
 from ..lm import LanguageModel, Sampling
@@ -121,9 +124,14 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
         watch: called with the number of problems that are done.
 
     Raises:
-        TokenPOError: the directory holds something else.
+        TokenPOError: the directory holds something else, or another process samples into it.
     """
-    check(directory, config)
+    check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
+    with _held(directory):
+        _sample(plan, directory, config, watch)
+
+
+def _sample(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
     start = _kept(directory / SAMPLES, plan)
     watch(start)
     drawing, lines = plan.drawing, None
@@ -192,7 +200,7 @@ def check(directory: Path, config: Mapping[str, Any]) -> bool:
         raise TokenPOError(
             f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
         )
-    if changed is None and directory.exists() and any(directory.iterdir()):
+    if changed is None and directory.exists() and not is_fresh(directory):
         raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
     return changed is not None
 
@@ -201,9 +209,30 @@ def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
     """The directory that this evaluation began in, or the next free name."""
     base = Path("runs", f"eval-{name}-seed{seed}")
     path, number = base, 2
-    while path.exists() and _changed(path, config) != []:
+    while path.exists() and not is_fresh(path) and _changed(path, config) != []:
         path, number = base.with_name(f"{base.name}-{number}"), number + 1
     return path
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """The directory for this process alone; gone again where nothing was written to it.
+
+    Raises:
+        TokenPOError: another process samples into it, or it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ".lock").touch()
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+    busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
+    with locked(directory / ".lock", busy):
+        try:
+            yield
+        finally:
+            if is_fresh(directory):
+                shutil.rmtree(directory)
 
 
 def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
@@ -219,31 +248,30 @@ def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
 
 
 def _kept(path: Path, plan: Plan) -> int:
-    """Cuts the file back to whole batches; the number of problems in them.
+    """Cuts the file back to whole batches of the problems asked for, in their order; the number of problems in them.
 
     A batch is sampled again as it was: in another one the last bits of a logit may differ.
     """
     if not path.is_file():
         return 0
-    ends = [0]
+    samples, at_once, ends = plan.drawing.samples, plan.drawing.at_once, [0]
     with path.open("rb") as file:
-        for line in file:
-            if not (line.endswith(b"\n") and _is_json(line)):
+        for number, line in enumerate(file):
+            if not (line.endswith(b"\n") and _problem(line) == number // samples):
                 break
             ends.append(ends[-1] + len(line))
-    samples, at_once = plan.drawing.samples, plan.drawing.at_once
     problems = min(plan.count, (len(ends) - 1) // samples)
     kept = problems if problems == plan.count else problems // at_once * at_once
     cut(path, ends[kept * samples])
     return kept
 
 
-def _is_json(line: bytes) -> bool:
+def _problem(line: bytes) -> Any:
+    """The position of the problem that a line is of; None where it is no sample."""
     try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
+        return json.loads(line)["problem"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def _records(piece: Draw) -> Iterator[dict[str, Any]]:

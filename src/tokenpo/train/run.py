@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import locked, part_of, write_whole
+from ..disk import is_fresh, locked, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut
 from ..recorded.read import recorded_steps, step_file
@@ -104,11 +104,6 @@ def new_directory(config: Config) -> Path:
             f"the run directory {path} cannot be made: {error.strerror}; give another with --out"
         ) from error
     return path
-
-
-def is_fresh(path: Path) -> bool:
-    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
-    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
 
 
 def _next_free(base: Path) -> Path:
