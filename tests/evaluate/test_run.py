@@ -17,9 +17,9 @@ from tokenpo.evaluate.run import (
     describe,
     digest,
     free_directory,
+    model_digest,
     prepare,
     sample_model,
-    weights,
     write_results,
 )
 from tokenpo.evaluate.samples import read_samples
@@ -201,11 +201,17 @@ def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path: Path) -> None:
-    for name, text in (("a", b"weights" * 400_000), ("b", b"weights" * 399_999 + b"Weights"), ("c", b"weights")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(text)
-    marks = [weights(tmp_path / name, lm) for name in ("a", "b", "c", "a")]
-    assert len(set(marks)) == 3 and marks[0] == marks[3]
+    files = {"model.safetensors": b"weights" * 400_000, "config.json": b"{}", "tokenizer_config.json": b"{}"}
+    files |= {"chat_template.jinja": b"{{ a }}", "merges.txt": b"a b", "tokenizer.model": b"t"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
+    marks = {model_digest(tmp_path, lm)}
+    for name, text in files.items():  # one byte, in the middle
+        (tmp_path / name).write_bytes(text[: len(text) // 2] + b"!" + text[len(text) // 2 + 1 :])
+        marks.add(model_digest(tmp_path, lm))
+    assert len(marks) == 1 + len(files)
+    (tmp_path / "README.md").touch()
+    assert model_digest(tmp_path, lm) in marks
     tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
     assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
     plan = Plan(lm, tasks[0], 3, Drawing(samples=2, seed=4))
@@ -213,7 +219,27 @@ def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path:
     assert config["sampling"] == {
         "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
     }  # fmt: skip
-    assert config["problems"] == {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3)}
+    told = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
+    assert config["problems"] == told
+
+
+def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp_path: Path) -> None:
+    rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
+
+    def told(bonus: int, right: float, **options: Any) -> dict[str, Any]:
+        lines = [json.dumps({"prompt": f"{i}", "answer": "1", "bonus": bonus}) for i in range(4)]
+        rows.write_text("\n".join(lines), encoding="utf-8")
+        reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
+        task = make_task("files", {"path": str(rows), "verifier": f"{reward}:score", **options}, 0)
+        try:
+            return describe(Plan(lm, task, 1, Drawing()), {}, {})["problems"]
+        finally:
+            task.close()
+
+    first = told(1, 1.0)
+    assert told(1, 1.0) == first == told(1, 1.0, reward_seconds=0.0)
+    assert told(2, 1.0)["digest"] != first["digest"]
+    assert told(1, 0.5) == first | {"verifier_source": told(1, 0.5)["verifier_source"]} != first
 
 
 def test_text_becomes_a_chat_message_and_chats_stay() -> None:

@@ -21,7 +21,7 @@ from ..disk import is_fresh, locked
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, finite
 from ..lm import LanguageModel, Sampling
-from ..lm.directory import is_local
+from ..lm.directory import identity, is_local
 from ..responses import Draw, draw
 from ..sampling.seeds import keyed_seed
 from ..tasks import Task
@@ -32,7 +32,6 @@ from .samples import record_of
 from .summary import Summary
 
 CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
-_EDGE = 2**20  # bytes of each end of a weight file that identify it
 
 
 @dataclass(frozen=True)
@@ -97,23 +96,16 @@ def as_chat(task: Files) -> Files:
 
 
 def digest(task: Task, count: int) -> str:
-    """Tells the problems apart from others: a hash of their prompts and references."""
-    asked = [(problem.prompt, problem.answer) for problem in task.problems("test", 0, count)]
+    """Tells the problems apart from others: a hash of prompts, references, and all that a verifier may read."""
+    asked = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
     return hashlib.blake2b(json.dumps(asked, default=str).encode(), digest_size=8).hexdigest()
 
 
-def weights(where: str | Path, lm: LanguageModel) -> str:
-    """Tells the weights apart from others: the commit on the hub, or a hash of both ends of each weight file."""
+def model_digest(where: str | Path, lm: LanguageModel) -> str:
+    """Tells the model apart from others: the commit on the hub, or a hash of weights, config, tokenizer, template."""
     if not is_local(where):
         return str(getattr(lm.model.config, "_commit_hash", None) or "")
-    whole = hashlib.blake2b(digest_size=8)
-    for file in sorted(Path(where).expanduser().glob("*.safetensors")):
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            whole.update(f"{file.name} {size}".encode() + stream.read(_EDGE))
-            stream.seek(max(0, size - _EDGE))
-            whole.update(stream.read())
-    return whole.hexdigest()
+    return identity(Path(where).expanduser())
 
 
 def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
@@ -162,13 +154,15 @@ def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) 
     """The config: all that the samples depend on, and the software."""
     sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
     asked = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
+    asked["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
     return {"model": dict(model), "problems": asked, "sampling": sampling, "versions": versions()}
 
 
-def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int) -> dict[str, Any]:
-    """The config of estimates from samples that were there."""
+def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
+    """The config of estimates from samples that were there; `source` is the verifier's."""
     told = {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()}
-    return {"samples": told, "verifier": verifier, "extract": extract, "seed": seed, "versions": versions()}
+    judged = {"verifier": verifier, "verifier_source": source, "extract": extract}
+    return {"samples": told, **judged, "seed": seed, "versions": versions()}
 
 
 def prepare(directory: Path, config: Mapping[str, Any]) -> None:
@@ -221,6 +215,7 @@ def _held(directory: Path) -> Iterator[None]:
     Raises:
         TokenPOError: another process samples into it, or it cannot be made.
     """
+    above = [path for path in directory.parents if not path.exists()]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ".lock").touch()
@@ -233,6 +228,9 @@ def _held(directory: Path) -> Iterator[None]:
         finally:
             if is_fresh(directory):
                 shutil.rmtree(directory)
+                with contextlib.suppress(OSError):  # somebody else's by now
+                    for path in above:
+                        path.rmdir()
 
 
 def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:

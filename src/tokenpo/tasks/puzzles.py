@@ -21,7 +21,7 @@ class Countdown:
     `Problem.answer` is the target, the numbers are the column `nums` or `numbers`. Notes: "no answer", "malformed".
     """
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
@@ -51,7 +51,7 @@ class KnightsKnaves:
     "malformed".
     """
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find

@@ -22,9 +22,10 @@ _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 
 class Verifier(Protocol):
-    """Scores completions against `Problem.answer` (needed only where `needs_answer`)."""
+    """Scores completions against `Problem.answer` (needed only where `needs_answer`); `source`: see `UserReward`."""
 
     needs_answer: bool
+    source: str
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         """One score per completion."""
@@ -73,7 +74,7 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
 class Exact:
     """Reward 1 where the extracted answer and the reference are the same text, but for case, blanks and separators."""
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         self._find = extractor(options.extract or "auto", task).find
@@ -101,7 +102,7 @@ class Math:
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:
