@@ -57,7 +57,7 @@ def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     names: list[str] = []
     monkeypatch.setattr("tokenpo.train.run.write_whole", lambda path, text: names.append(path.name))
     describe(tmp_path, small(tmp_path / "run"), "grpo")
-    assert names[0] == "config.json" and len(names) == 4
+    assert names[0] == "config.json" and len(names) == 5
 
 
 def test_statistics_are_over_everything_drawn_by_hand():

@@ -1,6 +1,7 @@
 """The run directory: what a run is (written once), what it did (appended), and where it can go on.
 
 recipe.toml config.json objective.txt versions.json     the run
+inputs.json                                              hashes of the model and the data that it reads
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
 rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
@@ -22,7 +23,7 @@ from ..errors import TokenPOError
 from ..jsonl import Lines, cut
 from ..recorded.read import recorded_steps, step_file
 from ..versions import versions
-from . import checkpoint
+from . import checkpoint, inputs
 from .checkpoint import Progress
 from .config import Config, differences, parse_config
 from .recipe import to_toml
@@ -123,16 +124,17 @@ def describe(path: Path, config: Config, objective: str) -> None:
     write_whole(path / "recipe.toml", to_toml(config))
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+    write_whole(path / inputs.FILE, json.dumps(inputs.contents(config), indent=2) + "\n")
 
 
 def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -> tuple[Config, list[str]]:
     """The config of the run at `path`, or `wanted` where it is the same run; and in what they differ.
 
     Args:
-        accept: `wanted` may differ in everything.
+        accept: `wanted` may differ in everything, and so may the files that the run reads.
 
     Raises:
-        TokenPOError: no run there, or `wanted` differs in what its steps depend on; the message shows the difference.
+        TokenPOError: no run there, or what its steps depend on differs; the message shows the difference.
     """
     file = path / "config.json"
     if not file.is_file():
@@ -143,13 +145,12 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -
         if isinstance(error, TokenPOError):
             raise
         raise TokenPOError(f"{file} cannot be read ({error}): put the config of this run back there") from error
-    if wanted is None:
-        return old, []
-    changed = [line for line in differences(old, wanted) if not line.startswith(FREE)]
+    wanted = wanted or old
+    changed = [line for line in differences(old, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
     if changed and not accept:
         raise TokenPOError(
-            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave these settings as they were, "
-            "start a new run with --out, or say --accept-changes"
+            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
+            "were, start a new run with --out, or say --accept-changes"
         )
     return wanted, changed
 
@@ -178,6 +179,8 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         if step > progress.step:
             step_file(path, step).unlink()
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+    if not (path / inputs.FILE).is_file():
+        notes.append(f"{inputs.FILE} is gone, so whether model and data are those that began the run is not known")
     return progress, [*notes, *_other_software(path)]
 
 
