@@ -242,6 +242,26 @@ def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp
     assert told(1, 0.5) == first | {"verifier_source": told(1, 0.5)["verifier_source"]} != first
 
 
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("1" * 2000, r"a prompt of 2000 tokens and 4 new ones exceed the model's \d+ positions: lower max_new_tokens"),
+        ([{"role": "user", "content": "1"}], "the prompt is a list of chat messages, but the tokenizer has no chat"),
+    ],
+)
+def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(
+    lm: LanguageModel, tmp_path: Path, prompt: Any, words: str
+) -> None:
+    path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
+    train.write_text('{"prompt": "1=", "answer": "1"}')
+    path.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in ("0=", prompt)), encoding="utf-8")
+    task = make_task("files", {"path": str(train), "test_path": str(path)}, 0)
+    with pytest.raises(TokenPOError, match=rf"rows\.jsonl line 2: {words}"):
+        drawn(lm, tmp_path / "out", task, 2, max_new_tokens=4)
+    with pytest.raises(TokenPOError, match=r"^test problem 0: a prompt of \d+ tokens"):
+        drawn(lm, tmp_path / "out", max_new_tokens=4096)
+
+
 def test_text_becomes_a_chat_message_and_chats_stay() -> None:
     chat = [{"role": "user", "content": "b"}]
     verifier = make_verifier("exact", VerifierOptions(), "t")

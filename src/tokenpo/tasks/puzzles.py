@@ -26,6 +26,10 @@ class Countdown:
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
 
+    def check(self, problem: Problem) -> None:
+        """It has numbers and a target."""
+        _given(problem)
+
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
 
@@ -56,6 +60,10 @@ class KnightsKnaves:
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
 
+    def check(self, problem: Problem) -> None:
+        """Its reference says who is what."""
+        _reference(problem)
+
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
 
@@ -63,12 +71,7 @@ class KnightsKnaves:
         """Nothing to end."""
 
     def _judge(self, problem: Problem, text: str) -> Score:
-        reference = _roles(str(problem.answer))
-        if reference is None:
-            raise TokenPOError(
-                f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
-                'write it as "Ann is a knight, and Bob is a knave"'
-            )
+        reference = _reference(problem)
         said = self._find(text)
         if said is None:
             return Score(0.0, False, "no answer")
@@ -95,6 +98,16 @@ def _roles(text: str) -> dict[str, str] | None:
     roles = dict(zip(said[::2], said[1::2], strict=False))
     whole = bool(said) and 2 * len(roles) == len(said)
     return roles if whole and all(role in _ROLES for role in roles.values()) else None
+
+
+def _reference(problem: Problem) -> dict[str, str]:
+    roles = _roles(str(problem.answer))
+    if roles is None:
+        raise TokenPOError(
+            f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
+            'write it as "Ann is a knight, and Bob is a knave"'
+        )
+    return roles
 
 
 def _given(problem: Problem) -> tuple[list[int], Fraction]:

@@ -62,6 +62,9 @@ class UserReward:
         self.source: str = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
 
+    def check(self, problem: Problem) -> None:
+        """What it needs only the function knows."""
+
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)
 
