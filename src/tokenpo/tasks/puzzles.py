@@ -13,6 +13,8 @@ from .types import Problem, Score
 
 _NUMBERS = ("nums", "numbers")  # columns of the data row
 _ROLES = ("knight", "knave")
+# Of a target: 1e999999999 would be a number of as many digits, and be written out.
+_TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 
 
 class Countdown:
@@ -118,10 +120,13 @@ def _given(problem: Problem) -> tuple[list[int], Fraction]:
             f"countdown: a row has no column with the numbers ({nearest('nums', problem.columns)}): call it 'nums'"
         )
     numbers: Any = problem.columns[key]
+    target = str(problem.answer).strip()
     try:
-        return sorted(int(number) for number in numbers), Fraction(str(problem.answer))
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+        if not _TARGET.fullmatch(target):
+            raise ValueError("the target")
+        return sorted(int(number) for number in numbers), Fraction(target)
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise TokenPOError(
             f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole numbers "
-            "and a number"
+            "and a number, of 40 digits at most"
         ) from error
