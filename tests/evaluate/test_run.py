@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tokenpo.evaluate.run import (
 )
 from tokenpo.evaluate.samples import read_samples
 from tokenpo.evaluate.summary import summarise
+from tokenpo.jsonl import Lines
 from tokenpo.lm import LanguageModel, load
 from tokenpo.lm.directory import ASSETS
 from tokenpo.tasks import Problem, Score, make_task
@@ -154,6 +156,35 @@ def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_f
     assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
 
 
+def test_a_full_disk_is_one_sentence_and_costs_nothing(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    whole, out = drawn(lm, tmp_path / "whole"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.disk.sync", full)  # as the config is written
+        with pytest.raises(TokenPOError, match="No space left on device; give another with --out"):
+            drawn(lm, out)
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        write, calls = Lines.write, iter(range(100))
+        patch.setattr(Lines, "write", lambda *given: write(*given) if next(calls) < 8 else full())
+        with pytest.raises(TokenPOError, match=r"^the evaluation .* No space left on device. What was sampled is kept"):
+            drawn(lm, out)
+    assert (out / "samples.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:8])
+    assert drawn(lm, out) == whole
+    summary = summarise(read_samples(out / "samples.jsonl")[0], [1], seed=0)
+    before = write_results(out, CONFIG, summary).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.disk.sync", full)
+        with pytest.raises(TokenPOError, match="No space left on device"):
+            write_results(out, CONFIG | {"b": 2}, summary)
+    assert (out / "results.json").read_bytes() == before
+    assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
+
+
 def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:
     first = drawn(lm, tmp_path / "a", samples=1, temperature=0.0)
     assert first == drawn(lm, tmp_path / "b", samples=1, temperature=0.0, seed=5)
@@ -250,8 +281,9 @@ def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp
     ],
 )
 def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(
-    lm: LanguageModel, tmp_path: Path, prompt: Any, words: str
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: Any, words: str
 ) -> None:
+    monkeypatch.setattr(lm.tokenizer, "chat_template", None)
     path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
     train.write_text('{"prompt": "1=", "answer": "1"}')
     path.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in ("0=", prompt)), encoding="utf-8")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..disk import is_fresh, locked
+from ..disk import is_fresh, locked, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, finite
 from ..lm import LanguageModel, Sampling
@@ -143,11 +143,14 @@ def _sample(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Calla
 
 
 def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) -> Path:
-    """Writes results.json; NaN as null."""
-    path = directory / RESULTS
+    """Writes results.json, whole or not at all; NaN as null.
+
+    Raises:
+        TokenPOError: the disk is full, or worse; what was there stays.
+    """
     text = json.dumps(finite({"config": config, **summary.as_json()}), indent=1, ensure_ascii=False, default=str)
-    path.write_text(text + "\n", encoding="utf-8")
-    return path
+    with _writing(directory):
+        return write_whole(directory / RESULTS, text + "\n")
 
 
 def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +179,7 @@ def prepare(directory: Path, config: Mapping[str, Any]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
-        (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
+        write_whole(directory / CONFIG, text + "\n")
     except OSError as error:
         raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
 
@@ -209,11 +212,26 @@ def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
 
 
 @contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Trouble with the disk in one sentence."""
+    try:
+        yield
+    except BrokenPipeError:  # not the disk: who read our output has gone
+        raise
+    except OSError as error:
+        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror or error
+        raise TokenPOError(
+            f"the evaluation {directory} cannot be written: {what}. What was sampled is kept: make room, then give the "
+            "same command again"
+        ) from error
+
+
+@contextlib.contextmanager
 def _held(directory: Path) -> Iterator[None]:
     """The directory for this process alone; gone again where nothing was written to it.
 
     Raises:
-        TokenPOError: another process samples into it, or it cannot be made.
+        TokenPOError: another process samples into it, or it cannot be made or written.
     """
     above = [path for path in directory.parents if not path.exists()]
     try:
@@ -222,7 +240,7 @@ def _held(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
     busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
-    with locked(directory / ".lock", busy):
+    with _writing(directory), locked(directory / ".lock", busy):
         try:
             yield
         finally:
