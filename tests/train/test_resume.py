@@ -190,6 +190,21 @@ def test_without_a_good_checkpoint_there_is_an_error(small, coin, tmp_path):
         resume(tmp_path / "nowhere", SilentView())
 
 
+@pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
+def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, coin, tmp_path):
+    class Said(SilentView):
+        def start(self, engine, directory, step, notes):
+            self.notes = notes
+
+    train(small(tmp_path / "run", evaluate={"every": 1}), SilentView())
+    log, view = tmp_path / "run" / "metrics.jsonl", Said()
+    first, second, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
+    outcome = resume(tmp_path / "run", view, small(tmp_path / "run", evaluate={"every": 1}, train={"steps": 5}))
+    assert [line["step"] for line in outcome.evaluations] == [0, 2, 3, 4, 5]
+    assert any(note.startswith("metrics.jsonl: 1 line was left out (line 2: not") for note in view.notes)
+
+
 def test_lost_lines_are_noticed(small, coin, tmp_path):
     train(small(tmp_path / "run", evaluate={"problems": 0}), SilentView())
     (tmp_path / "run" / "metrics.jsonl").write_text("")

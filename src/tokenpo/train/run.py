@@ -20,7 +20,7 @@ from typing import Any
 
 from ..disk import is_fresh, locked, write_whole
 from ..errors import TokenPOError
-from ..jsonl import Lines, cut
+from ..jsonl import Lines, cut, whole_lines, with_step
 from ..recorded.read import recorded_steps, step_file
 from ..versions import versions
 from . import checkpoint, inputs
@@ -52,8 +52,8 @@ class Run:
 
     def evaluations(self) -> list[dict[str, float]]:
         """The lines of metrics with an evaluation, the first from before the training."""
-        lines = map(json.loads, self.metrics.path.read_bytes().split(b"\n")[:-1])
-        return [line for line in lines if "eval/accuracy" in line]
+        lines = whole_lines(self.metrics.path, with_step, [])
+        return [line.value for line in lines if "eval/accuracy" in line.value]
 
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
@@ -179,6 +179,9 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         if step > progress.step:
             step_file(path, step).unlink()
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+    metrics = path / "metrics.jsonl"
+    for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
+        pass  # what is damaged is said once, here; the report says it too
     if not (path / inputs.FILE).is_file():
         notes.append(f"{inputs.FILE} is gone, so whether model and data are those that began the run is not known")
     return progress, [*notes, *_other_software(path)]
