@@ -120,6 +120,7 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
     """
     check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
     with _held(directory):
+        check(directory, config)  # again: another may have been here in between
         _sample(plan, directory, config, watch)
 
 
