@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +48,24 @@ def write_whole(path: Path, text: str) -> Path:
     with whole(path) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
     return path
+
+
+def is_fresh(path: Path) -> bool:
+    """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
+    return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Tells files apart from others, by their names and every byte, however large they are.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    told = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            told.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return told.hexdigest()[:16]
 
 
 def part_of(path: Path) -> Path:

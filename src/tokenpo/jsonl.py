@@ -95,6 +95,17 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
         notes.append(f"{path.name}: {count} left out ({'; '.join(broken[:3])}{more}).")
 
 
+def with_step(value: Any) -> dict[str, Any]:
+    """What `whole_lines` takes of a log of metrics: objects with a step.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("step"), int):
+        raise ValueError("not an object with a step")
+    return value
+
+
 def finite(value: Any) -> Any:
     """The value with null for every float that is not finite: JSON has neither NaN nor infinities."""
     if isinstance(value, float):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .errors import NotFinite, TokenPOError
-from .lm import LanguageModel, Sampling, sample
+from .lm import LanguageModel, Sampling, require_room, sample
 from .lm.precision import precision
 from .sampling import TemperatureRule
 from .tasks import Problem, Score, Split, Task
@@ -68,7 +68,8 @@ def draw(
     A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
     """
     problems = task.problems(split, start, count)
-    prompts = [lm.encode(problem.prompt) for problem in problems]
+    names = [problem.place or f"{split} problem {start + place}" for place, problem in enumerate(problems)]
+    prompts = [_encoded(lm, problem, name, sampling) for problem, name in zip(problems, names, strict=True)]
     with precision(lm.device, autocast):
         streams = range(start, start + count)
         out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
@@ -90,6 +91,15 @@ def draw(
         completions=completions,
         scores=scores,
     )
+
+
+def _encoded(lm: LanguageModel, problem: Problem, name: str, sampling: Sampling) -> list[int]:
+    try:
+        ids = lm.encode(problem.prompt)
+        require_room(lm, ids, sampling)
+    except TokenPOError as error:
+        raise TokenPOError(f"{name}: {error}") from error
+    return ids
 
 
 def _check(task: Task, scores: Sequence[Score], expected: int, start: int, group_size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from tokenpo.evaluate.run import (
     describe,
     digest,
     free_directory,
+    model_digest,
     prepare,
     sample_model,
-    weights,
     write_results,
 )
 from tokenpo.evaluate.samples import read_samples
 from tokenpo.evaluate.summary import summarise
+from tokenpo.jsonl import Lines
 from tokenpo.lm import LanguageModel, load
 from tokenpo.lm.directory import ASSETS
 from tokenpo.tasks import Problem, Score, make_task
@@ -120,6 +122,69 @@ def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tm
     assert drawn(lm, tmp_path / "run") == whole
 
 
+def test_two_evaluations_do_not_write_one_directory(lm: LanguageModel, tmp_path: Path) -> None:
+    class Second(Flaky):
+        def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+            with pytest.raises(TokenPOError, match="is being written by another evaluation: wait for it"):
+                drawn(lm, tmp_path / "out")
+            return super().problems(split, start, count)
+
+    assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
+
+
+def test_samples_that_are_there_twice_are_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
+    """What two evaluations wrote into one file, before a lock kept them apart."""
+    whole = drawn(lm, tmp_path / "run")
+    lines, path = whole.splitlines(keepends=True), tmp_path / "run" / "samples.jsonl"
+    path.write_bytes(b"".join([*lines[:9], *lines]))
+    assert drawn(lm, tmp_path / "run") == whole
+    path.write_bytes(whole + whole)
+    assert drawn(lm, tmp_path / "run") == whole
+
+
+def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_force_is_no_obstacle(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "new", Flaky(batches=0))
+    assert not (tmp_path / "new").exists()
+    monkeypatch.chdir(tmp_path)
+    killed = Path("runs/eval-m-t-seed3")
+    killed.mkdir(parents=True)
+    (killed / ".lock").touch()
+    assert free_directory("m-t", CONFIG, 3) == killed
+    assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
+
+
+def test_a_full_disk_is_one_sentence_and_costs_nothing(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    whole, out = drawn(lm, tmp_path / "whole"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.disk.sync", full)  # as the config is written
+        with pytest.raises(TokenPOError, match="No space left on device; give another with --out"):
+            drawn(lm, out)
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        write, calls = Lines.write, iter(range(100))
+        patch.setattr(Lines, "write", lambda *given: write(*given) if next(calls) < 8 else full())
+        with pytest.raises(TokenPOError, match=r"^the evaluation .* No space left on device. What was sampled is kept"):
+            drawn(lm, out)
+    assert (out / "samples.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:8])
+    assert drawn(lm, out) == whole
+    summary = summarise(read_samples(out / "samples.jsonl")[0], [1], seed=0)
+    before = write_results(out, CONFIG, summary).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.disk.sync", full)
+        with pytest.raises(TokenPOError, match="No space left on device"):
+            write_results(out, CONFIG | {"b": 2}, summary)
+    assert (out / "results.json").read_bytes() == before
+    assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
+
+
 def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:
     first = drawn(lm, tmp_path / "a", samples=1, temperature=0.0)
     assert first == drawn(lm, tmp_path / "b", samples=1, temperature=0.0, seed=5)
@@ -167,11 +232,17 @@ def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path: Path) -> None:
-    for name, text in (("a", b"weights" * 400_000), ("b", b"weights" * 399_999 + b"Weights"), ("c", b"weights")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(text)
-    marks = [weights(tmp_path / name, lm) for name in ("a", "b", "c", "a")]
-    assert len(set(marks)) == 3 and marks[0] == marks[3]
+    files = {"model.safetensors": b"weights" * 400_000, "config.json": b"{}", "tokenizer_config.json": b"{}"}
+    files |= {"chat_template.jinja": b"{{ a }}", "merges.txt": b"a b", "tokenizer.model": b"t"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
+    marks = {model_digest(tmp_path, lm)}
+    for name, text in files.items():  # one byte, in the middle
+        (tmp_path / name).write_bytes(text[: len(text) // 2] + b"!" + text[len(text) // 2 + 1 :])
+        marks.add(model_digest(tmp_path, lm))
+    assert len(marks) == 1 + len(files)
+    (tmp_path / "README.md").touch()
+    assert model_digest(tmp_path, lm) in marks
     tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
     assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
     plan = Plan(lm, tasks[0], 3, Drawing(samples=2, seed=4))
@@ -179,7 +250,48 @@ def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path:
     assert config["sampling"] == {
         "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
     }  # fmt: skip
-    assert config["problems"] == {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3)}
+    told = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
+    assert config["problems"] == told
+
+
+def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp_path: Path) -> None:
+    rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
+
+    def told(bonus: int, right: float, **options: Any) -> dict[str, Any]:
+        lines = [json.dumps({"prompt": f"{i}", "answer": "1", "bonus": bonus}) for i in range(4)]
+        rows.write_text("\n".join(lines), encoding="utf-8")
+        reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
+        task = make_task("files", {"path": str(rows), "verifier": f"{reward}:score", **options}, 0)
+        try:
+            return describe(Plan(lm, task, 1, Drawing()), {}, {})["problems"]
+        finally:
+            task.close()
+
+    first = told(1, 1.0)
+    assert told(1, 1.0) == first == told(1, 1.0, reward_seconds=0.0)
+    assert told(2, 1.0)["digest"] != first["digest"]
+    assert told(1, 0.5) == first | {"verifier_source": told(1, 0.5)["verifier_source"]} != first
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("1" * 2000, r"a prompt of 2000 tokens and 4 new ones exceed the model's \d+ positions: lower max_new_tokens"),
+        ([{"role": "user", "content": "1"}], "the prompt is a list of chat messages, but the tokenizer has no chat"),
+    ],
+)
+def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: Any, words: str
+) -> None:
+    monkeypatch.setattr(lm.tokenizer, "chat_template", None)
+    path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
+    train.write_text('{"prompt": "1=", "answer": "1"}')
+    path.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in ("0=", prompt)), encoding="utf-8")
+    task = make_task("files", {"path": str(train), "test_path": str(path)}, 0)
+    with pytest.raises(TokenPOError, match=rf"rows\.jsonl line 2: {words}"):
+        drawn(lm, tmp_path / "out", task, 2, max_new_tokens=4)
+    with pytest.raises(TokenPOError, match=r"^test problem 0: a prompt of \d+ tokens"):
+        drawn(lm, tmp_path / "out", max_new_tokens=4096)
 
 
 def test_text_becomes_a_chat_message_and_chats_stay() -> None:

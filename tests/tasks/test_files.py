@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from tokenpo.errors import MissingInput, TokenPOError
+from tokenpo.evaluate.benchmarks import Changes, benchmark, load
 from tokenpo.tasks import make_task
 from tokenpo.tasks.types import Score, Task
 
@@ -119,6 +120,11 @@ GOOD = b'{"prompt": "p", "answer": "a"}\n'
         ("d.jsonl", GOOD + b'{"prompt": 3, "answer": "a"}', "line 2: 'prompt' is a int: give text"),
         ("d.jsonl", b'{"prompt": "", "answer": "a"}', "'prompt' is empty"),
         ("d.jsonl", b'{"prompt": [{"role": "user"}], "answer": "a"}', "holds the message {'role': 'user'}"),
+        (
+            "d.jsonl",
+            GOOD + b'{"prompt": [{"role": "user", "content": ""}], "answer": "a"}',
+            "line 2: .* without content",
+        ),
         ("d.jsonl", b'{"prompt": ["hi"], "answer": "a"}', "holds the message 'hi'"),
         ("d.jsonl", b'{"prompt": "p", "answer": null}', "'answer' is null: give text, a number, or a list"),
         ("d.jsonl", b'{"prompt": "p", "answer": {"a": 1}}', "'answer' is a dict"),
@@ -139,6 +145,27 @@ def test_errors_name_file_line_key_and_remedy(tmp_path: Path, name: str, content
         made(str(tmp_path / name))
     assert name in str(caught.value)
     assert isinstance(caught.value, MissingInput) == ("no column" in words)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "good", "bad", "words"),
+    [
+        ("countdown", {"nums": [1, 2], "answer": 3}, {"num": [1, 2], "answer": 3}, "no column with the numbers"),
+        ("countdown", {"nums": [1, 2], "answer": 3}, {"nums": [1, 2], "answer": "x"}, "list of whole numbers"),
+        ("knights_knaves", {"answer": "Ann is a knight"}, {"answer": "Ann?"}, "does not say who is what"),
+    ],
+)
+def test_what_a_verifier_cannot_judge_is_found_at_once(
+    tmp_path: Path, verifier: str, good: dict[str, Any], bad: dict[str, Any], words: str
+) -> None:
+    path = written(tmp_path / "d.jsonl", [{"prompt": "p"} | good, {"prompt": "q"} | bad])
+    with pytest.raises(TokenPOError, match=rf"d.jsonl line 3: {verifier}: .*{words}"):
+        made(path, verifier=verifier)
+    other = written(tmp_path / "t.jsonl", [{"prompt": "p"} | good])
+    with pytest.raises(TokenPOError, match=r"d.jsonl line 3"):
+        made(other, verifier=verifier, test_path=path)
+    with pytest.raises(TokenPOError, match=r"d.jsonl line 3"):
+        load(benchmark(path, Changes(verifier=verifier)), Path(path))
 
 
 def test_missing_files_and_contradictory_options(tmp_path: Path) -> None:

@@ -48,6 +48,13 @@ def test_countdown_says_what_a_row_lacks() -> None:
         judged("countdown", Problem("?", 9, {"num": [1]}), "x")
     with pytest.raises(TokenPOError, match="list of whole numbers"):
         judged("countdown", Problem("?", 9, {"nums": "a b"}), "x")
+    for target in ("1e999999999", "9" * 5000, "1/0", "nan", "1e", ""):
+        with pytest.raises(TokenPOError, match="and a number, of 40 digits at most"):
+            judged("countdown", Problem("?", target, {"nums": [1]}), "x")
+    with pytest.raises(TokenPOError, match="list of whole numbers"):
+        judged("countdown", Problem("?", 9, {"nums": [float("inf")]}), "x")
+    for target in (9, 9.0, " 9 ", "18/2", "+0.9e1", "9e0"):
+        assert judged("countdown", Problem("?", target, {"nums": [9]}), "<answer>9</answer>").correct
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tokenpo.report.record import read_trace
 from tokenpo.tasks import Problem, Score
 from tokenpo.train.loop import train
 from tokenpo.train.records import rollout_metrics
@@ -57,7 +58,7 @@ def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     names: list[str] = []
     monkeypatch.setattr("tokenpo.train.run.write_whole", lambda path, text: names.append(path.name))
     describe(tmp_path, small(tmp_path / "run"), "grpo")
-    assert names[0] == "config.json" and len(names) == 4
+    assert names[0] == "config.json" and len(names) == 5
 
 
 def test_statistics_are_over_everything_drawn_by_hand():
@@ -94,6 +95,15 @@ def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
         needed |= {"old_logprob", "kl", "effective"}
         assert needed <= line["terms"].keys() and "kl_ref" not in line["terms"]
         assert line["prompt"] == f"{line['answer']}="
+
+
+def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypatch):
+    monkeypatch.setattr(coin, "problems", lambda split, start, count: [Problem("1=", None)] * count)
+    run = tmp_path / "run"
+    train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), SilentView())
+    assert {line["answer"] for name in ("samples", "trace") for line in read(run / f"{name}.jsonl")} == {None}
+    trace = read_trace(run)
+    assert {trace.load(offset).answer for _, offset in trace.index} == {""}
 
 
 def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):

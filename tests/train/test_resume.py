@@ -118,6 +118,25 @@ def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):
         resume(tmp_path / "run", SilentView(), small(tmp_path / "run", train={"lr": 0.02}))
 
 
+@pytest.mark.parametrize("name", ["task.options.path", "task.options.test_path", "model.path"])
+def test_other_data_and_another_model_under_the_same_name_are_refused(name, small, tmp_path, model_dir):
+    files = {"task.options.path": tmp_path / "train.jsonl", "task.options.test_path": tmp_path / "test.jsonl"}
+    for place, file in files.items():
+        file.write_text("".join(json.dumps({"prompt": f"{place} {i}", "answer": "1"}) + "\n" for i in range(6)))
+    model = shutil.copytree(model_dir, tmp_path / "model")
+    options = {"path": str(files["task.options.path"]), "test_path": str(files["task.options.test_path"])}
+    run, train_ = tmp_path / "run", {"steps": 2}
+    config = small(run, task={"name": "files", "options": options}, model={"path": str(model)}, train=train_)
+    train(config, SilentView())
+    assert resumed_config(run, None) == (config, [])
+    file = files.get(name, model / "config.json")
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(TokenPOError, match=rf"\(contents of {name}: \w+ -> \w+\): leave settings and files as they"):
+        resume(run, SilentView())
+    _, changed = resumed_config(run, config, accept=True)
+    assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
+
+
 REFUSED = {
     "name": "other", "seed": 6, "threads": 2, "model.dtype": "float64", "method.name": "tepo", "task.name": "countdown",
     "rollout.prompts": 8, "rollout.temperature": 0.9, "train.lr": 0.02, "train.epochs": 2, "train.nonfinite": "skip",
@@ -172,6 +191,21 @@ def test_without_a_good_checkpoint_there_is_an_error(small, coin, tmp_path):
         resume(tmp_path / "run", SilentView())
     with pytest.raises(TokenPOError, match=r"config\.json"):
         resume(tmp_path / "nowhere", SilentView())
+
+
+@pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
+def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, coin, tmp_path):
+    class Said(SilentView):
+        def start(self, engine, directory, step, notes):
+            self.notes = notes
+
+    train(small(tmp_path / "run", evaluate={"every": 1}), SilentView())
+    log, view = tmp_path / "run" / "metrics.jsonl", Said()
+    first, second, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
+    outcome = resume(tmp_path / "run", view, small(tmp_path / "run", evaluate={"every": 1}, train={"steps": 5}))
+    assert [line["step"] for line in outcome.evaluations] == [0, 2, 3, 4, 5]
+    assert any(note.startswith("metrics.jsonl: 1 line was left out (line 2: not") for note in view.notes)
 
 
 def test_lost_lines_are_noticed(small, coin, tmp_path):

@@ -141,6 +141,17 @@ def test_two_runs_of_one_recipe_have_two_ids(tmp_path):
     assert len({Trackers(tmp_path, print).run for _ in range(2)}) == 2
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"run": 3, "sent": {}}', '{"run": "x"}'])
+def test_a_damaged_record_is_said_and_another_run_gets_everything(text, tmp_path, wandb):
+    lines, said = record(tmp_path, 2), []
+    (tmp_path / "trackers.json").write_text(text)
+    Trackers.open(tmp_path, config("wandb"), 2, said.append).close()
+    assert len(said) == 1 and "trackers.json is damaged, so the trackers begin another run" in said[0]
+    assert wandb.lines() == [{line["step"]: expected(line) for line in lines}]
+    assert json.loads((tmp_path / "trackers.json").read_text())["sent"] == {"wandb": 2}
+    assert {path.name for path in tmp_path.iterdir()} == {"trackers.json", "metrics.jsonl"}
+
+
 def test_a_tracker_that_is_new_gets_the_whole_course(tmp_path, wandb, trackio):
     first, *rest = record(tmp_path, 4)
     Trackers.open(tmp_path, config("trackio"), 0, pytest.fail).close()

@@ -119,7 +119,8 @@ def _of_samples(options: argparse.Namespace) -> int:
     finally:
         if verifier is not None:
             verifier.close()
-    config = describe_file(options.samples, options.verifier, options.extract, options.seed)
+    source = verifier.source if verifier is not None else ""
+    config = describe_file(options.samples, options.verifier, options.extract, options.seed, source)
     if options.out is not None:
         prepare(options.out, config)
     _report(samples, ks, notes, config, options.samples.name, options.out, options.seed)
@@ -143,7 +144,7 @@ def _of_model(options: argparse.Namespace) -> int:
             described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
             task = evaluation.as_chat(task) if described["chat"] else task
         plan = evaluation.Plan(lm, task, count, drawing)
-        about = {"path": options.model, "weights": evaluation.weights(where, lm), "dtype": dtype}
+        about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
         out = options.out or evaluation.free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)

@@ -141,13 +141,13 @@ def _directory(config: Config, resume: str | None) -> Iterator[Path]:
     """The run directory, held for this process, with its config.json, which every process reads."""
     from ..disk import write_whole
     from ..errors import TokenPOError
-    from ..train.run import held, is_fresh, new_directory, resumed_config
+    from ..train.run import held, never_began, new_directory, resumed_config
 
     if resume is None:
         directory = new_directory(config)
     else:
         directory = Path(resume)
-        if directory.is_dir() and is_fresh(directory):
+        if directory.is_dir() and never_began(directory):
             raise TokenPOError(
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
             )

@@ -20,13 +20,12 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Protocol
 
-from ..disk import locked
+from ..disk import is_fresh, locked
 from ..errors import TokenPOError
 from ..report.text import visible
 from ..train import final
 from ..train.config import differences, parse_config
 from ..train.interrupt import Interrupt
-from ..train.run import is_fresh
 from .plan import PlannedRun
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

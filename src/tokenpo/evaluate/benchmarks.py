@@ -20,7 +20,7 @@ from ..tasks.extract import EXTRACTORS, extractor
 from ..tasks.files import Files
 from ..tasks.layout import Layout
 from ..tasks.rows import READERS, read_rows
-from ..tasks.verify import VerifierOptions, make_verifier
+from ..tasks.verify import VerifierOptions, checked, make_verifier
 from .hub import hub_rows
 
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -166,7 +166,7 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
         dataclasses.replace(problem, answer=_reference(problem.answer, entry, at))
         for problem, (at, _) in zip(layout.problems(rows), rows, strict=True)
     ]
-    return Files(0, [], problems, verifier, name=entry.title)
+    return Files(0, [], checked(verifier, problems), verifier, name=entry.title)
 
 
 def _reference(answer: Any, entry: Benchmark, where: str) -> Any:

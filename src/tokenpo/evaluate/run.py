@@ -7,18 +7,21 @@ results.json    the config again, and the numbers
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..disk import is_fresh, locked, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, finite
 from ..lm import LanguageModel, Sampling
-from ..lm.directory import is_local
+from ..lm.directory import identity, is_local
 from ..responses import Draw, draw
 from ..sampling.seeds import keyed_seed
 from ..tasks import Task
@@ -29,7 +32,6 @@ from .samples import record_of
 from .summary import Summary
 
 CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
-_EDGE = 2**20  # bytes of each end of a weight file that identify it
 
 
 @dataclass(frozen=True)
@@ -94,23 +96,16 @@ def as_chat(task: Files) -> Files:
 
 
 def digest(task: Task, count: int) -> str:
-    """Tells the problems apart from others: a hash of their prompts and references."""
-    asked = [(problem.prompt, problem.answer) for problem in task.problems("test", 0, count)]
+    """Tells the problems apart from others: a hash of prompts, references, and all that a verifier may read."""
+    asked = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
     return hashlib.blake2b(json.dumps(asked, default=str).encode(), digest_size=8).hexdigest()
 
 
-def weights(where: str | Path, lm: LanguageModel) -> str:
-    """Tells the weights apart from others: the commit on the hub, or a hash of both ends of each weight file."""
+def model_digest(where: str | Path, lm: LanguageModel) -> str:
+    """Tells the model apart from others: the commit on the hub, or a hash of weights, config, tokenizer, template."""
     if not is_local(where):
         return str(getattr(lm.model.config, "_commit_hash", None) or "")
-    whole = hashlib.blake2b(digest_size=8)
-    for file in sorted(Path(where).expanduser().glob("*.safetensors")):
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            whole.update(f"{file.name} {size}".encode() + stream.read(_EDGE))
-            stream.seek(max(0, size - _EDGE))
-            whole.update(stream.read())
-    return whole.hexdigest()
+    return identity(Path(where).expanduser())
 
 
 def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
@@ -121,9 +116,15 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
         watch: called with the number of problems that are done.
 
     Raises:
-        TokenPOError: the directory holds something else.
+        TokenPOError: the directory holds something else, or another process samples into it.
     """
-    check(directory, config)
+    check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
+    with _held(directory):
+        check(directory, config)  # again: another may have been here in between
+        _sample(plan, directory, config, watch)
+
+
+def _sample(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
     start = _kept(directory / SAMPLES, plan)
     watch(start)
     drawing, lines = plan.drawing, None
@@ -143,24 +144,29 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
 
 
 def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) -> Path:
-    """Writes results.json; NaN as null."""
-    path = directory / RESULTS
+    """Writes results.json, whole or not at all; NaN as null.
+
+    Raises:
+        TokenPOError: the disk is full, or worse; what was there stays.
+    """
     text = json.dumps(finite({"config": config, **summary.as_json()}), indent=1, ensure_ascii=False, default=str)
-    path.write_text(text + "\n", encoding="utf-8")
-    return path
+    with _writing(directory):
+        return write_whole(directory / RESULTS, text + "\n")
 
 
 def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
     """The config: all that the samples depend on, and the software."""
     sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
     asked = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
+    asked["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
     return {"model": dict(model), "problems": asked, "sampling": sampling, "versions": versions()}
 
 
-def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int) -> dict[str, Any]:
-    """The config of estimates from samples that were there."""
+def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
+    """The config of estimates from samples that were there; `source` is the verifier's."""
     told = {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()}
-    return {"samples": told, "verifier": verifier, "extract": extract, "seed": seed, "versions": versions()}
+    judged = {"verifier": verifier, "verifier_source": source, "extract": extract}
+    return {"samples": told, **judged, "seed": seed, "versions": versions()}
 
 
 def prepare(directory: Path, config: Mapping[str, Any]) -> None:
@@ -174,7 +180,7 @@ def prepare(directory: Path, config: Mapping[str, Any]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
-        (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
+        write_whole(directory / CONFIG, text + "\n")
     except OSError as error:
         raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
 
@@ -192,7 +198,7 @@ def check(directory: Path, config: Mapping[str, Any]) -> bool:
         raise TokenPOError(
             f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
         )
-    if changed is None and directory.exists() and any(directory.iterdir()):
+    if changed is None and directory.exists() and not is_fresh(directory):
         raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
     return changed is not None
 
@@ -201,9 +207,49 @@ def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
     """The directory that this evaluation began in, or the next free name."""
     base = Path("runs", f"eval-{name}-seed{seed}")
     path, number = base, 2
-    while path.exists() and _changed(path, config) != []:
+    while path.exists() and not is_fresh(path) and _changed(path, config) != []:
         path, number = base.with_name(f"{base.name}-{number}"), number + 1
     return path
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Trouble with the disk in one sentence."""
+    try:
+        yield
+    except BrokenPipeError:  # not the disk: who read our output has gone
+        raise
+    except OSError as error:
+        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror or error
+        raise TokenPOError(
+            f"the evaluation {directory} cannot be written: {what}. What was sampled is kept: make room, then give the "
+            "same command again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    """The directory for this process alone; gone again where nothing was written to it.
+
+    Raises:
+        TokenPOError: another process samples into it, or it cannot be made or written.
+    """
+    above = [path for path in directory.parents if not path.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ".lock").touch()
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+    busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
+    with _writing(directory), locked(directory / ".lock", busy):
+        try:
+            yield
+        finally:
+            if is_fresh(directory):
+                shutil.rmtree(directory)
+                with contextlib.suppress(OSError):  # somebody else's by now
+                    for path in above:
+                        path.rmdir()
 
 
 def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
@@ -219,31 +265,30 @@ def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
 
 
 def _kept(path: Path, plan: Plan) -> int:
-    """Cuts the file back to whole batches; the number of problems in them.
+    """Cuts the file back to whole batches of the problems asked for, in their order; the number of problems in them.
 
     A batch is sampled again as it was: in another one the last bits of a logit may differ.
     """
     if not path.is_file():
         return 0
-    ends = [0]
+    samples, at_once, ends = plan.drawing.samples, plan.drawing.at_once, [0]
     with path.open("rb") as file:
-        for line in file:
-            if not (line.endswith(b"\n") and _is_json(line)):
+        for number, line in enumerate(file):
+            if not (line.endswith(b"\n") and _problem(line) == number // samples):
                 break
             ends.append(ends[-1] + len(line))
-    samples, at_once = plan.drawing.samples, plan.drawing.at_once
     problems = min(plan.count, (len(ends) - 1) // samples)
     kept = problems if problems == plan.count else problems // at_once * at_once
     cut(path, ends[kept * samples])
     return kept
 
 
-def _is_json(line: bytes) -> bool:
+def _problem(line: bytes) -> Any:
+    """The position of the problem that a line is of; None where it is no sample."""
     try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
+        return json.loads(line)["problem"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def _records(piece: Draw) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import MissingInput, TokenPOError, nearest
 from ..jsonl import whole_lines
 from ..tasks.types import Problem, Score
-from ..tasks.verify import Verifier, normalised
+from ..tasks.verify import Verifier, checked, normalised
 from .estimators import Vote
 
 
@@ -117,9 +117,9 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
         reference = record.get("reference")
         if verifier.needs_answer:
             reference = _column(where, record, "reference", "what the verifier compares with")
-        problems.append(Problem(record.get("prompt", ""), reference, record))
+        problems.append(Problem(record.get("prompt", ""), reference, record, where))
         texts.append(completion)
-    scores = verifier(problems, texts, [[] for _ in texts])
+    scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])
     return [
         (where, {**record, "answer": score.answer, "correct": score.correct, "note": score.note})
         for (where, record), score in zip(records, scores, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenpo.lm.directory import locate
 from tokenpo.lm.group_stats import divergence, influence, prompt_logprob, require_plain_head
 from tokenpo.lm.model import LanguageModel, LoraOptions, load, save
-from tokenpo.lm.sampler import Samples, Sampling, sample
+from tokenpo.lm.sampler import Samples, Sampling, require_room, sample
 from tokenpo.lm.score import score
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "locate",
     "prompt_logprob",
     "require_plain_head",
+    "require_room",
     "sample",
     "save",
     "score",

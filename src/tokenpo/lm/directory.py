@@ -7,13 +7,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenpo.disk import table
+from tokenpo.disk import fingerprint, table
 from tokenpo.errors import TokenPOError
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
 ASSETS = Path(__file__).parent / "assets" / "tiny"
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+# What transformers may read there: weights, configs, tokenizer, chat templates.
+_READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "additional_chat_templates/*.jinja")
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -54,6 +56,11 @@ def locate(name: str | Path) -> str | Path:
             f"or give {model}"
         )
     return model
+
+
+def identity(path: Path) -> str:
+    """Tells a model directory apart from others: a hash of every byte that a model is made of."""
+    return fingerprint(sorted(file for pattern in _READ for file in path.glob(pattern)))
 
 
 def trained(path: Path) -> Mapping[str, object]:

@@ -183,20 +183,24 @@ def _eos_table(lm: LanguageModel, vocabulary: int) -> Tensor:
     return table.to(lm.device)
 
 
+def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -> None:
+    """Raises TokenPOError where a prompt and its longest response exceed the model's positions."""
+    positions = getattr(lm.model.config, "max_position_embeddings", None)
+    if positions is not None and len(prompt) + sampling.max_new_tokens > positions:
+        raise TokenPOError(
+            f"a prompt of {len(prompt)} tokens and {sampling.max_new_tokens} new ones exceed the model's "
+            f"{positions} positions: lower max_new_tokens or shorten the prompt"
+        )
+
+
 def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any) -> None:
     if len(prompts) == 0:
         raise TokenPOError("sample: there are no prompts")
     if group_size < 1:
         raise TokenPOError(f"sample: group_size is {group_size}, expected at least 1")
-    empty = [i for i, prompt in enumerate(prompts) if len(prompt) == 0]
-    if empty:
-        raise TokenPOError(f"sample: prompt {empty[0]} has no tokens")
+    for number, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise TokenPOError(f"sample: prompt {number} has no tokens")
+        require_room(lm, prompt, sampling)
     if streams is not None and len(streams) != len(prompts):
         raise TokenPOError(f"sample: {len(streams)} streams for {len(prompts)} prompts: give one stream id per prompt")
-    positions = getattr(lm.model.config, "max_position_embeddings", None)
-    longest = max(len(prompt) for prompt in prompts)
-    if positions is not None and longest + sampling.max_new_tokens > positions:
-        raise TokenPOError(
-            f"sample: a prompt of {longest} tokens and {sampling.max_new_tokens} new ones exceed the model's "
-            f"{positions} positions: lower max_new_tokens or shorten the prompts"
-        )

@@ -5,6 +5,7 @@ Imports nothing of this package: a verifier process (worker.py) runs this file b
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -18,8 +19,8 @@ from typing import Any
 class Loaded:
     """A function of the user, or why there is none; `about` is plain data for the process that asks.
 
-    `about` holds "parameters" ([name, may be left out, takes all others] each) and "async"; or "missing" (no such
-    module or function, with "known" names) or "broken" (it raises while it is imported), each a text.
+    `about` holds "parameters" ([name, may be left out, takes all others] each), "async" and "source" (a hash); or
+    "missing" (no such module or function, with "known" names) or "broken" (it raises while it is imported), a text.
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:
@@ -51,6 +52,7 @@ class Loaded:
                 if p.kind is not p.VAR_POSITIONAL
             ],
             "async": inspect.iscoroutinefunction(function),
+            "source": _source(module, function),
         }
 
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +76,15 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
         return {key: value for key, value in loaded(arguments).items() if key != "error"}
 
     return answer
+
+
+def _source(module: Any, function: Any) -> str:
+    """A hash of the files that the path and the function's own code name: often one; "" where there is none."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    named = (getattr(module, "__file__", None), getattr(code, "co_filename", None))
+    files = {Path(name).resolve() for name in named if name and Path(name).is_file()}
+    whole = b"".join(file.read_bytes() for file in sorted(files))
+    return hashlib.sha256(whole).hexdigest()[:16] if files else ""
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from ..errors import TokenPOError
 from .layout import Layout
 from .rows import read_rows
 from .types import Problem, Score, Split
-from .verify import Verifier, VerifierOptions, make_verifier
+from .verify import Verifier, VerifierOptions, checked, make_verifier
 
 _HOLDOUT = 0.1
 
@@ -64,9 +64,9 @@ def files(
     told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
     judge = make_verifier(verifier, told, "files")
     layout = Layout(prompt_key, answer_key, judge.needs_answer, chat)
-    train = layout.problems(read_rows(Path(path)))
+    train = checked(judge, layout.problems(read_rows(Path(path))))
     if test_path:
-        test = layout.problems(read_rows(Path(test_path)))
+        test = checked(judge, layout.problems(read_rows(Path(test_path))))
         _warn_of_overlap(train, test, path, test_path)
     else:
         train, test = _split(train, _HOLDOUT if holdout is None else holdout, path)

@@ -47,7 +47,7 @@ class Layout:
         if not answer_key and self.needs_answer:
             remedy = f"call one 'answer', or set {self.options[1]}"
             raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
-        return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row) for at, row in rows]
+        return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row, at) for at, row in rows]
 
     def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
         prompt = _get(where, row, self.prompt_key, self.options[0]) if self.prompt_key else ""
@@ -65,6 +65,10 @@ class Layout:
                 remedy = 'give {"role": ..., "content": ...} with text in both'
                 raise TokenPOError(f"{where}: {self.prompt_key!r} holds the message {message!r:.80}: {remedy}")
             self._require_characters(where, *texts)
+        if not any(message["content"] for message in prompt):
+            raise TokenPOError(
+                f"{where}: {self.prompt_key!r} holds messages without content: give text in one at least"
+            )
         return prompt
 
     def _require_characters(self, where: str, *texts: Any) -> None:

@@ -13,6 +13,8 @@ from .types import Problem, Score
 
 _NUMBERS = ("nums", "numbers")  # columns of the data row
 _ROLES = ("knight", "knave")
+# Of a target: 1e999999999 would be a number of as many digits, and be written out.
+_TARGET = re.compile(r"[+-]?[0-9]{1,40}([./][0-9]{1,40})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 
 
 class Countdown:
@@ -21,10 +23,14 @@ class Countdown:
     `Problem.answer` is the target, the numbers are the column `nums` or `numbers`. Notes: "no answer", "malformed".
     """
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
+
+    def check(self, problem: Problem) -> None:
+        """It has numbers and a target."""
+        _given(problem)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
@@ -51,10 +57,14 @@ class KnightsKnaves:
     "malformed".
     """
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
+
+    def check(self, problem: Problem) -> None:
+        """Its reference says who is what."""
+        _reference(problem)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
@@ -63,12 +73,7 @@ class KnightsKnaves:
         """Nothing to end."""
 
     def _judge(self, problem: Problem, text: str) -> Score:
-        reference = _roles(str(problem.answer))
-        if reference is None:
-            raise TokenPOError(
-                f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
-                'write it as "Ann is a knight, and Bob is a knave"'
-            )
+        reference = _reference(problem)
         said = self._find(text)
         if said is None:
             return Score(0.0, False, "no answer")
@@ -97,6 +102,16 @@ def _roles(text: str) -> dict[str, str] | None:
     return roles if whole and all(role in _ROLES for role in roles.values()) else None
 
 
+def _reference(problem: Problem) -> dict[str, str]:
+    roles = _roles(str(problem.answer))
+    if roles is None:
+        raise TokenPOError(
+            f"knights_knaves: the reference {str(problem.answer)!r:.80} does not say who is what: "
+            'write it as "Ann is a knight, and Bob is a knave"'
+        )
+    return roles
+
+
 def _given(problem: Problem) -> tuple[list[int], Fraction]:
     """The numbers, sorted, and the target."""
     key = next((key for key in _NUMBERS if key in problem.columns), None)
@@ -105,10 +120,13 @@ def _given(problem: Problem) -> tuple[list[int], Fraction]:
             f"countdown: a row has no column with the numbers ({nearest('nums', problem.columns)}): call it 'nums'"
         )
     numbers: Any = problem.columns[key]
+    target = str(problem.answer).strip()
     try:
-        return sorted(int(number) for number in numbers), Fraction(str(problem.answer))
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+        if not _TARGET.fullmatch(target):
+            raise ValueError("the target")
+        return sorted(int(number) for number in numbers), Fraction(target)
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise TokenPOError(
             f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole numbers "
-            "and a number"
+            "and a number, of 40 digits at most"
         ) from error

@@ -27,6 +27,8 @@ class UserReward:
     solution_str, ground_truth, extra_info)` per answer; out comes a number, or a dict with "score" (and maybe "acc",
     which then counts as correct).
 
+    `source` tells its source apart from others: a hash of the file that it stands in, without what that imports.
+
     It runs in a process of its own, which is killed and started anew where a call exceeds its time.
 
     Args:
@@ -52,11 +54,16 @@ class UserReward:
             raise TokenPOError(f"reward function {path}: reward_seconds = {seconds} must be 0 or more")
         self._caller: _Caller = _Elsewhere(path, seconds) if seconds else _Here(path)
         try:
-            self._parameters = self._signature(self._caller.about())
+            about = self._caller.about()
+            self._parameters = self._signature(about)
         except BaseException:
             self._caller.close()
             raise
+        self.source: str = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
+
+    def check(self, problem: Problem) -> None:
+        """What it needs only the function knows."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return self._verl(problems, completions) if self._is_verl else self._trl(problems, completions, ids)

@@ -17,11 +17,13 @@ class Problem:
         prompt: plain text, or chat messages `[{"role": ..., "content": ...}]` for the model's chat template.
         answer: the reference answer, of whatever kind the task's own verifier reads.
         columns: every column of the data row it came from, for reward functions of the user.
+        place: where that row stands, as "train.jsonl line 3", for messages; "" for a problem that was generated.
     """
 
     prompt: str | list[dict[str, Any]]
     answer: Any
     columns: Mapping[str, Any] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

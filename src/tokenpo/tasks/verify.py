@@ -22,9 +22,14 @@ _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 
 class Verifier(Protocol):
-    """Scores completions against `Problem.answer` (needed only where `needs_answer`)."""
+    """Scores completions against `Problem.answer` (needed only where `needs_answer`); `source`: see `UserReward`."""
 
     needs_answer: bool
+    source: str
+
+    def check(self, problem: Problem) -> None:
+        """Raises TokenPOError where no answer to the problem could be judged: found before a run, not in its course."""
+        ...
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         """One score per completion."""
@@ -73,10 +78,13 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
 class Exact:
     """Reward 1 where the extracted answer and the reference are the same text, but for case, blanks and separators."""
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         self._find = extractor(options.extract or "auto", task).find
+
+    def check(self, problem: Problem) -> None:
+        """Any reference will do."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
@@ -101,7 +109,7 @@ class Math:
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
-    needs_answer = True
+    needs_answer, source = True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:
@@ -110,6 +118,9 @@ class Math:
         self._find = extractor(options.extract or "whole", task).find
         workers = options.workers or min(4, os.cpu_count() or 1)
         self._pool = Pool(Path(__file__).with_name("math_equal.py"), "equal", workers, options.seconds)
+
+    def check(self, problem: Problem) -> None:
+        """A reference that is not read is a note."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         answers = [self._find(text) for text in completions]
@@ -147,6 +158,20 @@ VERIFIERS: Mapping[str, Callable[[VerifierOptions, str], Verifier]] = MappingPro
         "knights_knaves": lambda options, task: KnightsKnaves(options.extract, task),
     }
 )
+
+
+def checked(verifier: Verifier, problems: list[Problem]) -> list[Problem]:
+    """The problems, each of which the verifier can judge.
+
+    Raises:
+        TokenPOError: one it cannot; the message says where it stands.
+    """
+    for problem in problems:
+        try:
+            verifier.check(problem)
+        except TokenPOError as error:
+            raise type(error)(f"{problem.place}: {error}") from error
+    return problems
 
 
 def references(answer: Any) -> list[str]:

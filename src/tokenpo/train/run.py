@@ -1,6 +1,7 @@
 """The run directory: what a run is (written once), what it did (appended), and where it can go on.
 
 recipe.toml config.json objective.txt versions.json     the run
+inputs.json                                              hashes of the model and the data that it reads
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
 rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
@@ -17,12 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import locked, part_of, table, write_whole
+from ..disk import is_fresh, locked, table, write_whole
 from ..errors import TokenPOError
-from ..jsonl import Lines, cut
+from ..jsonl import Lines, cut, whole_lines, with_step
 from ..recorded.read import recorded_steps, step_file
 from ..versions import versions
-from . import checkpoint
+from . import checkpoint, inputs
 from .checkpoint import Progress
 from .config import Config, differences, parse_config
 from .recipe import to_toml
@@ -56,8 +57,8 @@ class Run:
 
     def evaluations(self) -> list[dict[str, float]]:
         """The lines of metrics with an evaluation, the first from before the training."""
-        lines = map(json.loads, self.metrics.path.read_bytes().split(b"\n")[:-1])
-        return [line for line in lines if "eval/accuracy" in line]
+        lines = whole_lines(self.metrics.path, with_step, [])
+        return [line.value for line in lines if "eval/accuracy" in line.value]
 
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
@@ -100,7 +101,7 @@ def new_directory(config: Config) -> Path:
         if path.is_file():
             raise TokenPOError(f"{path} is a file: give a directory with --out")
         path.mkdir(parents=True, exist_ok=True)
-        if not is_fresh(path):
+        if not never_began(path):
             raise TokenPOError(
                 f"{path} is not empty: resume it with --resume {path}, or give another directory with --out"
             )
@@ -111,11 +112,11 @@ def new_directory(config: Config) -> Path:
     return path
 
 
-def is_fresh(path: Path) -> bool:
+def never_began(path: Path) -> bool:
     """Whether a directory holds nothing, or only the config of a run that never began."""
     config = path / "config.json"
-    left = {file.name for file in path.iterdir()} - {".lock", part_of(config).name}
-    return not left or (left == {config.name} and table(config).keys() == Config.model_fields.keys())
+    alone = {file.name for file in path.iterdir()} <= {".lock", config.name}
+    return is_fresh(path) or (alone and table(config).keys() == Config.model_fields.keys())
 
 
 def _next_free(base: Path) -> Path:
@@ -135,6 +136,7 @@ def describe(path: Path, config: Config, objective: str) -> None:
     write_whole(path / "recipe.toml", to_toml(config))
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+    write_whole(path / inputs.FILE, json.dumps(inputs.contents(config), indent=2) + "\n")
 
 
 def require_engine(path: Path, engine: str) -> None:
@@ -145,7 +147,7 @@ def require_engine(path: Path, engine: str) -> None:
     if "model_type" in table(path / "config.json"):
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
-    ours = "embedded" if (path / "config.json").is_file() and not is_fresh(path) else engine
+    ours = "embedded" if (path / "config.json").is_file() and not never_began(path) else engine
     found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
     if found != engine:
         _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
@@ -156,10 +158,10 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -
     """The config of the run at `path`, or `wanted` where it is the same run; and in what they differ.
 
     Args:
-        accept: `wanted` may differ in everything.
+        accept: `wanted` may differ in everything, and so may the files that the run reads.
 
     Raises:
-        TokenPOError: no run there, or `wanted` differs in what its steps depend on; the message shows the difference.
+        TokenPOError: no run there, or what its steps depend on differs; the message shows the difference.
     """
     file = path / "config.json"
     if not file.is_file():
@@ -170,13 +172,12 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -
         if isinstance(error, TokenPOError):
             raise
         raise TokenPOError(f"{file} cannot be read ({error}): put the config of this run back there") from error
-    if wanted is None:
-        return old, []
-    changed = [line for line in differences(old, wanted) if not line.startswith(FREE)]
+    wanted = wanted or old
+    changed = [line for line in differences(old, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
     if changed and not accept:
         raise TokenPOError(
-            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave these settings as they were, "
-            "start a new run with --out, or say --accept-changes"
+            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
+            "were, start a new run with --out, or say --accept-changes"
         )
     return wanted, changed
 
@@ -205,6 +206,11 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         if step > progress.step:
             step_file(path, step).unlink()
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+    metrics = path / "metrics.jsonl"
+    for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
+        pass  # what is damaged is said once, here; the report says it too
+    if not (path / inputs.FILE).is_file():
+        notes.append(f"{inputs.FILE} is gone, so whether model and data are those that began the run is not known")
     return progress, [*notes, *_other_software(path)]
 
 

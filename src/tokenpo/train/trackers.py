@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..disk import table, write_whole
 from ..errors import Unsupported
-from ..jsonl import whole_lines
+from ..jsonl import whole_lines, with_step
 from .config import Config
 
 # Metrics that mean what TRL's GRPOTrainer logs under another name (or the same), read in TRL 1.16. Its callbacks put
@@ -152,7 +153,10 @@ class Trackers:
 
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
         self._file, self._say = directory / "trackers.json", say
-        known = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+        known = table(self._file)
+        if self._file.exists() and not (isinstance(known.get("run"), str) and isinstance(known.get("sent"), dict)):
+            known = {}
+            say(f"warning: {self._file} is damaged, so the trackers begin another run; they get all of metrics.jsonl")
         self.run: str = known.get("run") or uuid.uuid4().hex[:12]
         self._sent: dict[str, int] = known.get("sent", {})
         self._open: dict[str, Tracker] = {}
@@ -216,15 +220,12 @@ class Trackers:
         self._open = {}
 
     def _catch_up(self, metrics: Path) -> None:
-        for line in whole_lines(metrics, dict, []) if metrics.exists() else ():
+        for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
             self.send(line.value)
         self._save()
 
     def _save(self) -> None:
-        """Whole or not at all: written beside its place and renamed."""
-        work = self._file.with_name(f".{self._file.name}")
-        work.write_text(json.dumps({"run": self.run, "sent": self._sent}) + "\n", encoding="utf-8")
-        work.replace(self._file)
+        write_whole(self._file, json.dumps({"run": self.run, "sent": self._sent}) + "\n")
 
 
 def _words(error: Exception) -> str:

@@ -1,0 +1,34 @@
+"""What a run reads besides its config: a resumed one must read the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..disk import fingerprint, table
+from ..lm import locate
+from ..lm.directory import identity, is_local
+from ..wording import differences
+from .config import Config
+
+FILE = "inputs.json"
+
+
+def contents(config: Config) -> dict[str, str]:
+    """A hash of every byte of the model's files and the task's, by the setting that names them.
+
+    Left out are a model of the hub, and what is not there: who reads it says so.
+    """
+    named = {f"task.options.{name}": value for name, value in config.task.options.items() if name.endswith("path")}
+    files = {name: Path(value) for name, value in named.items() if isinstance(value, str)}
+    found = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
+    where = locate(config.model.path)
+    if is_local(where) and Path(where).expanduser().is_dir():
+        found["model.path"] = identity(Path(where).expanduser())
+    return {f"contents of {name}": told for name, told in found.items()}
+
+
+def changed(run: Path, config: Config) -> list[str]:
+    """One line for each input that is not what the run in this directory began with."""
+    then, now = table(run / FILE), contents(config)
+    common = then.keys() & now.keys()
+    return differences({name: then[name] for name in common}, {name: now[name] for name in common})
