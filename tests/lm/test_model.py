@@ -160,6 +160,21 @@ def test_what_is_saved_comes_back(make_model, tmp_path, prompts, dtype):
     assert torch.equal(sample(lm, prompts, 2, Sampling(9)).token_ids, sample(again, prompts, 2, Sampling(9)).token_ids)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0.9, "top_p": 0.6}, {"early_stopping": True}, {"output_scores": True}, {"typical_p": 0.5}],
+)
+def test_generation_settings_that_transformers_loads_but_does_not_save_stay(broken, tmp_path, settings):
+    edit(broken / "generation_config.json", **settings)
+    lm = load(broken)
+    save(lm, tmp_path / "out")
+    saved = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert saved.items() >= settings.items()
+    again = load(tmp_path / "out")
+    assert again.eos_ids == lm.eos_ids
+    assert again.model.generation_config.to_dict() == lm.model.generation_config.to_dict()
+
+
 def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path, monkeypatch):
     target = tmp_path / "model"
     save(lm, target)

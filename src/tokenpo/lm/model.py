@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
 from tokenpo.device import resolve_device
@@ -162,7 +162,7 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     try:
         fresh = scratch / "new"
         with _quiet():
-            model.save_pretrained(fresh)
+            _save_weights(model, fresh)
             lm.tokenizer.save_pretrained(fresh)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
@@ -171,6 +171,17 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
         fresh.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _save_weights(model: Any, directory: Path) -> None:
+    """With the generation settings as they came: transformers loads some that it then refuses to save."""
+    settings = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        model.save_pretrained(directory)
+    finally:
+        model.generation_config = settings
+    settings.to_json_file(directory / "generation_config.json", keys_to_pop=["compile_config"])
 
 
 @contextlib.contextmanager
