@@ -249,3 +249,15 @@ def test_lora_trains_only_adapters_and_saves_merged(make_model, tmp_path, prompt
 def test_lora_on_layers_that_do_not_exist(make_model):
     with pytest.raises(TokenPOError, match="LoRA targets"):
         load(make_model(), lora=LoraOptions(targets=("nowhere",)))
+
+
+@peft
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_lora_on_weights_that_two_layers_share(make_model, target):
+    """A layer of its own may be adapted; where head and embedding are one, the merged model could not hold it."""
+    with pytest.raises(
+        TokenPOError, match=rf"targets .*{target}.* are tied .*leave it out of model\.lora\.targets"
+    ) as caught:
+        load(make_model("qwen3"), lora=LoraOptions(targets=("q_proj", target)))
+    assert str(make_model("qwen3")) in str(caught.value)
+    load(make_model("qwen2"), lora=LoraOptions(targets=("q_proj", target)))

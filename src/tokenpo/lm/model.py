@@ -139,7 +139,7 @@ def load(
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = tokenizer.pad_token_id
     lm = LanguageModel(model.eval(), tokenizer, eos_ids, eos_ids[0] if pad_id is None else pad_id)
-    return lm if lora is None else _with_lora(lm, lora)
+    return lm if lora is None else _with_lora(lm, lora, where)
 
 
 def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
@@ -255,7 +255,7 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _with_lora(lm: LanguageModel, options: LoraOptions) -> LanguageModel:
+def _with_lora(lm: LanguageModel, options: LoraOptions, where: str) -> LanguageModel:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -268,12 +268,26 @@ def _with_lora(lm: LanguageModel, options: LoraOptions) -> LanguageModel:
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
+    tied = _tied(lm.model)
     try:
         adapter = get_peft_model(lm.model, config)
     except ValueError as error:
         raise TokenPOError(f"LoRA targets {options.targets!r}: {_first_line(error)}") from error
+    if hit := sorted(tied.intersection(adapter.targeted_module_names)):
+        raise TokenPOError(
+            f"LoRA targets {options.targets!r}: in the model in {where} the weights of {hit[0]} are tied to another "
+            "layer's, so the merged model would not be the one that was trained: leave it out of model.lora.targets"
+        )
     adapter.eval()
     return LanguageModel(adapter.get_base_model(), lm.tokenizer, lm.eos_ids, lm.pad_id, adapter=adapter)
+
+
+def _tied(model: torch.nn.Module) -> set[str]:
+    """Names of the layers that share a weight with another, such as a head that is the embedding."""
+    owners: dict[torch.nn.Parameter, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        owners.setdefault(weight, []).append(name.rpartition(".")[0])
+    return {name for names in owners.values() if len(names) > 1 for name in names}
 
 
 def _check_device(device: str) -> None:
