@@ -177,8 +177,13 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         return progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, damaged = checkpoint.newest(path)
     progress = checkpoint.restore(newest, model, optimizer)
-    for name, size in progress.sizes.items():
-        cut(path / name, size)
+    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's, and no other file is to be cut
+        raise TokenPOError(
+            f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
+            f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
+        )
+    for name in LOGS:
+        cut(path / name, progress.sizes[name])
     for step in recorded_steps(path):
         if step > progress.step:
             step_file(path, step).unlink()
