@@ -208,6 +208,15 @@ def test_text_to_tokens_and_back(lm):
         lm.encode("")
 
 
+def test_a_padding_token_that_is_not_embedded_is_never_used(make_model, tmp_path, prompts):
+    lm, path = load(make_model()), tmp_path / "odd"
+    lm.tokenizer.add_special_tokens({"pad_token": "<none>"})
+    save(lm, path)
+    odd = load(path)
+    assert odd.tokenizer.pad_token_id >= odd.model.get_input_embeddings().weight.shape[0] > odd.pad_id
+    assert torch.equal(sample(odd, prompts, 2, Sampling(6)).mask, sample(lm, prompts, 2, Sampling(6)).mask)
+
+
 def test_chat_messages_need_a_template(lm):
     messages = [{"role": "user", "content": "1+1="}]
     with pytest.raises(TokenPOError, match="no chat template"):

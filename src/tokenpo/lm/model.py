@@ -137,8 +137,7 @@ def load(
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
-    pad_id = tokenizer.pad_token_id
-    lm = LanguageModel(model.eval(), tokenizer, eos_ids, eos_ids[0] if pad_id is None else pad_id)
+    lm = LanguageModel(model.eval(), tokenizer, eos_ids, _pad_id(model, tokenizer, eos_ids))
     return lm if lora is None else _with_lora(lm, lora, where)
 
 
@@ -253,6 +252,12 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
             f"the model in {where} names no end-of-sequence token: set eos_token_id in generation_config.json"
         )
     return tuple(ids)
+
+
+def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
+    """The tokenizer's if the model embeds it: padding goes through the model, though nothing reads what comes out."""
+    embedded = range(model.get_input_embeddings().weight.shape[0])
+    return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
 
 
 def _with_lora(lm: LanguageModel, options: LoraOptions, where: str) -> LanguageModel:
