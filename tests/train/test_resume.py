@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from tokenpo.errors import TokenPOError
 from tokenpo.train import checkpoint, final
 from tokenpo.train.checkpoint import Progress
-from tokenpo.train.config import differences, parse_config
+from tokenpo.train.config import Output, differences, parse_config
 from tokenpo.train.loop import resume, train
-from tokenpo.train.run import LOGS, describe, resumed_config
+from tokenpo.train.run import LOGS, describe, new_directory, resumed_config
 from tokenpo.train.view import SilentView
 
 
@@ -198,3 +198,13 @@ def test_a_checkpoint_cuts_no_file_but_the_logs(sizes, small, coin, tmp_path):
     with pytest.raises(TokenPOError, match=r"state\.json is damaged: it gives sizes for .*; remove "):
         resume(tmp_path / "run", SilentView())
     assert victim.read_text() == "years of work"
+
+
+def test_a_place_for_runs_that_leads_nowhere(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    config = small(tmp_path).model_copy(update={"output": Output()})
+    with pytest.raises(TokenPOError, match=r"cannot be made: File exists \(runs\); give another with --out"):
+        new_directory(config)
+    (tmp_path / "gone").mkdir()
+    assert [new_directory(config).name for _ in range(2)] == ["run-grpo-seed5", "run-grpo-seed5-2"]

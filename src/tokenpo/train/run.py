@@ -101,7 +101,7 @@ def new_directory(config: Config) -> Path:
             )
     except OSError as error:
         raise TokenPOError(
-            f"the run directory {path} cannot be made: {error.strerror}; give another with --out"
+            f"the run directory {path} cannot be made: {error.strerror} ({error.filename}); give another with --out"
         ) from error
     return path
 
@@ -112,10 +112,11 @@ def is_fresh(path: Path) -> bool:
 
 
 def _next_free(base: Path) -> Path:
+    base.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
     path, number = base, 2
     while True:
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
         except FileExistsError:
             path, number = base.with_name(f"{base.name}-{number}"), number + 1
         else:
