@@ -227,6 +227,23 @@ def test_chat_messages_need_a_template(lm):
     assert lm.decode(lm.encode(messages)) == "1+1=;#"
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% for m in messages %}", "Unexpected end of template"),
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].name.first }}", "has no attribute 'name'"),
+        ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+    ],
+)
+def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, said):
+    lm.tokenizer.chat_template = template
+    with pytest.raises(TokenPOError, match=said) as caught:
+        lm.encode([{"role": "user", "content": "1+1="}])
+    text = str(caught.value)
+    assert f"the chat template of {make_model()} fails on the prompt" in text and "1+1=" in text and "\n" not in text
+
+
 @peft
 def test_lora_trains_only_adapters_and_saves_merged(make_model, tmp_path, prompts):
     plain = load(make_model())

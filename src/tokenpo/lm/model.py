@@ -72,7 +72,8 @@ class LanguageModel:
         """Token ids of a prompt: text as the tokenizer sees it, or chat messages through the chat template.
 
         Raises:
-            TokenPOError: chat messages for a tokenizer without chat template, or a prompt of no tokens.
+            TokenPOError: chat messages for a tokenizer without chat template or with one that fails, or a prompt of no
+                tokens.
         """
         if isinstance(prompt, str):
             ids = self.tokenizer(prompt)["input_ids"]
@@ -85,7 +86,13 @@ class LanguageModel:
                     "the prompt is a list of chat messages, but the tokenizer has no chat template: "
                     "use an instruction-tuned model, or give the prompt as a string"
                 )
-            ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+            try:
+                ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+            except Exception as error:  # a template is a program, and a stranger's: it may fail in any way
+                raise TokenPOError(
+                    f"the chat template of {self.tokenizer.name_or_path} fails on the prompt {prompt!r:.80}: "
+                    f"{_first_line(error)}; give messages that it accepts, or correct the template"
+                ) from error
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
         self._require_embedded(max(ids))
