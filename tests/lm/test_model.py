@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenpo.errors import TokenPOError, UnknownName
 from tokenpo.lm import LoraOptions, Sampling, load, locate, sample, save, score
 from tokenpo.lm.directory import ASSETS
+from tokenpo.lm.model import _load_weights
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
 
@@ -56,7 +57,8 @@ def drop_weight(path: Path) -> None:
 SPOILS = {
     r"does not exist": lambda path: shutil.rmtree(path),
     r"has no config\.json": lambda path: (path / "config.json").unlink(),
-    r"LoRA adapter, not a model": adapter_only,
+    r"holds a LoRA adapter .*: merge it": adapter_only,
+    r"LoRA adapter .* or move it away from weights": lambda path: (path / "adapter_config.json").write_text("{}"),
     r"is not valid JSON": lambda path: (path / "config.json").write_text("{"),
     r"must hold a JSON object": lambda path: (path / "config.json").write_text("[]"),
     r"brings its own Python code": lambda path: edit(path / "config.json", auto_map={"AutoModel": "evil.Model"}),
@@ -269,6 +271,15 @@ def test_lora_trains_only_adapters_and_saves_merged(make_model, tmp_path, prompt
     torch.testing.assert_close(of_merged, samples.logprob, rtol=1e-4, atol=1e-4)
     assert (of_plain - samples.logprob).abs().max() > 0.1
     assert lm.adapter is not None and any("lora_A" in name for name, _ in lm.model.named_parameters())
+
+
+@peft
+def test_an_adapter_from_the_hub_is_not_applied(broken):
+    """There is no directory to look into before it is loaded."""
+    adapter = load(broken, lora=LoraOptions(rank=2, targets=("q_proj",))).adapter
+    adapter.save_pretrained(broken)
+    with pytest.raises(TokenPOError, match=r"holds a LoRA adapter, which is never applied here: merge it"):
+        _load_weights(str(broken), torch.float32)
 
 
 @peft

@@ -70,13 +70,18 @@ def check_directory(path: Path) -> None:
     """Refuses a directory from which no model can come.
 
     Raises:
-        TokenPOError: it does not exist, has no config.json, only pickled weights, none, some shards missing, wants to
-            run its own code, or has no tokenizer.
+        TokenPOError: it does not exist, holds an adapter, has no config.json, only pickled weights, none, some shards
+            missing, wants to run its own code, or has no tokenizer.
     """
     if not path.exists():
         raise TokenPOError(f"model directory {path} does not exist")
     if not path.is_dir():
         raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
+    if (path / "adapter_config.json").is_file():  # transformers would put it on top of whatever weights are there
+        raise TokenPOError(
+            f"{path} holds a LoRA adapter (adapter_config.json), which is never applied here: merge it into its base "
+            "model first, or move it away from weights that are whole without it"
+        )
     config = _config(path)
     if config.get("auto_map"):
         raise TokenPOError(
@@ -94,8 +99,6 @@ def check_directory(path: Path) -> None:
 def _config(path: Path) -> dict:
     file = path / "config.json"
     if not file.is_file():
-        if (path / "adapter_config.json").is_file():
-            raise TokenPOError(f"{path} holds a LoRA adapter, not a model: merge it into its base model first")
         raise TokenPOError(f"model directory {path} has no config.json: is it a Hugging Face model directory?")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))

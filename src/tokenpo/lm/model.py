@@ -219,6 +219,10 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
             model, info = loaded
     except Exception as error:
         raise TokenPOError(f"cannot load a causal language model from {where}: {_first_line(error)}") from error
+    if getattr(model, "_hf_peft_config_loaded", False):  # of the hub; `check_directory` finds a local one
+        raise TokenPOError(
+            f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
+        )
     for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
         names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
         if names:
