@@ -76,10 +76,14 @@ def held(path: Path) -> Iterator[None]:
         raise
     except (OSError, SafetensorError) as error:
         what = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else str(error)
-        raise TokenPOError(
-            f"the run directory {path} cannot be written: {what}. Its last checkpoint is whole: make room, then go on "
-            f"with tokenpo train --resume {path}"
-        ) from error
+        raise TokenPOError(f"the run directory {path} cannot be written: {what}. {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    if not (path / "config.json").is_file():
+        return "Nothing was begun there: make room, then give the same command again"
+    made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
+    return f"{made}: make room, then go on with tokenpo train --resume {path}"
 
 
 def new_directory(config: Config) -> Path:
