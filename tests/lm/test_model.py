@@ -123,6 +123,13 @@ def test_what_the_user_calls_a_model_is_located(tmp_path):
     assert locate(str(tmp_path)) == tmp_path / "model"
 
 
+@pytest.mark.parametrize(("name", "said"), [("~nouser/m", "unknown user"), ("m" * 300, "File name too long")])
+@pytest.mark.parametrize("look", [locate, load])
+def test_a_name_that_cannot_be_looked_up(look, name, said):
+    with pytest.raises(TokenPOError, match=said):
+        look(name)
+
+
 def test_the_model_of_a_run_that_goes_on_is_not_its_last(tmp_path):
     """Made by 2 steps; the run is to make 3. Where either number is not known, the model is taken as it is."""
     (tmp_path / "objective.txt").touch()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenpo.disk import table
+from tokenpo.disk import expanded, table
 from tokenpo.errors import TokenPOError
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
@@ -24,11 +24,24 @@ def is_local(path_or_hub_id: str | Path) -> bool:
     >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
     (False, True, True, True)
     """
-    return (
-        isinstance(path_or_hub_id, Path)
-        or Path(path_or_hub_id).expanduser().exists()
-        or not _HUB_ID.fullmatch(path_or_hub_id)
-    )
+    return isinstance(path_or_hub_id, Path) or path_of(path_or_hub_id).exists() or not _HUB_ID.fullmatch(path_or_hub_id)
+
+
+def path_of(name: str | Path) -> Path:
+    """What the user calls a model, as a path.
+
+    Raises:
+        TokenPOError: one at which nothing can be looked up: too long, or not to be entered.
+    """
+    path = expanded(name)
+    try:
+        (path / "config.json").exists()
+    except OSError as error:
+        raise TokenPOError(
+            f"the model {name!s:.80} cannot be looked up: {error.strerror}; give a directory that can be read, or a "
+            "hub id"
+        ) from error
+    return path
 
 
 def locate(name: str | Path) -> str | Path:
@@ -39,7 +52,7 @@ def locate(name: str | Path) -> str | Path:
     """
     if name == "tiny":
         return ASSETS
-    path = Path(name).expanduser()
+    path = path_of(name)
     if not (path / "objective.txt").is_file():
         return name
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"

@@ -21,7 +21,7 @@ from transformers.utils import logging as hf_logging
 
 from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
-from tokenpo.lm.directory import RECORD, check_directory, is_local
+from tokenpo.lm.directory import RECORD, check_directory, is_local, path_of
 from tokenpo.recorded import pieces
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -137,7 +137,7 @@ def load(
     where = str(path_or_hub_id)
     local = is_local(path_or_hub_id)
     if local:
-        where = str(Path(path_or_hub_id).expanduser())
+        where = str(path_of(path_or_hub_id))
         check_directory(Path(where))
     device = resolve_device(device)
     _check_device(device)
