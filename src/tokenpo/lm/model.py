@@ -22,26 +22,11 @@ from transformers.utils import logging as hf_logging
 from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
 from tokenpo.lm.directory import RECORD, check_directory, is_local, path_of
+from tokenpo.lm.lora import LoraOptions, adapted
 from tokenpo.recorded import pieces
+from tokenpo.wording import first_line
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class LoraOptions:
-    """Low-rank adapters trained in place of the weights (needs peft).
-
-    Args:
-        rank: inner dimension.
-        alpha: the update is scaled by alpha / rank.
-        targets: names of the adapted linear layers, or "all-linear".
-        dropout: on the adapter's input, in training mode only; 0 keeps the update's log-probabilities those sampled.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
-    targets: str | tuple[str, ...] = "all-linear"
-    dropout: float = 0.0
 
 
 @dataclass
@@ -91,7 +76,7 @@ class LanguageModel:
             except Exception as error:  # a template is a program, and a stranger's: it may fail in any way
                 raise TokenPOError(
                     f"the chat template of {self.tokenizer.name_or_path} fails on the prompt {prompt!r:.80}: "
-                    f"{_first_line(error)}; give messages that it accepts, or correct the template"
+                    f"{first_line(error)}; give messages that it accepts, or correct the template"
                 ) from error
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
@@ -144,8 +129,9 @@ def load(
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
-    lm = LanguageModel(model.eval(), tokenizer, eos_ids, _pad_id(model, tokenizer, eos_ids))
-    return lm if lora is None else _with_lora(lm, lora, where)
+    pad_id = _pad_id(model, tokenizer, eos_ids)
+    adapter = None if lora is None else adapted(model, lora, where).eval()
+    return LanguageModel(model.eval(), tokenizer, eos_ids, pad_id, adapter=adapter)
 
 
 def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
@@ -218,7 +204,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
             )
             model, info = loaded
     except Exception as error:
-        raise TokenPOError(f"cannot load a causal language model from {where}: {_first_line(error)}") from error
+        raise TokenPOError(f"cannot load a causal language model from {where}: {first_line(error)}") from error
     if getattr(model, "_hf_peft_config_loaded", False):  # of the hub; `check_directory` finds a local one
         raise TokenPOError(
             f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
@@ -240,7 +226,7 @@ def _load_tokenizer(where: str) -> Any:
             return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise TokenPOError(
-            f"cannot load a tokenizer from {where}: {_first_line(error)}; "
+            f"cannot load a tokenizer from {where}: {first_line(error)}; "
             "the directory needs tokenizer.json (tokenizer.save_pretrained writes it)"
         ) from error
 
@@ -271,51 +257,11 @@ def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
     return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
 
 
-def _with_lora(lm: LanguageModel, options: LoraOptions, where: str) -> LanguageModel:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise TokenPOError("LoRA needs the package peft: pip install 'tokenpo[lora]'") from error
-    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
-    config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,  # pyright: ignore[reportArgumentType]
-        lora_dropout=options.dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
-    tied = _tied(lm.model)
-    try:
-        adapter = get_peft_model(lm.model, config)
-    except ValueError as error:
-        raise TokenPOError(f"LoRA targets {options.targets!r}: {_first_line(error)}") from error
-    if hit := sorted(tied.intersection(adapter.targeted_module_names)):
-        raise TokenPOError(
-            f"LoRA targets {options.targets!r}: in the model in {where} the weights of {hit[0]} are tied to another "
-            "layer's, so the merged model would not be the one that was trained: leave it out of model.lora.targets"
-        )
-    adapter.eval()
-    return LanguageModel(adapter.get_base_model(), lm.tokenizer, lm.eos_ids, lm.pad_id, adapter=adapter)
-
-
-def _tied(model: torch.nn.Module) -> set[str]:
-    """Names of the layers that share a weight with another, such as a head that is the embedding."""
-    owners: dict[torch.nn.Parameter, list[str]] = {}
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        owners.setdefault(weight, []).append(name.rpartition(".")[0])
-    return {name for names in owners.values() if len(names) > 1 for name in names}
-
-
 def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise TokenPOError(f"device {device!r} cannot be used here: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
 
 
 @contextlib.contextmanager
