@@ -39,6 +39,16 @@ def test_methods_are_a_table_with_provenance_and_needs(capsys):
     assert "old_entropy" in hapo
 
 
+@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["show", "nosuch"]])
+def test_a_reader_that_has_gone_changes_no_status(arguments):
+    """As in `tokenpo methods 2>&1 | head`."""
+    command = [sys.executable, "-m", "tokenpo", *arguments]
+    heard = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process.stdout.close()
+    assert process.wait(timeout=60) == heard
+
+
 def test_show_prints_formula_options_and_choices(capsys):
     assert run("show", "tr_grpo") == 0
     shown = capsys.readouterr().out

@@ -11,6 +11,7 @@ from typing import Any
 
 from .commands import compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
+from .commands.streams import outliving
 
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
@@ -27,7 +28,11 @@ RECIPE = "path of a TOML file, or the name of a recipe in the package"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 when all is well, 2 on a mistake of the user, 130 when interrupted."""
-    options = parser().parse_args(arguments)
+    with outliving():
+        return _answer(parser().parse_args(arguments))
+
+
+def _answer(options: argparse.Namespace) -> int:
     # Imported late: it is not heavy itself, but its package imports torch.
     from .errors import TokenPOError
 
@@ -40,10 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output (`| head`) has gone; closing stderr keeps Python from complaining about it.
-        sys.stderr.close()
-        return 0
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,6 +13,18 @@ from typing import IO, Any
 from .errors import TokenPOError
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with the home directory for a leading ~, as a shell would write it.
+
+    Raises:
+        TokenPOError: the home of a user who is not known here.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise TokenPOError(f"{path} begins with the home of an unknown user: write the path in full") from error
+
+
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Where to write; at the end it is brought to the disk and takes the name, after an error it is gone.

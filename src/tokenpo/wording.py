@@ -20,6 +20,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without what follows in further lines.
+
+    >>> first_line(ValueError("no such layer.\\nLayers: a, b")), first_line(KeyboardInterrupt())
+    ('no such layer', 'KeyboardInterrupt')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """One line for each setting that differs between two nested tables.
 

@@ -159,6 +159,8 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
         ([*TINY, "--k", "1,x"], "give whole numbers of at least 1"),
         ([*TINY, "--k", "0"], "give whole numbers of at least 1"),
         ([*TINY, "--problems", "0"], "--problems is 0"),
+        ([*TINY, "--seed", "-1"], "--seed is -1, expected at least 0"),
+        (["--samples", "bad.jsonl", "--seed", "-1"], "--seed is -1, expected at least 0"),
         ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
         ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
         ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),

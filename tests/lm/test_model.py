@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenpo.errors import TokenPOError, UnknownName
 from tokenpo.lm import LoraOptions, Sampling, load, locate, sample, save, score
 from tokenpo.lm.directory import ASSETS, is_local
+from tokenpo.lm.model import _load_weights
 
 peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is optional")
 
@@ -56,7 +57,8 @@ def drop_weight(path: Path) -> None:
 SPOILS = {
     r"there is no directory": lambda path: shutil.rmtree(path),
     r"has no config\.json": lambda path: (path / "config.json").unlink(),
-    r"LoRA adapter, not a model": adapter_only,
+    r"holds a LoRA adapter .*: merge it": adapter_only,
+    r"LoRA adapter .* or move it away from weights": lambda path: (path / "adapter_config.json").write_text("{}"),
     r"is not valid JSON": lambda path: (path / "config.json").write_text("{"),
     r"must hold a JSON object": lambda path: (path / "config.json").write_text("[]"),
     r"brings its own Python code": lambda path: edit(path / "config.json", auto_map={"AutoModel": "evil.Model"}),
@@ -133,6 +135,13 @@ def test_what_the_user_calls_a_model_is_located(tmp_path):
     assert locate(str(tmp_path)) == tmp_path / "model"
 
 
+@pytest.mark.parametrize(("name", "said"), [("~nouser/m", "unknown user"), ("m" * 300, "File name too long")])
+@pytest.mark.parametrize("look", [locate, load])
+def test_a_name_that_cannot_be_looked_up(look, name, said):
+    with pytest.raises(TokenPOError, match=said):
+        look(name)
+
+
 def test_the_model_of_a_run_that_goes_on_is_not_its_last(tmp_path):
     """Made by 2 steps; the run is to make 3. Where either number is not known, the model is taken as it is."""
     (tmp_path / "objective.txt").touch()
@@ -172,6 +181,21 @@ def test_what_is_saved_comes_back(make_model, tmp_path, prompts, dtype):
     assert torch.equal(sample(lm, prompts, 2, Sampling(9)).token_ids, sample(again, prompts, 2, Sampling(9)).token_ids)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0.9, "top_p": 0.6}, {"early_stopping": True}, {"output_scores": True}, {"typical_p": 0.5}],
+)
+def test_generation_settings_that_transformers_loads_but_does_not_save_stay(broken, tmp_path, settings):
+    edit(broken / "generation_config.json", **settings)
+    lm = load(broken)
+    save(lm, tmp_path / "out")
+    saved = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert saved.items() >= settings.items()
+    again = load(tmp_path / "out")
+    assert again.eos_ids == lm.eos_ids
+    assert again.model.generation_config.to_dict() == lm.model.generation_config.to_dict()
+
+
 def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path, monkeypatch):
     target = tmp_path / "model"
     save(lm, target)
@@ -205,6 +229,15 @@ def test_text_to_tokens_and_back(lm):
         lm.encode("")
 
 
+def test_a_padding_token_that_is_not_embedded_is_never_used(make_model, tmp_path, prompts):
+    lm, path = load(make_model()), tmp_path / "odd"
+    lm.tokenizer.add_special_tokens({"pad_token": "<none>"})
+    save(lm, path)
+    odd = load(path)
+    assert odd.tokenizer.pad_token_id >= odd.model.get_input_embeddings().weight.shape[0] > odd.pad_id
+    assert torch.equal(sample(odd, prompts, 2, Sampling(6)).mask, sample(lm, prompts, 2, Sampling(6)).mask)
+
+
 def test_chat_messages_need_a_template(lm):
     messages = [{"role": "user", "content": "1+1="}]
     with pytest.raises(TokenPOError, match="no chat template"):
@@ -213,6 +246,23 @@ def test_chat_messages_need_a_template(lm):
         "{% for m in messages %}{{ m.content }};{% endfor %}{% if add_generation_prompt %}#{% endif %}"
     )
     assert lm.decode(lm.encode(messages)) == "1+1=;#"
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% for m in messages %}", "Unexpected end of template"),
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].name.first }}", "has no attribute 'name'"),
+        ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+    ],
+)
+def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, said):
+    lm.tokenizer.chat_template = template
+    with pytest.raises(TokenPOError, match=said) as caught:
+        lm.encode([{"role": "user", "content": "1+1="}])
+    text = str(caught.value)
+    assert f"the chat template of {make_model()} fails on the prompt" in text and "1+1=" in text and "\n" not in text
 
 
 @peft
@@ -243,6 +293,27 @@ def test_lora_trains_only_adapters_and_saves_merged(make_model, tmp_path, prompt
 
 
 @peft
+def test_an_adapter_from_the_hub_is_not_applied(broken):
+    """There is no directory to look into before it is loaded."""
+    adapter = load(broken, lora=LoraOptions(rank=2, targets=("q_proj",))).adapter
+    adapter.save_pretrained(broken)
+    with pytest.raises(TokenPOError, match=r"holds a LoRA adapter, which is never applied here: merge it"):
+        _load_weights(str(broken), torch.float32)
+
+
+@peft
 def test_lora_on_layers_that_do_not_exist(make_model):
     with pytest.raises(TokenPOError, match="LoRA targets"):
         load(make_model(), lora=LoraOptions(targets=("nowhere",)))
+
+
+@peft
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_lora_on_weights_that_two_layers_share(make_model, target):
+    """A layer of its own may be adapted; where head and embedding are one, the merged model could not hold it."""
+    with pytest.raises(
+        TokenPOError, match=rf"targets .*{target}.* are tied .*leave it out of model\.lora\.targets"
+    ) as caught:
+        load(make_model("qwen3"), lora=LoraOptions(targets=("q_proj", target)))
+    assert str(make_model("qwen3")) in str(caught.value)
+    load(make_model("qwen2"), lora=LoraOptions(targets=("q_proj", target)))

@@ -6,8 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import tokenpo
 from tokenpo import cli
+from tokenpo.lm import load, locate, save
 from tokenpo.signals import Signal
 from tokenpo.stages import Keep
 from tokenpo.train.config import Config, parse_config
@@ -51,8 +54,12 @@ def _apart(directory: Path) -> None:
 
 
 def _adapted_head(directory: Path) -> None:
-    lora = {"rank": 2, "targets": ["q_proj", "lm_head"]}
-    build_engine(_recipe(directory, model={"lora": lora}, method={"name": "nthr"}))
+    lm, path = load(locate("tiny")), directory / "untied"  # an adapter on a head that is the embedding is refused too
+    lm.model.config.tie_word_embeddings = False
+    lm.model.lm_head.weight = torch.nn.Parameter(lm.model.lm_head.weight.detach().clone())
+    save(lm, path)
+    model = {"path": str(path), "lora": {"rank": 2, "targets": ["q_proj", "lm_head"]}}
+    build_engine(_recipe(directory, model=model, method={"name": "nthr"}))
 
 
 def typed(*words: str) -> None:

@@ -203,3 +203,10 @@ def test_a_list_is_no_recipe_and_a_table_no_option(tmp_path):
         load_config(recipe)
     table = parse_config({"method": {"name": "grpo", "low": {"a": 1}}}, "test")
     assert "[method.low]" in to_toml(table, explain=True)
+
+
+def test_a_run_directory_below_the_home_of_its_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_config({"output": {"dir": "~/run"}}, "test").directory() == tmp_path / "run"
+    with pytest.raises(TokenPOError, match="~nouser/run begins with the home of an unknown user"):
+        parse_config({"output": {"dir": "~nouser/run"}}, "test").directory()

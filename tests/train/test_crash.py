@@ -297,6 +297,32 @@ def test_a_damaged_config_is_one_sentence(tiny, text, capsys):
     assert [path.name for path in config.directory().iterdir()] == ["config.json"]
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("config.json", "Nothing was begun there: make room, then give the same command again"),
+        ("versions.json", "It has no checkpoint yet: make room, then go on with tokenpo train --resume {}"),
+        ("trace.jsonl", "Its last checkpoint is whole: make room, then go on with tokenpo train --resume {}"),
+    ],
+)
+def test_a_disk_that_is_full_at_once_promises_nothing_that_is_not_there(tiny, monkeypatch, file, said):
+    config, real = tiny("run"), Path.open
+
+    def opened(self, *arguments, **keywords):
+        if self.parent == config.directory() and self.name.removeprefix(".writing-") == file:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return real(self, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", opened)
+        with pytest.raises(TokenPOError, match="No space left on device") as caught:
+            train(config, SilentView())
+    assert str(caught.value).endswith(f"). {said.format(config.directory())}")
+    # The remedy is one.
+    remedy = resume(config.directory(), SilentView()) if "--resume" in said else train(config, SilentView())
+    assert remedy.finished
+
+
 def test_two_processes_do_not_train_one_run(tiny):
     config = tiny("run")
     train(config, SilentView())

@@ -72,6 +72,21 @@ def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
     assert lines[0] == lines[1]
 
 
+def test_ctrl_c_that_takes_the_reader_of_the_output_too_saves(small, coin, tmp_path):
+    """As in `tokenpo train ... 2>&1 | tee log`: nobody reads what the run says of the interrupt, or afterwards."""
+    config = small(tmp_path / "run", evaluate={"problems": 0})
+    recipe = tmp_path / "described"
+    recipe.mkdir()
+    describe(recipe, config, "")
+    fixtures = Path(__file__).with_name("conftest.py")
+    command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 130
+    assert (tmp_path / "run" / "checkpoints" / "step-000002").is_dir()
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation(small, coin, tmp_path, monkeypatch):
     kind = type(coin)
 

@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from tokenpo.errors import TokenPOError
-from tokenpo.train import final
-from tokenpo.train.config import differences, parse_config
+from tokenpo.train import checkpoint, final
+from tokenpo.train.checkpoint import Progress
+from tokenpo.train.config import Output, differences, parse_config
 from tokenpo.train.loop import resume, train
-from tokenpo.train.run import describe, resumed_config
+from tokenpo.train.run import LOGS, describe, new_directory, resumed_config
 from tokenpo.train.view import SilentView
 
 
@@ -221,3 +222,26 @@ def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_pa
     (tmp_path / "run" / "thesis.tex").write_text("years of work")
     with pytest.raises(TokenPOError, match="not empty"):
         train(small(tmp_path / "run"), SilentView())
+
+
+@pytest.mark.parametrize("sizes", [{"../victim.txt": 0}, dict.fromkeys(LOGS, 0) | {"/dev/null": 0}, {}])
+def test_a_checkpoint_cuts_no_file_but_the_logs(sizes, small, coin, tmp_path):
+    """A run directory that somebody else made, with checksums that fit."""
+    victim = tmp_path / "victim.txt"
+    victim.write_text("years of work")
+    (tmp_path / "run").mkdir()
+    describe(tmp_path / "run", small(tmp_path / "run"), "")
+    checkpoint.begin(tmp_path / "run", Progress(sizes=sizes))
+    with pytest.raises(TokenPOError, match=r"state\.json is damaged: it gives sizes for .*; remove "):
+        resume(tmp_path / "run", SilentView())
+    assert victim.read_text() == "years of work"
+
+
+def test_a_place_for_runs_that_leads_nowhere(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    config = small(tmp_path).model_copy(update={"output": Output()})
+    with pytest.raises(TokenPOError, match=r"cannot be made: File exists \(runs\); give another with --out"):
+        new_directory(config)
+    (tmp_path / "gone").mkdir()
+    assert [new_directory(config).name for _ in range(2)] == ["run-grpo-seed5", "run-grpo-seed5-2"]

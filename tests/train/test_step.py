@@ -14,7 +14,7 @@ from tokenpo.train.config import Train
 from tokenpo.train.engine import build_engine
 from tokenpo.train.forward import Forward
 from tokenpo.train.rollout import collect
-from tokenpo.train.step import Learner, _descend, accumulate, improve, learning_rate, live_rows, minibatches
+from tokenpo.train.step import Learner, RatioCheck, _descend, accumulate, improve, learning_rate, live_rows, minibatches
 from tokenpo.train.tally import Tally, Tracer
 from tokenpo.types import Batch, Totals
 
@@ -128,10 +128,22 @@ def test_warm_up_is_linear_and_reaches_the_rate():
 def test_a_policy_that_did_not_sample_is_refused(make):
     learner, *data = make("grpo", "float32", move=0.5)
     with pytest.raises(Unsupported, match=r"grpo: before the first update.*rollout\.rescore"):
-        improve(learner, *data, 0, Tracer(0), check_ratio=True)
+        improve(learner, *data, 0, Tracer(0), RatioCheck())
     learner, *data = make("grpo", "float32", move=0.0)
-    tally = improve(learner, *data, 0, Tracer(0), check_ratio=True)
+    tally = improve(learner, *data, 0, Tracer(0), RatioCheck())
     assert tally.updates == 2
+
+
+def test_the_policy_is_held_to_the_sampler_in_the_first_batch_that_shows_something(make):
+    learner, rollouts, prompts, credit = make("grpo", "float32", move=0.5)
+    silent, check = dataclasses.replace(credit, advantage=torch.zeros_like(credit.advantage)), RatioCheck()
+    improve(learner, rollouts, prompts, silent, 0, Tracer(0), check)
+    with pytest.raises(Unsupported, match="before the first update"):
+        improve(learner, rollouts, prompts, credit, 2, Tracer(0), check)
+    learner, *data = make("grpo", "float32", move=0.0)
+    improve(learner, *data, 0, Tracer(0), check)
+    learner, *data = make("grpo", "float32", move=0.5)
+    improve(learner, *data, 0, Tracer(0), check)  # asked once
 
 
 def test_the_policy_is_held_to_the_sampler_after_an_update_that_was_skipped(make, monkeypatch):
@@ -146,7 +158,7 @@ def test_the_policy_is_held_to_the_sampler_after_an_update_that_was_skipped(make
 
     monkeypatch.setattr(Forward, "_passes", passes)
     with pytest.raises(Unsupported, match="before the first update"):
-        improve(learner, rollouts, *rest, 0, Tracer(0), check_ratio=True)
+        improve(learner, rollouts, *rest, 0, Tracer(0), RatioCheck())
     assert len(calls) > 1
 
 

@@ -83,6 +83,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuses what would be ignored."""
+    if options.seed < 0:
+        raise _error(f"--seed is {options.seed}, expected at least 0")
     if (options.model is None) == (options.samples is None):
         raise _error("eval needs a MODEL to sample or --samples FILE, one of the two")
     if options.samples:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..disk import expanded
 from ..entries import SYNTAX, Entry, parse_entries
 from ..errors import TokenPOError
 from ..train.config import Config, find_recipe, load_config
@@ -83,7 +84,7 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
     settings = ("threads=1", f"evaluate.every={every}", *overrides)
     if any(override.partition("=")[0].strip() == "evaluate.every" for override in overrides):
         settings = ("threads=1", *overrides)
-    out = out or Path("runs", f"compare-{base.name}")
+    out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
     objectives = _objectives(runs[: len(entries)])

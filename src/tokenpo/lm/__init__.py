@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tokenpo.lm.directory import locate
 from tokenpo.lm.group_stats import divergence, influence, prompt_logprob, require_plain_head
-from tokenpo.lm.model import LanguageModel, LoraOptions, load, save
+from tokenpo.lm.lora import LoraOptions
+from tokenpo.lm.model import LanguageModel, load, save
 from tokenpo.lm.sampler import Samples, Sampling, require_room, sample
 from tokenpo.lm.score import score
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenpo.disk import fingerprint, table
+from tokenpo.disk import expanded, fingerprint, table
 from tokenpo.errors import TokenPOError
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
@@ -28,8 +28,25 @@ def is_local(path_or_hub_id: str | Path) -> bool:
     """
     if isinstance(path_or_hub_id, Path) or not _HUB_ID.fullmatch(path_or_hub_id):
         return True
-    path = Path(path_or_hub_id)
+    path = path_of(path_or_hub_id)
     return path.exists() or ("/" in path_or_hub_id and path.parent.is_dir())
+
+
+def path_of(name: str | Path) -> Path:
+    """What the user calls a model, as a path.
+
+    Raises:
+        TokenPOError: one at which nothing can be looked up: too long, or not to be entered.
+    """
+    path = expanded(name)
+    try:
+        (path / "config.json").exists()
+    except OSError as error:
+        raise TokenPOError(
+            f"the model {name!s:.80} cannot be looked up: {error.strerror}; give a directory that can be read, or a "
+            "hub id"
+        ) from error
+    return path
 
 
 def locate(name: str | Path) -> str | Path:
@@ -41,7 +58,7 @@ def locate(name: str | Path) -> str | Path:
     """
     if name == "tiny":
         return ASSETS
-    path = Path(name).expanduser()
+    path = path_of(name)
     if is_local(name):
         _require_there(path)
     if not (path / "objective.txt").is_file():
@@ -79,12 +96,17 @@ def check_directory(path: Path) -> None:
     """Refuses a directory from which no model can come.
 
     Raises:
-        TokenPOError: it does not exist, has no config.json, only pickled weights, none, some shards missing, wants to
-            run its own code, or has no tokenizer.
+        TokenPOError: it does not exist, holds an adapter, has no config.json, only pickled weights, none, some shards
+            missing, wants to run its own code, or has no tokenizer.
     """
     _require_there(path)
     if not path.is_dir():
         raise TokenPOError(f"{path} is a file: give the directory that holds config.json and the weights")
+    if (path / "adapter_config.json").is_file():  # transformers would put it on top of whatever weights are there
+        raise TokenPOError(
+            f"{path} holds a LoRA adapter (adapter_config.json), which is never applied here: merge it into its base "
+            "model first, or move it away from weights that are whole without it"
+        )
     config = _config(path)
     if config.get("auto_map"):
         raise TokenPOError(
@@ -109,8 +131,6 @@ def _require_there(path: Path) -> None:
 def _config(path: Path) -> dict:
     file = path / "config.json"
     if not file.is_file():
-        if (path / "adapter_config.json").is_file():
-            raise TokenPOError(f"{path} holds a LoRA adapter, not a model: merge it into its base model first")
         raise TokenPOError(f"model directory {path} has no config.json: is it a Hugging Face model directory?")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))

@@ -16,32 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
 from tokenpo.device import resolve_device
 from tokenpo.errors import TokenPOError, UnknownName, nearest
-from tokenpo.lm.directory import RECORD, check_directory, is_local
+from tokenpo.lm.directory import RECORD, check_directory, is_local, path_of
+from tokenpo.lm.lora import LoraOptions, adapted
 from tokenpo.recorded import pieces
+from tokenpo.wording import first_line
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class LoraOptions:
-    """Low-rank adapters trained in place of the weights (needs peft).
-
-    Args:
-        rank: inner dimension.
-        alpha: the update is scaled by alpha / rank.
-        targets: names of the adapted linear layers, or "all-linear".
-        dropout: on the adapter's input, in training mode only; 0 keeps the update's log-probabilities those sampled.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
-    targets: str | tuple[str, ...] = "all-linear"
-    dropout: float = 0.0
 
 
 @dataclass
@@ -72,7 +57,8 @@ class LanguageModel:
         """Token ids of a prompt: text as the tokenizer sees it, or chat messages through the chat template.
 
         Raises:
-            TokenPOError: chat messages for a tokenizer without chat template, or a prompt of no tokens.
+            TokenPOError: chat messages for a tokenizer without chat template or with one that fails, or a prompt of no
+                tokens.
         """
         if isinstance(prompt, str):
             ids = self.tokenizer(prompt)["input_ids"]
@@ -85,7 +71,13 @@ class LanguageModel:
                     "the prompt is a list of chat messages, but the tokenizer has no chat template: "
                     "use an instruction-tuned model, or give the prompt as a string"
                 )
-            ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+            try:
+                ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+            except Exception as error:  # a template is a program, and a stranger's: it may fail in any way
+                raise TokenPOError(
+                    f"the chat template of {self.tokenizer.name_or_path} fails on the prompt {prompt!r:.80}: "
+                    f"{first_line(error)}; give messages that it accepts, or correct the template"
+                ) from error
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
         self._require_embedded(max(ids))
@@ -130,16 +122,16 @@ def load(
     where = str(path_or_hub_id)
     local = is_local(path_or_hub_id)
     if local:
-        where = str(Path(path_or_hub_id).expanduser())
+        where = str(path_of(path_or_hub_id))
         check_directory(Path(where))
     device = resolve_device(device)
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
-    pad_id = tokenizer.pad_token_id
-    lm = LanguageModel(model.eval(), tokenizer, eos_ids, eos_ids[0] if pad_id is None else pad_id)
-    return lm if lora is None else _with_lora(lm, lora)
+    pad_id = _pad_id(model, tokenizer, eos_ids)
+    adapter = None if lora is None else adapted(model, lora, where).eval()
+    return LanguageModel(model.eval(), tokenizer, eos_ids, pad_id, adapter=adapter)
 
 
 def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
@@ -162,7 +154,7 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     try:
         fresh = scratch / "new"
         with _quiet():
-            model.save_pretrained(fresh)
+            _save_weights(model, fresh)
             lm.tokenizer.save_pretrained(fresh)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
@@ -171,6 +163,17 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
         fresh.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _save_weights(model: Any, directory: Path) -> None:
+    """With the generation settings as they came: transformers loads some that it then refuses to save."""
+    settings = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        model.save_pretrained(directory)
+    finally:
+        model.generation_config = settings
+    settings.to_json_file(directory / "generation_config.json", keys_to_pop=["compile_config"])
 
 
 @contextlib.contextmanager
@@ -202,7 +205,11 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
             model, info = loaded
     except Exception as error:
         here = "" if is_local(where) else f"there is no directory {where} here, and "
-        raise TokenPOError(f"{here}cannot load a causal language model from {where}: {_first_line(error)}") from error
+        raise TokenPOError(f"{here}cannot load a causal language model from {where}: {first_line(error)}") from error
+    if getattr(model, "_hf_peft_config_loaded", False):  # of the hub; `check_directory` finds a local one
+        raise TokenPOError(
+            f"{where} holds a LoRA adapter, which is never applied here: merge it into its base model first"
+        )
     for kind, meaning in (("mismatched_keys", "have another shape than"), ("missing_keys", "are missing for")):
         names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get(kind) or ())
         if names:
@@ -220,7 +227,7 @@ def _load_tokenizer(where: str) -> Any:
             return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise TokenPOError(
-            f"cannot load a tokenizer from {where}: {_first_line(error)}; "
+            f"cannot load a tokenizer from {where}: {first_line(error)}; "
             "the directory needs tokenizer.json (tokenizer.save_pretrained writes it)"
         ) from error
 
@@ -245,37 +252,17 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _with_lora(lm: LanguageModel, options: LoraOptions) -> LanguageModel:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise TokenPOError("LoRA needs the package peft: pip install 'tokenpo[lora]'") from error
-    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
-    config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,  # pyright: ignore[reportArgumentType]
-        lora_dropout=options.dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
-    try:
-        adapter = get_peft_model(lm.model, config)
-    except ValueError as error:
-        raise TokenPOError(f"LoRA targets {options.targets!r}: {_first_line(error)}") from error
-    adapter.eval()
-    return LanguageModel(adapter.get_base_model(), lm.tokenizer, lm.eos_ids, lm.pad_id, adapter=adapter)
+def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
+    """The tokenizer's if the model embeds it: padding goes through the model, though nothing reads what comes out."""
+    embedded = range(model.get_input_embeddings().weight.shape[0])
+    return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
 
 
 def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise TokenPOError(f"device {device!r} cannot be used here: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+        raise TokenPOError(f"device {device!r} cannot be used here: {first_line(error)}") from error
 
 
 @contextlib.contextmanager

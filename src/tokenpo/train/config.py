@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from .. import wording
+from ..disk import expanded
 from ..errors import TokenPOError, UnknownName
 from .mistakes import explain, refuse_unwritable
 from .overrides import apply
@@ -207,7 +208,7 @@ class Config(Section):
     verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     def directory(self) -> Path:
-        return Path(self.output.dir or f"runs/{self.name}-{self.method.name}-seed{self.seed}")
+        return expanded(self.output.dir or f"runs/{self.name}-{self.method.name}-seed{self.seed}")
 
 
 def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -30,7 +31,8 @@ class Interrupt:
         self.asked = True
         self._restore()
         # Straight to the descriptor: a signal may come in the middle of a buffered write, which can't be entered twice.
-        os.write(2, b"\ninterrupted: will save where the run stands (once more ends it at once, without saving)\n")
+        with contextlib.suppress(OSError):  # Ctrl-C may have ended who reads it, as in `2>&1 | tee log`
+            os.write(2, b"\ninterrupted: will save where the run stands (once more ends it at once, without saving)\n")
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

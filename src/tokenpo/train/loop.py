@@ -34,7 +34,7 @@ from .run import (
     require_engine,
     resumed_config,
 )
-from .step import Learner, improve
+from .step import Learner, RatioCheck, improve
 from .tally import Tally, Tracer
 from .trackers import Trackers, require_trackers
 from .view import View
@@ -120,7 +120,6 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
 def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: View, notes: list[str]) -> Outcome:
     config, directory = engine.config, run.path
     view.start(engine, directory, progress.step, [*notes, *warnings(engine.objective, config)])
-    first = progress.step + 1
     try:
         with Interrupt() as interrupt:
             # The checkpoint knows the sizes of the logs.
@@ -129,8 +128,9 @@ def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: V
                 before = evaluate(engine)
                 run.log({"step": 0, **before.metrics()})
                 view.say(f"before: {before}")
+            check = RatioCheck()
             while progress.step < config.train.steps and not interrupt.asked:
-                progress = _step(engine, learner, run, progress, view, interrupt, fresh=progress.step + 1 == first)
+                progress = _step(engine, learner, run, progress, view, interrupt, check)
             _save(engine, learner, run, progress)
         finished = progress.step >= config.train.steps
         if finished:
@@ -142,7 +142,7 @@ def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: V
 
 
 def _step(
-    engine: Engine, learner: Learner, run: Run, progress: Progress, view: View, interrupt: Interrupt, *, fresh: bool
+    engine: Engine, learner: Learner, run: Run, progress: Progress, view: View, interrupt: Interrupt, check: RatioCheck
 ) -> Progress:
     """One rollout batch and the updates on it; where the run stands afterwards."""
     config, clock, state = engine.config, Clock(), _recalled(engine.objective, progress)
@@ -159,7 +159,7 @@ def _step(
     tracer = Tracer(config.output.trace_rollouts if traced else 0)
     try:
         experience = _completed(engine, learner, experience, clock)
-        tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check_ratio=fresh)
+        tally, metrics = _learn(engine, learner, experience, state, progress.updates, tracer, clock, check)
     except NotFinite as error:
         raise NotFinite(f"step {step}, {error}; the run can go on from its last checkpoint: {REMEDY}") from error
     for why in tally.skipped:
@@ -218,8 +218,7 @@ def _learn(
     updates: int,
     tracer: Tracer,
     clock: Clock,
-    *,
-    check_ratio: bool,
+    check: RatioCheck,
 ) -> tuple[Tally, dict[str, float]]:
     """Credit once, on whole groups; then the updates. Nothing where dynamic sampling found nothing to learn from."""
     kept, rollouts = experience.kept, experience.rollouts
@@ -227,7 +226,7 @@ def _learn(
         return Tally(), {"groups": 0, "zero_advantage_groups": 1.0}
     with clock.part("update"):
         credit = engine.objective.prepare(rollouts, state)
-        tally = improve(learner, rollouts, kept.prompts, credit, updates, tracer, check_ratio=check_ratio)
+        tally = improve(learner, rollouts, kept.prompts, credit, updates, tracer, check)
     return tally, credit_metrics(rollouts, credit)
 
 

@@ -82,10 +82,14 @@ def held(path: Path) -> Iterator[None]:
         raise
     except (OSError, SafetensorError) as error:
         what = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else str(error)
-        raise TokenPOError(
-            f"the run directory {path} cannot be written: {what}. Its last checkpoint is whole: make room, then go on "
-            f"with tokenpo train --resume {path}"
-        ) from error
+        raise TokenPOError(f"the run directory {path} cannot be written: {what}. {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    if not (path / "config.json").is_file():
+        return "Nothing was begun there: make room, then give the same command again"
+    made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
+    return f"{made}: make room, then go on with tokenpo train --resume {path}"
 
 
 def new_directory(config: Config) -> Path:
@@ -107,7 +111,7 @@ def new_directory(config: Config) -> Path:
             )
     except OSError as error:
         raise TokenPOError(
-            f"the run directory {path} cannot be made: {error.strerror}; give another with --out"
+            f"the run directory {path} cannot be made: {error.strerror} ({error.filename}); give another with --out"
         ) from error
     return path
 
@@ -120,10 +124,11 @@ def never_began(path: Path) -> bool:
 
 
 def _next_free(base: Path) -> Path:
+    base.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
     path, number = base, 2
     while True:
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
         except FileExistsError:
             path, number = base.with_name(f"{base.name}-{number}"), number + 1
         else:
@@ -200,8 +205,13 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         return progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, damaged = checkpoint.newest(path)
     progress = checkpoint.restore(newest, model, optimizer)
-    for name, size in progress.sizes.items():
-        cut(path / name, size)
+    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's, and no other file is to be cut
+        raise TokenPOError(
+            f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
+            f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
+        )
+    for name in LOGS:
+        cut(path / name, progress.sizes[name])
     for step in recorded_steps(path):
         if step > progress.step:
             step_file(path, step).unlink()

@@ -72,6 +72,39 @@ class Learner:
         return self.objective.follows_advantage
 
 
+class RatioCheck:
+    """Before the first update on a batch the policy is the one that sampled: the two forward passes must agree.
+
+    Asked once; a minibatch without a token in the loss has shown nothing, so the next batch is asked.
+    """
+
+    def __init__(self) -> None:
+        self._passed = False
+
+    def __call__(self, tally: Tally, learner: Learner) -> None:
+        """In half precision single unlikely tokens may be far off, so there the mean is what counts.
+
+        Raises:
+            Unsupported: sampler and trainer disagree.
+        """
+        found = None if self._passed else tally.disagreement()
+        if found is None:
+            return
+        worst, mean = found
+        half = learner.options.autocast and learner.lm.device.type != "cpu"
+        half = half or next(learner.lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
+        seen, name = (mean, "mean") if half else (worst, "largest")
+        limit = learner.options.ratio_tolerance or (HALF_TOLERANCE if half else FULL_TOLERANCE)
+        if not seen <= limit:
+            raise Unsupported(
+                f"{learner.objective.name}: before the first update the ratio of new to old policy is not 1 in the "
+                f"embedded engine: the {name} |log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, "
+                f"above {limit:g}: set rollout.rescore = true, which takes the old log-probs from the trainer's own "
+                "forward pass, model.dtype = 'float32', or a larger train.ratio_tolerance"
+            )
+        self._passed = True
+
+
 def improve(
     learner: Learner,
     rollouts: Rollouts,
@@ -79,8 +112,7 @@ def improve(
     credit: Credit,
     updates: int,
     tracer: Tracer,
-    *,
-    check_ratio: bool = False,
+    check: RatioCheck | None = None,
 ) -> Tally:
     """Trains on one rollout batch: passes x epochs x minibatches updates.
 
@@ -88,7 +120,7 @@ def improve(
         prompts: token ids of the prompt of each group.
         updates: made before; they key the order of the rows and set the learning rate.
         tracer: is shown the last minibatch.
-        check_ratio: refuse to start when the policy is not the one that sampled.
+        check: refuses to start when the policy is not the one that sampled.
 
     Raises:
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
@@ -103,9 +135,9 @@ def improve(
         piece = Tally()
         try:
             accumulate(part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, piece, rows, watching)
-            if check_ratio:  # an update that was skipped has moved nothing, so the next one is asked
-                _require_ratio_one(piece, learner)
-                check_ratio = False
+            if check is not None:  # an update that was skipped has moved nothing, so the next one is asked
+                check(piece, learner)
+                check = None
             if not math.isfinite(piece.loss):
                 raise NotFinite(f"the loss of {part.objective.name} is {piece.loss}")
             made = _descend(part, updates + number)
@@ -217,25 +249,3 @@ def _descend(learner: Learner, update: int) -> tuple[Tensor, float]:
         torch.nn.utils.clip_grads_with_norm_(learner.parameters, learner.options.grad_clip, norm)
     learner.optimizer.step()
     return norm.detach(), rate
-
-
-def _require_ratio_one(tally: Tally, learner: Learner) -> None:
-    """Before the first update the policy is the one that sampled: the two forward passes must agree.
-
-    In half precision single unlikely tokens may be far off, so there the mean is what counts.
-
-    Raises:
-        Unsupported: sampler and trainer disagree.
-    """
-    worst, mean = tally.disagreement()
-    half = learner.options.autocast and learner.lm.device.type != "cpu"
-    half = half or next(learner.lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
-    seen, name = (mean, "mean") if half else (worst, "largest")
-    limit = learner.options.ratio_tolerance or (HALF_TOLERANCE if half else FULL_TOLERANCE)
-    if not seen <= limit:
-        raise Unsupported(
-            f"{learner.objective.name}: before the first update the ratio of new to old policy is not 1 in the "
-            f"embedded engine: the {name} |log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, "
-            f"above {limit:g}: set rollout.rescore = true, which takes the old log-probs from the trainer's own "
-            "forward pass, model.dtype = 'float32', or a larger train.ratio_tolerance"
-        )

@@ -97,10 +97,10 @@ class Tally:
             whole._extremes = dict(zip(_EXTREMES, extremes, strict=True))
         return whole
 
-    def disagreement(self) -> tuple[float, float]:
-        """(largest, mean) |lp - lp_old| so far, nats; zeros where nothing was evaluated."""
+    def disagreement(self) -> tuple[float, float] | None:
+        """(largest, mean) |lp - lp_old| so far, nats; None where nothing was evaluated."""
         if not self._sums:
-            return 0.0, 0.0
+            return None
         return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["count"])
 
     def summary(self) -> dict[str, float]:
