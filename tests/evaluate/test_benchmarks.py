@@ -162,7 +162,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
         if place[0] == "offline/offline":
             raise ConnectionError("Couldn't reach the Hub.\nmore lines")
         return Table(
-            [{"quiz": f"{split} {i}", "question": "q", "solution_text": "A is a knight", "pixels": 0} for i in range(3)]
+            [
+                {
+                    "quiz": f"{split} {i}",
+                    "question": "q",
+                    "solution_text": "Ann is a knight, and Bob is a knave",
+                    "pixels": 0,
+                }
+                for i in range(3)
+            ]
         )
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="4.1.0", load_dataset=load_dataset))
