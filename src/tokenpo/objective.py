@@ -171,8 +171,7 @@ class Objective:
         zero = torch.zeros_like(rollouts.reward)
         bonus = sum((answers.tensor(x(rollouts), zero, self.name, "shaping", x) for x in self.shaping), zero)
         advantage = answers.tensor(self.credit(rollouts, bonus), rollouts.mask, self.name, "credit", self.credit)
-        # One name, so that nothing is held once it has been replaced.
-        advantage = masked.keep(advantage, rollouts.mask)
+        advantage = masked.keep(advantage, rollouts.mask)  # one name: what has been replaced is not held
         advantage = advantage.to(rollouts.old_logprob.dtype)
         signals: dict[Part, Tensor] = {p: p(rollouts) for p in dict.fromkeys(walk(self)) if isinstance(p, Signal)}
         signals |= {m: m(rollouts, state[m]) for m in self.memories if isinstance(m, MemorySignal)}
