@@ -35,7 +35,7 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 # What tells a run of another engine, and how that one is resumed.
 FOREIGN = {
     "trl": ("trl", "resume it with --engine trl"),
-    "verl": ("trace-parts", "--engine verl with the same recipe and --out goes on with it"),
+    "verl": ("trace-parts", "give its recipe with --engine verl --set verl.trainer.resume_mode=auto and this --out"),
 }
 
 
