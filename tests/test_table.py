@@ -257,7 +257,7 @@ def test_tr_grpo_warns_only_where_its_weight_would_be_clipped_away(recwarn: pyte
 @pytest.mark.parametrize(("lower", "most"), [(0.2, "6"), (0.0, "inf")])
 def test_tr_grpo_warns_of_weights_over_their_mean(lower: float, most: str) -> None:
     """From 0.2 to 1.2, a weight may be six times the mean of others that are all 0.2."""
-    with pytest.warns(UserWarning, match=rf"a weight above 1\.2 .* may be {most}: .* raise lower or high"):
+    with pytest.warns(UserWarning, match=rf"a weight above 1\.2 .* may be {most}: .* narrow lower and upper"):
         tokenpo.method("tr_grpo", weight_placement="ratio", lower=lower, upper=1.2, normalise_weights=True)
 
 

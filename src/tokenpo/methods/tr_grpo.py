@@ -78,14 +78,8 @@ def tr_grpo(
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)
     weight = ProbabilityWeight(curve, old=choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True}))
     inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
-    # Over its mean a weight may be what it is over the smallest.
-    most = upper if not normalise_weights else upper / lower if lower > 0 else math.inf
-    if inside_ratio and most > 1 + high:
-        warnings.warn(
-            f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and it may be "
-            f"{most:g}: they get no gradient; lower upper, or raise {'lower or ' * normalise_weights}high",
-            stacklevel=3,
-        )
+    if inside_ratio:
+        _warn_of_clipped(curve, high, over_mean=normalise_weights)
     factor = NormalisedWeight.of(weight) if normalise_weights else weight
     slots = {"none": (None, None), "scale": (factor, None), "inside": (None, factor)}
     scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
@@ -97,3 +91,15 @@ def tr_grpo(
         penalties=(ReferenceKl(beta, scale=scale, inside=inside),) if beta else (),
         aggregate=SequenceMean(),
     )
+
+
+def _warn_of_clipped(curve: Sigmoid, high: float, *, over_mean: bool) -> None:
+    # Over its mean a weight may be what it is over the smallest.
+    smallest = curve.low if over_mean else 1.0
+    most = curve.high / smallest if smallest > 0 else math.inf
+    if most > 1 + high:
+        warnings.warn(
+            f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and it may be "
+            f"{most:g}: they get no gradient; narrow lower and upper, or raise high",
+            stacklevel=4,
+        )
