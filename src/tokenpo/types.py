@@ -50,7 +50,7 @@ class Rollouts:
 
     Raises:
         TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
-            log-probability above 0 or an entropy below it (by more than 1e-3: engines round).
+            log-probability above 0 or an entropy below it (by more than engines round: 0.05 and 0.5).
     """
 
     mask: Tensor
@@ -130,6 +130,8 @@ class Credit:
 
     def rows(self, index: Any) -> Credit:
         """The rows at `index`, signals included."""
+        if _whole(index):
+            return self
         signals = {key: value[index] for key, value in self.signals.items()}
         return Credit(advantage=self.advantage[index], signals=signals)
 
@@ -248,12 +250,16 @@ class Loss:
 
 def _sliced(value: Any, index: Any) -> Any:
     """The same kind of value with every tensor (or sliceable value) in it indexed; nothing is checked twice."""
-    if isinstance(index, slice) and index == slice(None):
+    if _whole(index):
         return value
     pieces = {}
     for name, x in vars(value).items():
         pieces[name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)
     return _copied(value, pieces)
+
+
+def _whole(index: Any) -> bool:
+    return isinstance(index, slice) and index == slice(None)
 
 
 def _copied(value: Any, fields: dict[str, Any]) -> Any:

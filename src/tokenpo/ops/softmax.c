@@ -21,9 +21,11 @@ typedef struct { float peaks, rest, mean, squares, moved; } Sums;
 ALWAYS float number(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 ALWAYS int32_t bits_of(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
 
-/* Bits of a float to an integer that compares as the float does, and back: processors take the maximum of many integers at
- * once, while that of floats is not the same in any order. A NaN is above or below all else, by its sign. */
-ALWAYS int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+/* Bits of a float, or the upper half of them, to an integer that compares as the float does, and back: processors take the
+ * maximum of many integers at once, while that of floats is not the same in any order. A NaN is above or below all else, by
+ * its sign. */
+ALWAYS int32_t ordered(int32_t bits) { return bits ^ ((bits >> 31) & INT32_MAX); }
+ALWAYS int16_t ordered_half(int16_t bits) { return (int16_t)(bits ^ ((bits >> 15) & INT16_MAX)); }
 
 ALWAYS int32_t logit(const void *z, int64_t j, int half) {
     return half ? (int32_t)((uint32_t)((const uint16_t *)z)[j] << 16) : ((const int32_t *)z)[j];
@@ -45,14 +47,21 @@ ALWAYS float exp2_of(float d) {
     return x * number((int32_t)((uint32_t)((int32_t)whole + 127) << 23));
 }
 
-ALWAYS float highest(const void *z, int64_t v, int half) {
+ALWAYS float highest_float(const int32_t *z, int64_t v) {
     int32_t most = INT32_MIN;
-    for (int64_t j = 0; j < v; j++) {
-        int32_t next = ordered(logit(z, j, half));
-        most = next > most ? next : most;
-    }
+    for (int64_t j = 0; j < v; j++) most = ordered(z[j]) > most ? ordered(z[j]) : most;
     return number(ordered(most));
 }
+
+/* Twice as many at once. */
+ALWAYS float highest_half(const int16_t *z, int64_t v) {
+    int16_t most = INT16_MIN;
+    for (int64_t j = 0; j < v; j++) most = ordered_half(z[j]) > most ? ordered_half(z[j]) : most;
+    most = ordered_half(most);
+    return number(logit(&most, 0, 1));
+}
+
+ALWAYS float highest(const void *z, int64_t v, int half) { return half ? highest_half(z, v) : highest_float(z, v); }
 
 /* e = 2^d of n logits. At the peak d is 0 and e is 1: those are counted, and only the rest is summed, whose bits would be lost
  * beside a 1. Then Σ e d, and with moments Σ e², Σ e² d. */
@@ -61,10 +70,10 @@ ALWAYS Sums piece(const void *z, int64_t n, int half, float peak, float scale, f
     for (int64_t j = 0; j < n; j++) {
         float d = (number(logit(z, j, half)) - peak) * scale;
         d = d < -127.0f ? -127.0f : d;
-        float x = exp2_of(d), one = d == 0 ? 1.0f : 0.0f;
+        float x = exp2_of(d);
         e[j] = x;
-        peaks += one;
-        rest += x - one;
+        peaks += d == 0 ? 1.0f : 0.0f;
+        rest += d == 0 ? 0.0f : x;
         mean += x * d;
         if (moments) {
             squares += x * x;
@@ -80,7 +89,10 @@ ALWAYS uint16_t nearest(float x) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* A NaN of any bits becomes one that stays one. */
+/* The same in fewer operations, for what seldom lies half-way: of two as near the one further from 0. */
+ALWAYS uint16_t near(float x) { return (uint16_t)(((uint32_t)bits_of(x) + 0x8000) >> 16); }
+
+/* One number; a NaN of any bits becomes one that stays one. */
 ALWAYS void store(void *p, int64_t j, float x, int half) {
     if (half) ((uint16_t *)p)[j] = x != x ? 0x7fc0 : nearest(x);
     else ((float *)p)[j] = x;
@@ -89,7 +101,7 @@ ALWAYS void store(void *p, int64_t j, float x, int half) {
 /* e / s. A NaN that comes of bf16 has no lower bits that could carry. */
 ALWAYS void divide(const float *restrict e, int64_t v, float share, void *p, int half) {
     for (int64_t j = 0; j < v; j++) {
-        if (half) ((uint16_t *)p)[j] = nearest(e[j] * share);
+        if (half) ((uint16_t *)p)[j] = near(e[j] * share);
         else ((float *)p)[j] = e[j] * share;
     }
 }
@@ -113,13 +125,27 @@ ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, do
     if (moments) sums[3 * ROWS] = squares, sums[4 * ROWS] = moved;
 }
 
+/* log x of a normal x > 0 to about 1e-15 of it, many at once, which libraries have on few systems only. With x = 2^k f and f
+ * nearest to 1, log f = 2 atanh(t) for t = (f - 1) / (f + 1), whose series in t^2 < 0.0295 is Σ t^2n / (2n + 1). */
+ALWAYS double log_of(double x) {
+    int64_t bits, half_root = 0x3fe6a09e667f3bcd; /* of the bits of sqrt(1/2) */
+    memcpy(&bits, &x, sizeof bits);
+    int64_t k = (bits - half_root) >> 52;
+    bits -= (int64_t)((uint64_t)k << 52);
+    double f, sum = 1.0 / 19;
+    memcpy(&f, &bits, sizeof f);
+    double t = (f - 1) / (f + 1), square = t * t;
+    for (int n = 17; n > 0; n -= 2) sum = sum * square + 1.0 / n;
+    return x != x ? x : 2 * t * sum + (double)k * LN2;
+}
+
 /* Sums of ROWS rows to statistics of the first `count`, in nats, m numbers from each other: log p_y, H and the drift. All
  * ROWS are worked on, so that a row's numbers are the same wherever it stands. */
 ALWAYS void statistics(const double *sums, int64_t count, float *found, int64_t m, int moments) {
     float logprob[ROWS], entropy[ROWS], drift[ROWS];
 #pragma omp simd
     for (int i = 0; i < ROWS; i++) {
-        double log_s = log(sums[ROWS + i]), share = 1 / sums[ROWS + i], mean = sums[2 * ROWS + i] * share;
+        double log_s = log_of(sums[ROWS + i]), share = 1 / sums[ROWS + i], mean = sums[2 * ROWS + i] * share;
         logprob[i] = (float)(sums[i] * LN2 - log_s);
         entropy[i] = (float)(log_s - mean * LN2);
         if (moments) drift[i] = (float)((sums[4 * ROWS + i] - mean * sums[3 * ROWS + i]) * share * share * LN2);
@@ -129,10 +155,10 @@ ALWAYS void statistics(const double *sums, int64_t count, float *found, int64_t 
     if (moments) memcpy(found + 2 * m, drift, count * sizeof(float));
 }
 
-/* One row times its factor, also in place. */
-ALWAYS void times(const char *from, char *to, int64_t v, float factor, int half) {
+/* One row of bf16 times its factor, also in place. */
+ALWAYS void times(const char *from, char *to, int64_t v, float factor) {
 #pragma omp simd
-    for (int64_t j = 0; j < v; j++) store(to, j, number(logit(from, j, half)) * factor, half);
+    for (int64_t j = 0; j < v; j++) store(to, j, number(logit(from, j, 1)) * factor, 1);
 }
 
 /* Whether a target is no entry of its row. */
@@ -170,18 +196,15 @@ static int64_t together(int64_t m, int threads) {
         return 0;                                                                                                    \
     }
 
-/* out = w times the factor of each row. */
-#define SCALED(name, half)                                                                                           \
-    int name(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step, const float *factors, \
-             int threads) {                                                                                          \
-        _Pragma("omp parallel for schedule(static) num_threads(threads)")                                            \
-        for (int64_t i = 0; i < m; i++) times(w + i * w_step, out + i * out_step, v, factors[i], half);              \
-        return 0;                                                                                                    \
-    }
-
 RESIDUAL(residual_float32, 0, 0)
 RESIDUAL(residual_float32_drift, 0, 1)
 RESIDUAL(residual_bfloat16, 1, 0)
 RESIDUAL(residual_bfloat16_drift, 1, 1)
-SCALED(scaled_float32, 0)
-SCALED(scaled_bfloat16, 1)
+
+/* out = w times the factor of each row. */
+int scaled_bfloat16(const char *w, char *out, int64_t m, int64_t v, int64_t w_step, int64_t out_step, const float *factors,
+                    int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < m; i++) times(w + i * w_step, out + i * out_step, v, factors[i]);
+    return 0;
+}

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import softmax
 from .softmax import RowStats
 
 _SOURCE = Path(__file__).with_name("softmax.c")
@@ -67,7 +68,9 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
 
 
 def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
-    """As `softmax.scaled`, of the same."""
+    """As `softmax.scaled`, of the same; what torch does quickest itself is left to it."""
+    if w.dtype == torch.float32:
+        return softmax.scaled(w, factor, out)
     _call("scaled", w, out, _column(factor, w), _threads(w))
     return out
 
@@ -115,11 +118,11 @@ def _library() -> ctypes.CDLL:
             raise RuntimeError(f"{shlex.join(command)}: {done.stderr.strip()[:400]}")
         library = ctypes.CDLL(made)
     place, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    shapes = [place, place, *[number] * 4]
-    for dtype in _NAMES.values():
-        for name, rest in ((f"residual_{dtype}", 4), (f"residual_{dtype}_drift", 4), (f"scaled_{dtype}", 1)):
-            function = getattr(library, name)
-            function.argtypes, function.restype = [*shapes, *[place] * rest, threads], threads
+    # What each is given by its place, beside the rows it reads and those it writes.
+    places = {f"residual_{dtype}{moments}": 4 for dtype in _NAMES.values() for moments in ("", "_drift")}
+    for name, count in {**places, "scaled_bfloat16": 1}.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = [place, place, *[number] * 4, *[place] * count, threads], threads
     return library
 
 
