@@ -116,7 +116,7 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number, code in enumerate(blocks(path, "python"), 1):
         where = f"{relative(path)}, python block {number}"
         if ">>> " not in code:
-            exec(compile(code, where, "exec"), names)
+            exec(compile(code, where, "exec", dont_inherit=True), names)
             continue
         test = doctest.DocTestParser().get_doctest(code, names, where, str(path), 0)
         seen: list[str] = []

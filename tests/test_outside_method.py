@@ -1,8 +1,4 @@
-"""A method from outside the package, in three places: its file, one line of the table, its test.
-
-Chosen for being no method of the table: REINFORCE on rewards that are centred over the whole batch, whose tokens weigh
-(t + 1) / T by position. One new credit, one new weight; ratio, clip and aggregate are picked from the shelf.
-"""
+"""A method from outside the package, in three places: its file (`own_method`), one line of the table, its test."""
 
 from __future__ import annotations
 
@@ -15,63 +11,8 @@ import pytest
 import torch
 
 import tokenpo
+from own_method import FILE
 from tokenpo.methods import METHODS, Paper, paper
-
-# Place one: its file.
-FILE = '''
-"""Late: a baseline over the batch, and late tokens weigh more.
-
-Paper: none, an example. J = 1/sum|o_i| sum_i sum_t (t + 1)/T min(r A_i, clip(r, 1 - low, 1 + high) A_i), A = R - mean R
-"""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-
-from tokenpo import Batch, Objective, Rollouts
-from tokenpo.methods import Paper, published
-from tokenpo.stages import Clip, CreditStage, FixedBounds, TokenMean, Weight
-from tokenpo.types import Trust
-
-
-@dataclass(frozen=True)
-class BatchAdvantage(CreditStage):
-    """R - mean R over the rollouts that have tokens."""
-
-    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        counts = rollouts.mask.any(1)
-        reward = rollouts.reward + bonus
-        return (reward - reward[counts].mean())[:, None].expand(rollouts.mask.shape)
-
-
-@dataclass(frozen=True)
-class Position(Weight):
-    """(t + 1) / length of the response."""
-
-    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        place = batch.mask.cumsum(1).to(trust.ratio.dtype)
-        return place / batch.mask.sum(1, keepdim=True).clamp(min=1)
-
-
-@published(Paper("An example", "0000.00000", "", "reconstructed"))
-def late(*, low: float = 0.2, high: float = 0.2) -> Objective:
-    """Late tokens weigh more.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="late",
-        credit=BatchAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
-        weights=(Position(),),
-        aggregate=TokenMean(),
-    )
-'''
 
 
 @pytest.fixture

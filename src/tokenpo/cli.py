@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .commands import compare, evaluate, explain, launch, report
+from .commands import check, compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
 from .commands.streams import outliving
 
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
   tokenpo train quickstart --method hapo --set seed=1      another method, another seed
+  tokenpo train quickstart --method mine.py:late           a method of your own (docs/own_method.md)
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
   tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
@@ -23,6 +24,7 @@ EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
+METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 
 
@@ -64,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
-    show.add_argument("method", metavar="METHOD")
+    show.add_argument("method", metavar="METHOD", help=METHOD)
     show.add_argument(
         "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
     )
@@ -72,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="FILE", type=Path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
     )
     show.set_defaults(run=_show)
+
+    check.add(commands)
 
     recipes = commands.add_parser("recipes", help="list the recipes of the package, or print one with every setting")
     recipes.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
@@ -87,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
     train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    train.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
+    train.add_argument("--method", metavar="NAME", help=f"another than the recipe's, with its own defaults: {METHOD}")
     train.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
     )
@@ -215,7 +219,7 @@ def _show(options: argparse.Namespace) -> int:
         return _coefficients(options, objective)
     if options.out:
         raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
-    build = inspect.unwrap(methods.METHODS[options.method])
+    build = inspect.unwrap(methods.builder(options.method))
     print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
     print(f"\n{options.method}{_signature(build)}\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
     return 0
@@ -225,7 +229,7 @@ def _coefficients(options: argparse.Namespace, objective: Any) -> int:
     need("matplotlib", "jinja2")
     from .report.coefficients import text, write_coefficients
 
-    picture = write_coefficients(options.method, objective, options.out or f"{options.method}-coefficients.png")
+    picture = write_coefficients(options.method, objective, options.out or f"{objective.name}-coefficients.png")
     print("\n".join(text(options.method, objective)))
     print(f"picture: {picture}")
     return 0

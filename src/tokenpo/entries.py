@@ -1,4 +1,7 @@
-"""Methods as the option `--methods` lists them: METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE."""
+"""Methods as the option `--methods` lists them: METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE.
+
+METHOD is a name of the table, or a function of the user's as "file.py:function" or "package.module:function".
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from .errors import TokenPOError
 
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
+_METHOD = r"(?:[^\s:=@,]*[./][^\s:=@,]*:)?\w+"
 SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
 
 
@@ -36,18 +40,28 @@ def parse_entries(text: str) -> list[Entry]:
                 raise TokenPOError(f"--methods {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
             found[-1][2].append((option[1], option[2]))
             continue
-        head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?(\w+)\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
+        head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?({_METHOD})\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
         if head is None:
             raise TokenPOError(f"--methods {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
         found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
     entries = []
     for label, method, options in found:
         written = ",".join(f"{key}={value}" for key, value in options)
-        entries.append(Entry(label or (f"{method}:{written}" if written else method), method, tuple(options)))
+        name = short(method)
+        entries.append(Entry(label or (f"{name}:{written}" if written else name), method, tuple(options)))
     labels = [entry.label for entry in entries]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise TokenPOError(f"--methods names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
     return entries
+
+
+def short(method: str) -> str:
+    """The name of a method without the place of a function of the user's.
+
+    >>> short("mine/late.py:late")
+    'late'
+    """
+    return method.rpartition(":")[2]
 
 
 def _pieces(text: str) -> list[str]:

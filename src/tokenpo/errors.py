@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -59,3 +59,20 @@ def choose(option: str, value: str, table: Mapping[str, T]) -> T:
     if value not in table:
         raise UnknownName(f"{option}={value!r} is no choice; {nearest(str(value), table)}")
     return table[value]
+
+
+def require_loaded(what: str, about: Mapping[str, Any]) -> None:
+    """Refuses a function of the user's that is not there, or whose module fails.
+
+    Args:
+        what: names it in the message.
+        about: what `calling.Loaded` tells of it.
+
+    Raises:
+        UnknownName: no such module or function; the message names the nearest function.
+        TokenPOError: the module raises while it is imported.
+    """
+    hint = f": {nearest(about['name'], about['known'])}" if "known" in about else ""
+    for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
+        if word in about:
+            raise kind(f"{what}: {about[word]}{hint}")

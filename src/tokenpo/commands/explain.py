@@ -56,13 +56,14 @@ def explain(options: argparse.Namespace) -> int:
     """
     from ..entries import parse_entries
     from ..errors import MissingInput, TokenPOError
-    from ..explain.result import build, explain_all, to_json, token_lines
+    from ..explain.result import explain_all, to_json, token_lines
+    from ..train.objective import build_entry
 
     if options.responses < 0:
         raise TokenPOError(f"--responses {options.responses}: give 0 or more")
     entries = parse_entries(options.methods)
     for entry in entries:
-        build(entry)
+        build_entry(entry)
     # Mistakes in the methods are found above, before a large file is read.
     from ..explain.page import write_page
     from ..explain.table import show

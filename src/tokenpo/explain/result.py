@@ -10,10 +10,8 @@ from typing import Any
 from ..entries import Entry
 from ..errors import TokenPOError
 from ..jsonl import finite
-from ..objective import Objective
 from ..recorded import Recording
-from ..train.config import Method
-from ..train.objective import build_method
+from ..train.objective import build_entry
 from ..train.overrides import toml_value
 from .explanation import Explained, explain, missing
 from .shares import Kinds, Shares, cosine, of_tokens, shares
@@ -66,7 +64,7 @@ def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float 
     """
     if not 0 <= quantile <= 1:
         raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
-    built = [(entry, build(entry)) for entry in entries]
+    built = [(entry, build_entry(entry)) for entry in entries]
     reasons = {entry.label: missing(entry.label, objective, recording) for entry, objective in built}
     refused = tuple((label, reason) for label, reason in reasons.items() if reason)
     if len(refused) == len(built):
@@ -86,15 +84,6 @@ def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float 
         refused=refused,
         notes=(*recording.notes, *_notes(recording, kinds), *_silent(methods), *(n for m in methods for n in m.notes)),
     )
-
-
-def build(entry: Entry) -> Objective:
-    """The objective of an entry of --methods.
-
-    Raises:
-        UnknownName: no such method or option.
-    """
-    return build_method(Method(name=entry.method, **{key: toml_value(value) for key, value in entry.options}))
 
 
 def _notes(recording: Recording, kinds: Kinds) -> Iterator[str]:

@@ -37,6 +37,7 @@ from .luspo import luspo
 from .maxrl import maxrl
 from .nthr import nthr
 from .opo import opo
+from .own import own
 from .paper import Paper, check_options, published
 from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
@@ -111,16 +112,35 @@ METHODS: dict[str, Callable[..., Objective]] = {
 }
 
 
+def builder(name: str) -> Callable[..., Objective]:
+    """What makes the objective of a method.
+
+    Args:
+        name: of the table; or a function of your own, "file.py:function" or "package.module:function", whose module is
+            executed.
+
+    Raises:
+        UnknownName: no such method, module or function; the message names the nearest.
+        TokenPOError: the module cannot be imported.
+    """
+    return own(name) if ":" in name else choose("method", name, METHODS)
+
+
 def method(name: str, **options: Any) -> Objective:
-    """The objective of a method in the table.
+    """The objective of a method.
 
     >>> method("dapo", high=0.3).surrogate
     Clip(bounds=FixedBounds(low=0.2, high=0.3), ratio=TokenRatio(), dual=10.0)
 
+    Args:
+        name: as `builder` takes it.
+        options: keywords of the builder.
+
     Raises:
         UnknownName: no such method or keyword; the message names the nearest.
+        TokenPOError: a value of the wrong kind, or a function of your own that makes no objective.
     """
-    build = choose("method", name, METHODS)
+    build = builder(name)
     check_options(name, options, inspect.signature(build).parameters)
     return build(**options)
 
@@ -132,7 +152,7 @@ def paper(name: str) -> Paper:
         UnknownName: no such method.
         TokenPOError: its builder was not marked with `published`.
     """
-    build = choose("method", name, METHODS)
+    build = builder(name)
     source = getattr(build, "paper", None)
     if source is None:
         raise TokenPOError(f"method {name} names no paper: mark its builder with @published(Paper(...))")
@@ -140,8 +160,8 @@ def paper(name: str) -> Paper:
 
 
 __all__ = [
-    "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "ce_gppo", "cispo", "clip_cov", "dapo",
-    "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
+    "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
+    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
     "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kl_cov", "lopti", "luspo",
     "maxrl", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",

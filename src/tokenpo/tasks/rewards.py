@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import TokenPOError, UnknownName, Unsupported, choose, nearest
-from .calling import Loaded
+from .. import calling
+from ..calling import Loaded
+from ..errors import TokenPOError, Unsupported, choose, nearest, require_loaded
 from .pool import Outcome, Pool
 from .types import Problem, Score
 
@@ -74,10 +75,7 @@ class UserReward:
 
     def _signature(self, about: dict[str, Any]) -> dict[str, tuple[bool, bool]]:
         """Name to (may be left out, takes all others)."""
-        for word, kind in (("missing", UnknownName), ("broken", TokenPOError)):
-            if word in about:
-                hint = f": {nearest(about['name'], about['known'])}" if "known" in about else ""
-                raise kind(f"reward function {self.path}: {about[word]}{hint}")
+        require_loaded(f"reward function {self.path}", about)
         if about["async"]:
             raise Unsupported(f"reward function {self.path} is async: give a plain function")
         return {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
@@ -200,7 +198,7 @@ class _Elsewhere:
 
     def __init__(self, path: str, seconds: float) -> None:
         self.seconds = seconds
-        source = Path(__file__).with_name("calling.py")
+        source = Path(calling.__file__)
         self._pool = Pool(source, "serve", 1, seconds, 0, users=(path, *_search()))
 
     def about(self) -> dict[str, Any]:

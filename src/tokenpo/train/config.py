@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 
 from .. import wording
 from ..disk import expanded
+from ..entries import short
 from ..errors import TokenPOError, UnknownName
 from .mistakes import explain, refuse_unwritable
 from .overrides import apply
@@ -87,10 +88,15 @@ class Task(Section):
 
 
 class Method(BaseModel):
-    """`name` and, beside it, any keyword of that method's builder."""
+    """`name` (of the table, or "file.py:function") and, beside it, any keyword of that method's builder."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = "grpo"
+
+    @property
+    def label(self) -> str:
+        """The name without the place of a function of the user's."""
+        return short(self.name)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -208,7 +214,7 @@ class Config(Section):
     verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     def directory(self) -> Path:
-        return expanded(self.output.dir or f"runs/{self.name}-{self.method.name}-seed{self.seed}")
+        return expanded(self.output.dir or f"runs/{self.name}-{self.method.label}-seed{self.seed}")
 
 
 def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:

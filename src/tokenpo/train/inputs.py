@@ -14,11 +14,12 @@ FILE = "inputs.json"
 
 
 def contents(config: Config) -> dict[str, str]:
-    """A hash of every byte of the model's files and the task's, by the setting that names them.
+    """A hash of every byte of the model's files, the task's and a method's own, by the setting that names them.
 
     Left out are a model of the hub, and what is not there: who reads it says so.
     """
     named = {f"task.options.{name}": value for name, value in config.task.options.items() if name.endswith("path")}
+    named["method.name"] = config.method.name.rpartition(":")[0]
     files = {name: Path(value) for name, value in named.items() if isinstance(value, str)}
     found = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
     where = locate(config.model.path)

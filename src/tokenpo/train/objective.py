@@ -6,8 +6,9 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 
+from ..entries import Entry
 from ..errors import TokenPOError, Unsupported
-from ..methods import METHODS, method
+from ..methods import builder, method
 from ..objective import Objective
 from ..stages import (
     K1,
@@ -24,6 +25,7 @@ from ..stages import (
     Weight,
 )
 from .config import Config, Method
+from .overrides import toml_value
 
 PROVIDES = frozenset({
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
@@ -51,26 +53,34 @@ def build_objective(config: Config) -> Objective:
 
 
 def build_method(chosen: Method) -> Objective:
-    """The method of the table with the options as a recipe writes them, and nothing beside it.
+    """The method with its options as a recipe writes them, and nothing beside it.
 
     Raises:
         UnknownName: no such method or option.
-        TokenPOError: an option of the wrong kind.
+        TokenPOError: an option of the wrong kind, or a function of the user's that makes no objective.
     """
-    name, options = chosen.name, chosen.options
-    if name in METHODS:
-        known = inspect.signature(METHODS[name]).parameters
-        # TOML has no null: "none" stands for it wherever the builder takes one.
-        options = {
-            key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
-            for key, value in options.items()
-        }
+    name, known = chosen.name, inspect.signature(builder(chosen.name)).parameters
+    # TOML has no null: "none" stands for it wherever the builder takes one.
+    options = {
+        key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
+        for key, value in chosen.options.items()
+    }
     try:
         return method(name, **options)
     except TypeError as error:
         if isinstance(error, TokenPOError):
             raise
         raise TokenPOError(f"method {name}: an option has a value of the wrong kind: {error}") from error
+
+
+def build_entry(entry: Entry) -> Objective:
+    """The method of an entry of --methods, and nothing beside it.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind.
+    """
+    return build_method(Method(name=entry.method, **{key: toml_value(value) for key, value in entry.options}))
 
 
 def _shaping(config: Config) -> tuple[Shaping, ...]:

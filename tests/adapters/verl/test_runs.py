@@ -17,6 +17,7 @@ from foreign_support import need
 need("transfer_queue", "verl's V1 trainer is not installed: no whole run was made")
 need("verl.workers.utils.padding", "verl is not installed: no whole run was made")
 
+import own_method  # noqa: E402
 from adapters.verl.support import run  # noqa: E402
 from adapters.verl.support.methods import CHOSEN, LOG, METHODS  # noqa: E402
 from tokenpo.adapters.verl.data import write_parquet  # noqa: E402
@@ -84,6 +85,18 @@ def test_hapo_on_two_workers(tmp_path: Path) -> None:
     (numbers,) = saved["memory"]
     assert set(numbers) == {"pivot", "spread", "top", "bottom"}
     assert saved["objective"] == str(tokenpo.method("hapo", tau=0.3))
+
+
+def test_a_method_of_the_users_own(tmp_path: Path) -> None:
+    """Its file is known to the driver alone: its parts reach the workers with their code."""
+    report = tmp_path / "report"
+    (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
+    method = f"+algorithm.tokenpo.method='{tmp_path / 'late.py'}:late'"
+    options = ("+algorithm.tokenpo.options.low=0.1", f"+algorithm.tokenpo.report={report}")
+    text = run.main_ppo(_overrides(tmp_path, 1, method, *options), tmp_path, timeout=900)
+    assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
+    (row,) = read_run(report).metrics
+    assert row["grad_norm"] > 0 and abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5
 
 
 def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,12 +98,18 @@ def _refuse(config: Config) -> None:
             raise Unsupported(f"{what} means nothing to verl: {remedy}")
 
 
+def _anywhere(method: str) -> str:
+    """The name of a method, whose own file is found from every directory: workers have directories of their own."""
+    file, _, function = method.rpartition(":")
+    return f"{Path(file).absolute()}:{function}" if file.endswith(".py") else method
+
+
 def _algorithm(config: Config) -> dict[str, Any]:
     rollout, place = config.rollout, "+algorithm.tokenpo"
     out: dict[str, Any] = {
         "trainer.v1.trainer_mode": "tokenpo",
         "algorithm.adv_estimator": "grpo",
-        f"{place}.method": config.method.name,
+        f"{place}.method": _anywhere(config.method.name),
     }
     out |= {f"{place}.options.{key}": value for key, value in (config.method.model_extra or {}).items()}
     sections = {

@@ -10,17 +10,21 @@ numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generat
 from __future__ import annotations
 
 import math
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 
+from ...calling import FROM_FILE
 from ...errors import TokenPOError, Unsupported
 from ...objective import Objective
+from ...signals import walk
 from . import credit, memory, queue, steps, temperature, trace
 from .layout import signal_fields
 from .loss import DRIFT, objective_loss
@@ -56,6 +60,7 @@ class TokenPOTrainer(PPOTrainerSync):
     def set_objective(self, part: Objective) -> None:
         """Every worker's loss from now on; `part` is the objective or one of its passes."""
         data, rollout = self.config.data, self.config.actor_rollout_ref.rollout
+        _take_along(part)
         loss = partial(
             objective_loss,
             objective=part,
@@ -180,3 +185,10 @@ def _announce(asked: Asked) -> None:
     print(f"tokenpo is active in verl's trainer.\n{asked.objective}", flush=True)
     for note in asked.notes:
         print(f"tokenpo: {note}", flush=True)
+
+
+def _take_along(objective: Objective) -> None:
+    """Parts that a file of the user's defines travel with their code: workers have no module of that name."""
+    for name in {type(part).__module__ for part in walk(objective)}:
+        if name.startswith(FROM_FILE):
+            ray.cloudpickle.register_pickle_by_value(sys.modules[name])

@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+# Of the name of a module that was loaded from a file: one that no import can clash with.
+FROM_FILE = "tokenpo user "
+
 
 class Loaded:
     """A function of the user, or why there is none; `about` is plain data for the process that asks.
@@ -41,7 +44,8 @@ class Loaded:
         function = getattr(module, name, None)
         if not callable(function):
             known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-            self.about = {"missing": f"{place!r} has no function {name!r}", "name": name, "known": known}
+            own = [key for key in known if getattr(getattr(module, key), "__module__", None) == module.__name__]
+            self.about = {"missing": f"{place!r} has no function {name!r}", "name": name, "known": own or known}
             return
         parameters = inspect.signature(function).parameters.values()
         self.function = function
@@ -99,10 +103,10 @@ def _plain(value: Any) -> Any:
 
 
 def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"tokenpo reward {path}", path)
+    spec = importlib.util.spec_from_file_location(f"{FROM_FILE}{path}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickling look their own module up; the name is one that no import can clash with.
+    # Dataclasses and pickling look their own module up.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

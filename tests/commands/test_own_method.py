@@ -1,0 +1,152 @@
+"""A method of the user's own by its path: every command that takes a method takes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import tokenpo
+from own_method import FILE
+from tokenpo.cli import main
+from tokenpo.entries import parse_entries
+from tokenpo.errors import TokenPOError, UnknownName
+from tokenpo.train.config import load_config
+
+SHORT = (
+    "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",
+    "evaluate.problems=4", "output.rollouts_every=2",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("late.py").write_text(FILE, encoding="utf-8")
+    return tmp_path
+
+
+def run(*words: str) -> int:
+    return main(list(words))
+
+
+def train(*words: str) -> int:
+    return run("train", "quickstart", *(word for setting in SHORT for word in ("--set", setting)), *words)
+
+
+def test_a_run_goes_by_its_name_and_is_held_to_its_file(capsys: pytest.CaptureFixture) -> None:
+    assert train("--method", "late.py:late", "--set", "method.low=0.1") == 0
+    directory = Path("runs", "quickstart-late-seed0")
+    config = load_config(directory / "config.json")
+    assert config.method.name == "late.py:late" and config.method.options == {"low": 0.1}
+    assert "FixedBounds(low=0.1, high=0.2)" in (directory / "objective.txt").read_text()
+    assert "late.py:late" in (directory / "report.html").read_text()
+
+    assert run("train", "--resume", str(directory), "--set", "train.steps=3") == 0
+    with Path("late.py").open("a") as file:
+        file.write("# changed\n")
+    assert run("train", "--resume", str(directory), "--set", "train.steps=4") == 2
+    assert "contents of method.name" in capsys.readouterr().err
+
+    # A report reads what was recorded: it needs no file, and runs none.
+    Path("late.py").write_text("raise SystemExit('executed')\n")
+    assert run("report", str(directory)) == 0
+
+
+def test_recorded_rollouts_are_explained_by_it(capsys: pytest.CaptureFixture) -> None:
+    assert train("--no-report") == 0
+    directory = Path("runs", "quickstart-tepo-seed0")
+    assert (
+        run(
+            "explain",
+            str(directory),
+            "--methods",
+            "grpo,late.py:late,x@late.py:late:low=0.1",
+            "--first-update",
+            "--out",
+            "out",
+        )
+        == 0
+    )
+    told = json.loads(Path("out", "explain.json").read_text())
+    assert [(one["label"], one["method"]) for one in told["methods"]] == [
+        ("grpo", "grpo"), ("late", "late.py:late"), ("x", "late.py:late"),
+    ]  # fmt: skip
+    assert told["methods"][2]["options"] == {"low": 0.1}
+    # Position weighs late tokens more, so the two differ; at ratio 1 a bound changes nothing.
+    assert told["methods"][0]["cosines"]["late"] < 0.999
+    assert told["methods"][1]["cosines"]["x"] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_laws_are_asked_of_it(capsys: pytest.CaptureFixture) -> None:
+    assert run("check", "tepo,late.py:late") == 0
+    out = capsys.readouterr().out
+    assert "tepo: all 15 laws hold\nlate: all 15 laws hold\n  rows_add_up: Losses and gradients" in out
+
+    Path("bad.py").write_text(FILE.replace("return place / ", "return -place / "), encoding="utf-8")
+    assert run("check", "grpo,bad.py:late") == 1
+    out = capsys.readouterr().out
+    assert "grpo: all 15 laws hold\nlate: late breaks " in out and "weights_are_not_negative: " in out
+
+
+def test_it_is_shown(capsys: pytest.CaptureFixture) -> None:
+    assert run("show", "late.py:late") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Late: a baseline over the batch") and "late.py:late(low=0.2, high=0.2)" in out
+
+
+def test_lists_tell_its_place_from_its_options() -> None:
+    entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late,hapo:tau=0")
+    assert [(entry.label, entry.method, entry.options) for entry in entries] == [
+        ("grpo", "grpo", ()),
+        ("late:low=0.1,high=0.3", "a/b.py:late", (("low", "0.1"), ("high", "0.3"))),
+        ("x", "pkg.mod:late", ()),
+        ("hapo:tau=0", "hapo", (("tau", "0"),)),
+    ]
+
+
+def test_its_module_is_executed_once() -> None:
+    Path("counted.py").write_text(
+        FILE + "\nPath('count').open('a').write('x')\n".replace("Path", "__import__('pathlib').Path")
+    )
+    objective = tokenpo.method("counted.py:late")
+    assert objective == tokenpo.method("counted.py:late", high=0.2)
+    assert Path("count").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "said"),
+    [
+        (
+            "late.py:lat",
+            {},
+            UnknownName,
+            r"method late\.py:lat: 'late\.py' has no function 'lat': did you mean 'late'\?",
+        ),
+        ("lat.py:late", {}, UnknownName, r"method lat\.py:late: can't import 'lat\.py' \(FileNotFoundError"),
+        ("no.such.module:late", {}, UnknownName, r"method no\.such\.module:late: can't import 'no\.such\.module'"),
+        ("broken.py:late", {}, TokenPOError, r"method broken\.py:late: can't import 'broken\.py' \(ZeroDivisionError"),
+        (
+            "odd.py:none",
+            {},
+            TokenPOError,
+            r"method odd\.py:none returned a NoneType: let it return a tokenpo\.Objective",
+        ),
+        ("odd.py:fails", {}, TokenPOError, r"method odd\.py:fails raised KeyError: 'x'"),
+        ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
+        ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
+    ],
+)
+def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind: type, said: str) -> None:
+    Path("broken.py").write_text("1 / 0\n")
+    Path("odd.py").write_text("def none():\n    pass\n\n\ndef fails():\n    raise KeyError('x')\n")
+    with pytest.raises(kind, match=said):
+        tokenpo.method(name, **options)
+
+
+def test_the_documented_one_obeys_the_laws(capsys: pytest.CaptureFixture) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "own_method.md").read_text(encoding="utf-8")
+    Path("mine.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], encoding="utf-8")
+    assert run("check", "mine.py:uncertain:share=0.3") == 0
