@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_a_reader_that_has_gone_changes_no_status(arguments):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     process.stdout.close()
     assert process.wait(timeout=60) == heard
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["methods"], ["show", "grpo"], ["recipes", "quickstart"], ["--help"]])
+def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tokenpo", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        2,
+        "tokenpo: what is printed cannot be written: No space left on device\n",
+    )
 
 
 def test_show_prints_formula_options_and_choices(capsys):

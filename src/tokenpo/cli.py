@@ -31,22 +31,27 @@ RECIPE = "path of a TOML file, or the name of a recipe in the package"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 when all is well, 2 on a mistake of the user, 130 when interrupted."""
     with outliving():
-        return _answer(parser().parse_args(arguments))
+        return _answer(arguments)
 
 
-def _answer(options: argparse.Namespace) -> int:
-    # Imported late: it is not heavy itself, but its package imports torch.
-    from .errors import TokenPOError
-
+def _answer(arguments: Sequence[str] | None) -> int:
     try:
-        return options.run(options)
-    except TokenPOError as error:
-        # One line, whatever was quoted in it.
-        print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
-        return 2
+        options = parser().parse_args(arguments)
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130
+    except ValueError as error:
+        # Imported late: it is not heavy itself, but its package imports torch.
+        from .errors import TokenPOError
+
+        if not isinstance(error, TokenPOError):
+            raise
+        # One line, whatever was quoted in it.
+        print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
+        return 2
 
 
 def parser() -> argparse.ArgumentParser:

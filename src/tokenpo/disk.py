@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -65,6 +66,16 @@ def write_whole(path: Path, text: str) -> Path:
 def is_fresh(path: Path) -> bool:
     """Whether a directory holds nothing, or what a process leaves that died before it had written the config."""
     return {file.name for file in path.iterdir()} <= {".lock", part_of(path / "config.json").name}
+
+
+def numbered(path: Path, mark: str = "-", first: int = 2) -> Iterator[Path]:
+    """Names beside one that is taken: NAME-2, NAME-3, ..."""
+    return (path.with_name(f"{path.name}{mark}{number}") for number in itertools.count(first))
+
+
+def aside(path: Path) -> Path:
+    """The next free name to move it to: NAME.1, NAME.2, ..."""
+    return next(there for there in numbered(path, ".", 1) if not there.exists())
 
 
 def fingerprint(files: Iterable[Path]) -> str:

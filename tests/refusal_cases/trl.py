@@ -175,6 +175,12 @@ def _overriding(key: str, name: str) -> Case:
                 (f"generation_kwargs[{key!r}] = 0.37", f"{name} ="), f"set TokenPOConfig.{name}")  # fmt: skip
 
 
+def _certain(key: str, value: object) -> Case:
+    asked = {key: value}
+    return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
+                (f"generation_kwargs[{key!r}] = {value!r}",), "leave it at")  # fmt: skip
+
+
 def _corrected(setting: str, value: Any) -> Case:
     asked = {setting: value}
     return Case(f"`dppo_tv`, which corrects for vLLM itself, with `{setting}={value!r}`",
@@ -208,6 +214,8 @@ CASES = [
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(*row) for row in REPLACED.items()),
+    _certain("do_sample", False),
+    _certain("num_beams", 4),
     *(_overriding(*row) for row in OVERRIDING.items()),
     _corrected("vllm_importance_sampling_mode", "token_truncate"),
     _corrected("vllm_importance_sampling_clip_max", 5.0),

@@ -10,7 +10,11 @@ from typing import Any
 
 
 class Outliving:
-    """A text stream; what is written after its reader has gone is lost, and the writer goes on."""
+    """A text stream; what is written after its reader has gone is lost, and the writer goes on.
+
+    Raises:
+        TokenPOError: on writing, when the disk that it goes to is full.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -29,10 +33,18 @@ class Outliving:
         try:
             call()
         except BrokenPipeError:
-            # What the stream still holds has to go somewhere: Python flushes it once more at its end.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            self._lose()
+        except OSError as error:
+            self._lose()
+            from ..errors import TokenPOError
+
+            raise TokenPOError(f"what is printed cannot be written: {error.strerror}") from error
+
+    def _lose(self) -> None:
+        # What the stream still holds has to go somewhere: Python flushes it once more at its end.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
 
 
 @contextmanager

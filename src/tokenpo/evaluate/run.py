@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..disk import is_fresh, locked, write_whole
+from ..disk import is_fresh, locked, numbered, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, finite
 from ..lm import LanguageModel, Sampling
@@ -206,10 +207,8 @@ def check(directory: Path, config: Mapping[str, Any]) -> bool:
 def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
     """The directory that this evaluation began in, or the next free name."""
     base = Path("runs", f"eval-{name}-seed{seed}")
-    path, number = base, 2
-    while path.exists() and not is_fresh(path) and _changed(path, config) != []:
-        path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return path
+    names = itertools.chain([base], numbered(base))
+    return next(path for path in names if not path.exists() or is_fresh(path) or _changed(path, config) == [])
 
 
 @contextlib.contextmanager

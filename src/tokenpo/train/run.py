@@ -12,13 +12,14 @@ trackers.json                                            how far each live track
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import is_fresh, locked, table, write_whole
+from ..disk import is_fresh, locked, numbered, table, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, whole_lines, with_step
 from ..recorded.read import recorded_steps, step_file
@@ -125,14 +126,11 @@ def never_began(path: Path) -> bool:
 
 def _next_free(base: Path) -> Path:
     base.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
-    path, number = base, 2
-    while True:
-        try:
+    for path in itertools.chain([base], numbered(base)):
+        with contextlib.suppress(FileExistsError):
             path.mkdir()
-        except FileExistsError:
-            path, number = base.with_name(f"{base.name}-{number}"), number + 1
-        else:
             return path
+    raise AssertionError("there are always more numbers")
 
 
 def describe(path: Path, config: Config, objective: str) -> None:

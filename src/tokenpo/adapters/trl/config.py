@@ -44,6 +44,8 @@ OVERRIDING = {
     "max_new_tokens": "max_completion_length",
     "max_tokens": "max_completion_length",
 }
+# Those that would make every response of a group the same, and what leaves them different.
+SAMPLING = {"do_sample": True, "num_beams": 1}
 # How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
 CORRECTIONS = {
     "token_truncate": (False, False),
@@ -127,4 +129,10 @@ def _require_one_answer(args: TokenPOConfig) -> None:
             raise Unsupported(
                 f"TokenPOConfig.generation_kwargs[{key!r}] = {given[key]!r} is not the {name} = {setting!r} that the "
                 f"trainer goes by: leave it out, and set TokenPOConfig.{name}"
+            )
+    for key, usual in SAMPLING.items():
+        if given.get(key, usual) != usual:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {given[key]!r} draws no samples of the policy, so that a "
+                f"group has nothing to compare: leave it at {usual!r}"
             )

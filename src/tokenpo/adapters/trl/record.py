@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...disk import aside
 from ...jsonl import Lines, cut
 from ...ops import ranked
 from ...recorded import pieces
@@ -44,10 +45,7 @@ class Recorder:
             files: config (JSON), objective (text).
         """
         if not sizes and directory.exists():
-            number = 1
-            while (aside := directory.with_name(f"{directory.name}.{number}")).exists():
-                number += 1
-            directory.rename(aside)
+            directory.rename(aside(directory))
         going_on = bool(sizes) and directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
         for name, size in sizes.items() if going_on else ():

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack, TensorDict
 
+from ...disk import aside
 from ...jsonl import Lines, cut, finite
 from ...train.tally import Tracer
 from ...types import Batch, Loss
@@ -114,13 +115,11 @@ def _size_after(path: Path, step: int) -> int:
 
 def _move_aside(path: Path) -> None:
     """The files of a record into a directory beside it: the rest, data and checkpoints, may be of the new run."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    aside.mkdir()
+    there = aside(path)
+    there.mkdir()
     for name in (*LOGS, *TOLD):
         if (path / name).exists():
-            (path / name).rename(aside / name)
+            (path / name).rename(there / name)
 
 
 def marks(rows: Sequence[int], told: Mapping[int, Mapping[str, Any]]) -> TensorDict:
