@@ -141,6 +141,7 @@ def _directory(config: Config, resume: str | None) -> Iterator[Path]:
     """The run directory, held for this process, with its config.json, which every process reads."""
     from ..disk import write_whole
     from ..errors import TokenPOError
+    from ..train import inputs
     from ..train.run import held, never_began, new_directory, resumed_config
 
     if resume is None:
@@ -151,11 +152,13 @@ def _directory(config: Config, resume: str | None) -> Iterator[Path]:
             raise TokenPOError(
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
             )
-        config, _ = resumed_config(directory, config)
+        config, _ = resumed_config(directory, config, accept=None)
     settings = config.model_dump()
     settings["output"]["dir"] = str(directory)
     with held(directory):
         write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
+        if resume is None:
+            inputs.write(directory, config)
         yield directory
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from ..disk import fingerprint, table
+from ..disk import fingerprint, table, write_whole
 from ..lm import locate
 from ..lm.directory import identity, is_local
 from ..wording import differences
@@ -26,6 +27,11 @@ def contents(config: Config) -> dict[str, str]:
     if is_local(where) and Path(where).expanduser().is_dir():
         found["model.path"] = identity(Path(where).expanduser())
     return {f"contents of {name}": told for name, told in found.items()}
+
+
+def write(run: Path, config: Config) -> None:
+    """Writes down what a run that begins in this directory reads."""
+    write_whole(run / FILE, json.dumps(contents(config), indent=2) + "\n")
 
 
 def changed(run: Path, config: Config) -> list[str]:

@@ -118,9 +118,9 @@ def new_directory(config: Config) -> Path:
 
 
 def never_began(path: Path) -> bool:
-    """Whether a directory holds nothing, or only the config of a run that never began."""
+    """Whether a directory holds nothing, or only the config, and the hashes, of a run that never began."""
     config = path / "config.json"
-    alone = {file.name for file in path.iterdir()} <= {".lock", config.name}
+    alone = {file.name for file in path.iterdir()} <= {".lock", config.name, inputs.FILE}
     return is_fresh(path) or (alone and table(config).keys() == Config.model_fields.keys())
 
 
@@ -139,7 +139,7 @@ def describe(path: Path, config: Config, objective: str) -> None:
     write_whole(path / "recipe.toml", to_toml(config))
     write_whole(path / "objective.txt", objective + "\n")
     write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
-    write_whole(path / inputs.FILE, json.dumps(inputs.contents(config), indent=2) + "\n")
+    inputs.write(path, config)
 
 
 def require_engine(path: Path, engine: str) -> None:
@@ -157,11 +157,12 @@ def require_engine(path: Path, engine: str) -> None:
         raise TokenPOError(f"{path} holds no run of the {engine} engine but one of the {found} engine: {remedy}")
 
 
-def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -> tuple[Config, list[str]]:
+def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Config, list[str]]:
     """The config of the run at `path`, or `wanted` where it is the same run; and in what they differ.
 
     Args:
-        accept: `wanted` may differ in everything, and so may the files that the run reads.
+        accept: `wanted` may differ in everything, and so may the files that the run reads; None where that cannot be
+            asked for.
 
     Raises:
         TokenPOError: no run there, or what its steps depend on differs; the message shows the difference.
@@ -180,7 +181,7 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool = False) -
     if changed and not accept:
         raise TokenPOError(
             f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
-            "were, start a new run with --out, or say --accept-changes"
+            f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
         )
     return wanted, changed
 
