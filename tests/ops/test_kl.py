@@ -37,6 +37,15 @@ def test_gradient_by_hand(estimator, slope: list[float]) -> None:
     assert x.grad.tolist() == pytest.approx(slope, rel=1e-14)
 
 
+def test_a_distance_that_is_rounding_has_no_slope() -> None:
+    """Two engines leave 1e-6 nats between the same policies: with a slope of ±1 their signs would be noise."""
+    x = torch.tensor([1e-6, -1e-5, 0.0, 2e-5, -2e-5], dtype=torch.float64, requires_grad=True)
+    value = kl.absolute(x)
+    value.sum().backward()
+    assert value.tolist() == [1e-6, 1e-5, 0.0, 2e-5, 2e-5]
+    assert x.grad.tolist() == [0.0, 0.0, 0.0, 1.0, -1.0]
+
+
 def test_k3_is_exact_for_small_steps() -> None:
     """At x = 1e-4 in float32, eˣ − 1 − x loses everything; expm1 keeps x²/2 + x³/6 = 5.00017e-9 to 1e-3 of itself."""
     seen = float(kl.k3(torch.tensor(1e-4, dtype=torch.float32)))

@@ -108,6 +108,18 @@ def test_what_does_not_correct_for_a_moved_policy_is_warned_of(name, blind, upda
     assert any("takes the policy for the one that sampled" in note for note in notes) == (blind and updates > 1)
 
 
+@pytest.mark.parametrize(("name", "fraction"), [("kl_cov", 1.0), ("sent", 0.5)])
+def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path):
+    """The sampler and the trainer score the same policy: what rounding leaves between the two is no distance."""
+    weights = []
+    for key, price in (("off", 0.0), ("on", 5.0)):
+        chosen = {"name": name, "fraction": fraction, "coef": price}
+        config = small(tmp_path / key, method=chosen, train={"steps": 1, "minibatches": 1}, evaluate={"problems": 0})
+        assert train(config, SilentView()).finished
+        weights.append((tmp_path / key / "model" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
 @pytest.mark.parametrize(("name", "idle"), [("tepo", True), ("kl_cov", True), ("grpo", False)])
 def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
     config = recipe(method={"name": name}, train={"minibatches": 1})

@@ -11,7 +11,8 @@ Paper: The Entropy Mechanism of RL for Reasoning Language Models (2505.22617), s
 Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their 7B
 run; 2e-4 for 32B). `fraction` is a plain fraction: 0.2 means a fifth of all tokens.
 Departures: both select over the whole optimiser step; the authors' code selects per device and micro-batch.
-KL-Cov is idle as long as lp = lp_old: it needs several updates per rollout.
+KL-Cov is idle as long as lp = lp_old, up to 1e-5 nats, which two engines that score the same policy may leave: it needs
+several updates per rollout.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ On a prompt harder than usual, right answers count more and wrong ones less; on 
 Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
 Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
 Departures: the paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given. Before
-the first batch C is the batch's own mean. An engine counts all groups that it sampled.
+the first batch C is the batch's own mean. An engine counts all groups that it sampled. The exponent is bounded to ±20:
+it is meant for rewards between 0 and 1.
 Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
 """
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from ..ops.group import Groups
+from ..ops.ratio import BOUND
 from ..signals import MemorySignal
 from ..stages import Clip, FixedBounds, GroupAdvantage, SequenceMean, Weight
 from .paper import Paper, published
@@ -59,7 +61,9 @@ class Ease(MemorySignal):
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
-        newest = [float(everyone.mean_std(rollouts.reward)[0][0]), *numbers.values()]
+        # By age: who stores the numbers may sort "10" before "2".
+        before = [numbers[str(age)] for age in range(1, len(numbers) + 1)]
+        newest = [float(everyone.mean_std(rollouts.reward)[0][0]), *before]
         return {str(age): mean for age, mean in enumerate(newest[: self.history], 1)}
 
     def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
@@ -71,7 +75,7 @@ class Ease(MemorySignal):
 
 @dataclass(frozen=True)
 class DifficultyWeight(Weight):
-    """scale · exp(−sign(A) (p̂_g − C))."""
+    """scale · exp(−sign(A) (p̂_g − C)), the exponent bounded to ±20 as a log-ratio is."""
 
     scale: float
     ease: Ease
@@ -82,7 +86,7 @@ class DifficultyWeight(Weight):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         advantage = batch.credit.advantage
-        weight = self.scale * (-advantage.sign() * batch.signal(self.ease)).exp()
+        weight = self.scale * (-advantage.sign() * batch.signal(self.ease)).clamp(-BOUND, BOUND).exp()
         return weight.to(advantage.dtype)
 
 

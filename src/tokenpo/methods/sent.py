@@ -14,7 +14,7 @@ Departures: selected over the whole optimiser step; the authors' code selects pe
 a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. Equal entropies at the border of S are all
 in. A token that is among the largest and the smallest, in a tiny batch, counts as smallest, as in their code.
 Options: entropy="old" takes the old policy's entropies.
-The penalty is idle as long as lp = lp_old: it needs several updates per rollout.
+The penalty is idle as long as lp = lp_old, up to the rounding between engines: it needs several updates per rollout.
 Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
 """
 

@@ -10,7 +10,9 @@ read. Two sources agree on the geometric mean; clip and beta are unknown and our
 Defaults: low = high = 0.2 (a geometric mean practically never leaves 0.8..1.2; `GSPO_CLIP` is the alternative),
 beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
 The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
-after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. "analytic" takes the exact sign
+after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where a sampler scored the old
+policy and a trainer scores the new one, rounding decides there which entropy is lower: nothing to k3, whose gradient is
+as small as the rounding, but not to k1, whose gradient is 1. "analytic" takes the exact sign
 of the entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but a k3, k2 or |·|
 towards the old policy has no gradient at lp = lp_old either.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.

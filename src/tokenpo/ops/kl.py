@@ -5,9 +5,14 @@ Schulman's names: k1 is unbiased and signed, k2 is half the square, k3 is unbias
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from . import flags
 from .known import sloped
+
+# Nats, about ten times what two float32 passes of a tiny model over the same weights leave between them.
+ROUNDING = 1e-5
 
 
 def k1(x: Tensor) -> Tensor:
@@ -27,5 +32,6 @@ def k3(x: Tensor) -> Tensor:
 
 
 def absolute(x: Tensor) -> Tensor:
-    """|x|."""
-    return x.abs()
+    """|x|, flat within ±1e-5: of the same policy, scored by two engines, x is rounding, whose sign means nothing."""
+    size = x.detach().abs()
+    return sloped(size, x, torch.sign(x.detach()).mul_(flags.greater(size, ROUNDING)))

@@ -62,7 +62,7 @@ class K3(Estimator):
 
 @dataclass(frozen=True)
 class AbsoluteLogRatio(Estimator):
-    """|x|."""
+    """|x|, flat where x is rounding."""
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.absolute(x)
@@ -146,7 +146,7 @@ class EntropyBonus(Penalty):
 
 @dataclass(frozen=True)
 class Anchor(Penalty):
-    """coef · strength · |lp − lp_old|: chosen tokens are held at the old policy.
+    """coef · strength · |lp − lp_old|: chosen tokens are held at the old policy; flat where the two are nearly equal.
 
     Args:
         coef: coefficient, ≥ 0.
@@ -161,5 +161,5 @@ class Anchor(Penalty):
         return True
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        distance = log_ratio(batch.policy.logprob, batch.rollouts.old_logprob).abs()
+        distance = kl.absolute(log_ratio(batch.policy.logprob, batch.rollouts.old_logprob))
         return self.coef * flags.number(batch.signal(self.strength), distance.dtype) * distance

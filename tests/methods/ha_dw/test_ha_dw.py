@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -51,6 +52,27 @@ def test_it_remembers_the_newest_batches() -> None:
     objective = tokenpo.method("ha_dw", history=3)
     (numbers,) = state_of(objective, [0.1, 0.2, 0.3, 0.4]).values()
     assert numbers == pytest.approx({"1": 0.4, "2": 0.3, "3": 0.2}, rel=1e-14)
+
+
+def test_the_oldest_batch_is_forgotten_however_its_numbers_were_stored() -> None:
+    """A trainer's JSON may sort "10" before "2"."""
+    objective = tokenpo.method("ha_dw", history=10)
+    state = state_of(objective, [i / 20 for i in range(1, 12)])
+    ((memory, numbers),) = state.items()
+    shuffled = {memory: json.loads(json.dumps(numbers, sort_keys=True))}
+    assert list(shuffled[memory])[:2] == ["1", "10"]
+    sample = facts(by_hand([[1.0], [1.0]], [1, 0], [0, 0]))
+    (after,) = objective.after(shuffled, sample).values()
+    assert after == {"1": 0.5, **{str(age): numbers[str(age - 1)] for age in range(2, 11)}}
+
+
+def test_rewards_on_another_scale_stay_finite() -> None:
+    """exp(1e6) would be infinite: the exponent stops at ±20."""
+    rollouts = facts(by_hand([[1.0], [1.0], [1.0], [1.0]], [3e6, 1e6, 0, 0], [0, 0, 1, 1]))
+    objective = tokenpo.method("ha_dw")
+    batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(rollouts.old_logprob))
+    weight = objective.loss(batch, tokenpo.Totals.of(rollouts)).terms["weight"].flatten().tolist()
+    assert weight[:2] == pytest.approx([1.3 * math.exp(-20), 1.3 * math.exp(20)], rel=1e-12)
 
 
 def test_a_row_without_tokens_is_in_no_mean() -> None:

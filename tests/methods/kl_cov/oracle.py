@@ -26,7 +26,7 @@ def kl_cov(mask, reward, group, old_logprob, logprob, *, fraction=2e-3, coef=1.0
     # r A without any clip, and - coef |lp - lp_old| on the top k
     x = logprob - old_logprob
     J = np.exp(x) * A - coef * top * np.abs(x)
-    dJ = np.exp(x) * A - coef * top * np.sign(x)
+    dJ = np.exp(x) * A - coef * top * np.sign(x) * (np.abs(x) > 1e-5)  # flat where x is rounding
 
     # mean over all tokens of the batch
     share = mask / mask.sum()

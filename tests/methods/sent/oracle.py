@@ -35,7 +35,7 @@ def sent(mask, reward, group, old_logprob, logprob, scored_entropy, ref_logprob=
     x = logprob - old_logprob
     r = np.exp(np.clip(x, -20, 20))
     J = r * A - price * np.abs(x)
-    dJ = np.where(np.abs(x) <= 20, r, 0) * A - price * np.sign(x)
+    dJ = np.where(np.abs(x) <= 20, r, 0) * A - price * np.sign(x) * (np.abs(x) > 1e-5)  # flat where x is rounding
 
     # - β k3, k3 = u - log u - 1 with u = π_ref / π; ∂k3/∂lp = 1 - u
     if beta:

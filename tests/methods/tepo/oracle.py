@@ -35,7 +35,7 @@ def tepo(
     # - β M KL. The sampler's policy is the one that the expectation is over: of r = π/π_old, or of r = π_ref/π
     x, sign = (logprob - old_logprob, 1) if kl_target == "old" else (ref_logprob - logprob, -1)
     KL = {"k3": np.exp(x) - 1 - x, "abs": np.abs(x), "k1": -x, "k2": x**2 / 2}[estimator]
-    dKL = {"k3": np.exp(x) - 1, "abs": np.sign(x), "k1": -1 + 0 * x, "k2": x}[estimator] * sign
+    dKL = {"k3": np.exp(x) - 1, "abs": np.sign(x) * (np.abs(x) > 1e-5), "k1": -1 + 0 * x, "k2": x}[estimator] * sign
     J = J - beta * M * KL
     dJ = dJ - beta * M * dKL
 
