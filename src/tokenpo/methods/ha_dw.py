@@ -11,9 +11,9 @@ On a prompt harder than usual, right answers count more and wrong ones less; on 
 Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
 Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
 Departures: the paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given. Before
-the first batch C is the batch's own mean. An engine counts all groups that it sampled; under dynamic sampling the batch's
-own mean, in the first batch and with anchor="current", is that of the groups that are kept. The exponent is bounded to ±20:
-it is meant for rewards between 0 and 1.
+the first batch C is the batch's own mean. An engine counts all groups that it sampled; under dynamic sampling the
+batch's own mean, in the first batch and with anchor="current", is that of the groups that are kept. The exponent is
+bounded to ±20: it is meant for rewards between 0 and 1.
 Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
 """
 
