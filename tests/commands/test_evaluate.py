@@ -166,6 +166,7 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
         ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
         ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
         ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
+        ([*TINY, "--temperature", "1e-40"], "Sampling.temperature is 1e-40: logits are divided by it in float32"),
         (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
         (["--samples", "absent.jsonl"], "there is no such file"),
         (["--samples", "empty.jsonl"], "holds no samples"),
