@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_COLDEST = 2.0**-126  # float32's smallest number with all its digits; a GPU may take a smaller one for 0
+
 
 def duration(seconds: float) -> str:
     """Seconds in the unit a person would use.
@@ -45,3 +47,14 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
+
+
+def too_cold(temperature: float) -> str:
+    """What is wrong with a temperature > 0 whose inverse float32 cannot hold, and the remedy; "" where nothing is.
+
+    >>> too_cold(1e-40)
+    'logits are divided by it in float32, which does not hold 1 / 1e-40: give at least 1.2e-38'
+    """
+    if temperature >= _COLDEST:
+        return ""
+    return f"logits are divided by it in float32, which does not hold 1 / {temperature:g}: give at least 1.2e-38"

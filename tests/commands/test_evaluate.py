@@ -64,7 +64,7 @@ def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Same problems, same samples: avg@k is the same number."""
+    """Same problems, same samples: avg@k is the same number in the same interval."""
     config = {
         "seed": 3,
         "rollout": {"max_new_tokens": 40, "temperature": 0.9},
@@ -76,10 +76,12 @@ def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys:
     common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
     assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
     assert run(*common, "--temperature", "0", "--out", "b") == 0
-    for out, k, expected in (("a", 4, trained.average), ("b", 1, trained.accuracy)):
+    sampled = (trained.average, trained.average_low, trained.average_high)
+    greedy = (trained.accuracy, trained.low, trained.high)
+    for out, k, expected in (("a", 4, sampled), ("b", 1, greedy)):
         numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
-        [value] = [n["value"] for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
-        assert value == pytest.approx(expected, abs=1e-12)
+        [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
+        assert (found["value"], found["low"], found["high"]) == pytest.approx(expected, abs=1e-12)
     assert 0 < trained.average < 1
 
 
@@ -164,6 +166,7 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
         ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
         ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
         ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
+        ([*TINY, "--temperature", "1e-40"], "Sampling.temperature is 1e-40: logits are divided by it in float32"),
         (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
         (["--samples", "absent.jsonl"], "there is no such file"),
         (["--samples", "empty.jsonl"], "holds no samples"),

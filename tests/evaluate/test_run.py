@@ -156,6 +156,19 @@ def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_f
     assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
 
 
+def test_a_directory_that_was_there_stays(lm: LanguageModel, tmp_path: Path) -> None:
+    """Empty, or a link to an empty one: an evaluation that fails early is told, and removes only what it made."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    for name in ("there", "link"):
+        with pytest.raises(Interrupted):
+            drawn(lm, tmp_path / name, Flaky(batches=0))
+        assert list((tmp_path / name).iterdir()) == []
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "link" / "new" / "below", Flaky(batches=0))
+    assert list((tmp_path / "there").iterdir()) == []
+
+
 def test_a_full_disk_is_one_sentence_and_costs_nothing(
     lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

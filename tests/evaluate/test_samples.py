@@ -42,6 +42,19 @@ def test_every_column_is_read(tmp_path: Path) -> None:
     assert samples[0].problem != samples[1].problem
 
 
+def test_a_problem_of_null_is_no_problem(tmp_path: Path) -> None:
+    """One frame of samples with and without names: null would make one prompt of all that have none."""
+    file = written(tmp_path / "s.jsonl", RIGHT | {"problem": None}, RIGHT | {"problem": None, "prompt": "1+2="}, RIGHT)
+    assert [sample.name for sample in read_samples(file)[0]] == ["1+1=", "1+2=", "1+1="]
+    assert len({sample.problem for sample in read_samples(file)[0]}) == 2
+
+
+def test_lengths_are_whole_numbers_and_tokens_themselves_are_not_read(tmp_path: Path) -> None:
+    given = [3, 3.0, None, ["a", "b"], True]
+    samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"tokens": tokens} for tokens in given]))
+    assert [sample.tokens for sample in samples] == [3, 3, None, None, None]
+
+
 def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
     samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT, tail='{"prompt": "1+'))
     assert len(samples) == 2
@@ -59,6 +72,12 @@ def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
         ({"correct": 0.5}, "line 2: 'correct' is 0.5"),
         ({"correct": float("nan")}, "line 2: 'correct' is nan"),
         ({"answer": ["2"]}, "line 2: 'answer' is a list"),
+        ({"tokens": -3}, "line 2: 'tokens' is -3: give the completion's length, a whole number from 0 on"),
+        ({"tokens": 10**400}, "line 2: 'tokens' is 1000"),
+        ({"tokens": 2.5}, "line 2: 'tokens' is 2.5"),
+        ({"tokens": float("inf")}, "line 2: 'tokens' is inf"),
+        ({"prompt": None}, r"line 2: no column 'prompt' \(columns: answer, correct"),
+        ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
     ],
 )
 def test_a_wrong_kind_is_named_by_its_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -99,3 +118,21 @@ def test_a_verifier_judges_anew(tmp_path: Path) -> None:
         read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "reference": "2"}), exact)
     with pytest.raises(TokenPOError, match=r"line 1: 'completion' is a NoneType"):
         read_samples(written(tmp_path / "s.jsonl", said | {"completion": None}), exact)
+
+
+def test_a_function_without_answers_leaves_those_of_the_file(tmp_path: Path) -> None:
+    """It says that a completion is right and not what it says; the majority is of what the file read."""
+    own = tmp_path / "judge.py"
+    own.write_text("def reward(completions, **_):\n    return [float(text == 'two') for text in completions]\n")
+    said = {"prompt": "1+1=", "correct": False}
+    answered = [said | {"completion": "two", "answer": 2}, said | {"completion": "three", "answer": None}]
+    verifier = make_verifier(f"{own}:reward", VerifierOptions(reward_seconds=0), "eval")
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), verifier)
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, False)]
+    assert notes == [f"{own}:reward reads no answers: maj@k counts those of s.jsonl."]
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", said | {"completion": "two"}), verifier)
+    assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
+    # A verifier that reads answers and finds none is believed.
+    exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
+    file = written(tmp_path / "s.jsonl", said | {"completion": "two", "answer": "2", "reference": "2"})
+    assert read_samples(file, exact)[0][0].vote == Vote(None, False)

@@ -108,10 +108,29 @@ def test_prompts_with_other_numbers_of_samples_count_alike() -> None:
 
 
 def test_votes_need_answers() -> None:
+    """Without them only prompts that are never solved have a value, 0: their mean would say that nothing is solved."""
     result = summarise(samples("Ab", "bb", answer=False), [1, 2])
-    assert (number(result, "maj@k", 1).value, number(result, "maj@k", 1).prompts) == (0.0, 1)
-    assert number(result, "avg@k", 1).prompts == 2
-    assert result.sentences == ("maj@k leaves out 1 of 2 prompts: a right sample there has no answer to vote with.",)
+    for k in (1, 2):
+        missing = number(result, "maj@k", k)
+        assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
+        assert (missing.kind, missing.prompts) == ("", 0)
+    assert (number(result, "avg@k", 1).value, number(result, "avg@k", 1).prompts) == (0.25, 2)
+    assert math.isnan(result.per_prompt[0]["maj@1"]) and result.per_prompt[1]["maj@1"] == 0
+    assert result.sentences == ("maj@k is NaN: no sample has an answer to vote with.",)
+
+
+def test_one_right_sample_without_an_answer_leaves_no_majority() -> None:
+    """AAA is solved but for a lost answer; over the other prompts alone maj@1 would be 1/4."""
+    lost = [Sample("p9", 9, Vote(answer, True)) for answer in ("a", "a", None)]
+    result = summarise([*samples("Abb", "bbb", "Abb", "bcd"), *lost], [1, 3])
+    assert [math.isnan(number(result, "maj@k", k).value) for k in (1, 3)] == [True, True]
+    assert result.sentences == ("maj@k is NaN: 1 of the 5 right samples have no answer to vote with.",)
+    assert [p["maj@1"] for p in result.per_prompt[:2]] == pytest.approx([1 / 3, 0])
+    # Wrong ones may be silent: they vote for nothing.
+    wrong = [Sample("p9", 9, Vote(answer, answer == "a")) for answer in ("a", "a", None)]
+    result = summarise([*samples("Abb", "bbb", "Abb", "bcd"), *wrong], [1, 3])
+    assert number(result, "maj@k", 1).value == pytest.approx((1 / 3 + 1 / 3 + 2 / 3) / 5)
+    assert (number(result, "maj@k", 3).prompts, result.sentences) == (5, ())
 
 
 def test_no_samples_is_an_error() -> None:

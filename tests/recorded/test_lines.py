@@ -168,7 +168,11 @@ def test_steps_of_one_file(tmp_path):
     path = write(tmp_path / "r.jsonl", lines)
     assert (read(path).step, len(read(path).responses)) == (20, 4)
     assert read(path, 10).step == 10
-    assert "holds 2 steps; shown is step 20" in read(path).notes[0]
+    assert read(path).notes == ("r.jsonl holds 2 steps; shown is step 20.",)
+    path.write_text(path.read_text() + "{")
+    assert [note[:9] for note in read(path).notes] == ["r.jsonl: ", "r.jsonl h", "What was "]
+    odd = read(write(path, lines[:-1])).notes[1]
+    assert "where responses are missing" in odd
     with pytest.raises(TokenPOError, match=r"holds no rollouts of step 15 \(steps: 10, 20\)"):
         read(path, 15)
     with pytest.raises(TokenPOError, match=r"line 5: no field 'step'"):
@@ -210,3 +214,11 @@ def test_nothing_half_is_left_behind(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(TokenPOError, match=r"cannot be written"):
         write_lines(write(path) / "below.jsonl", [good])
+
+
+def test_half_a_character_is_written_as_its_escape(tmp_path):
+    lines = [line | {"tokens": ["\ud800", "é"][: len(line["tokens"])]} for line in FOUR]
+    path = write_lines(tmp_path / "r.jsonl", lines)
+    assert '["\\ud800", "é"]' in path.read_text(encoding="utf-8")
+    again = write_lines(tmp_path / "again.jsonl", read(path).responses)
+    assert read(again).responses[0].tokens == ("\ud800", "é")

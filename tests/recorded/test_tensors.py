@@ -68,6 +68,11 @@ def test_ten_lines_of_a_user(tmp_path):
         ({}, {"tokens": "[[]]"}, "metadata 'tokens' is no list of 2 values"),
         ({}, {"tokens": '[["a"], ["b"]]'}, "row 0: 'old_logprob' has 3 numbers for 1 tokens"),
         ({}, {"step": "soon"}, "row 0: 'step' is 'soon': give a whole number"),
+        ({}, {"step": "9" * 5000}, r"metadata 'step' is '9{20}'\.\.\.: give a whole number of at most 18 digits"),
+        ({}, {"prompt": "[" * 100_000}, "metadata 'prompt' is not JSON"),
+        ({"correct": torch.tensor([1.0, torch.nan])}, {}, "row 1: 'correct' is nan: give 1, 0, or -1 where it was not"),
+        ({"correct": torch.tensor([0.5, 1.0])}, {}, "row 0: 'correct' is 0.5: give 1, 0"),
+        ({"correct": torch.tensor([1, 2])}, {}, "row 1: 'correct' is 2: give 1, 0"),
     ],
 )
 def test_a_mistake_is_named_with_tensor_and_remedy(tmp_path, fields, texts, message):

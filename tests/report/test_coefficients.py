@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 
 import numpy as np
@@ -148,3 +150,16 @@ def test_a_place_that_cannot_be_is_named(place, said, tmp_path):
     with pytest.raises(TokenPOError, match=said):
         write_coefficients("grpo", tokenpo.method("grpo"), tmp_path / place)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "d.svg").mkdir()
+    with pytest.raises(TokenPOError, match=r"d\.svg is a directory: name a file in it with --out"):
+        write_coefficients("grpo", tokenpo.method("grpo"), tmp_path / "d.svg")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    with pytest.raises(TokenPOError, match=r"c\.svg cannot be written: No space left on device; give another place"):
+        write_coefficients("grpo", tokenpo.method("grpo"), tmp_path / "c.svg")

@@ -59,6 +59,7 @@ def test_an_unknown_key_names_its_section_and_the_nearest(tmp_path, text, names)
     [
         ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
         ("[train]\nsteps = 0", ["train.steps", "0"]),
+        ("[rollout]\ntemperature = 1e-40", ["rollout.temperature = 1e-40: ", "float32", "give at least 1.2e-38"]),
         ("[train]\nminibatch_by = 'tokens'", ["train.minibatch_by", "'tokens'", "groups"]),
         ("train = ", ["mine.toml"]),
     ],

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
-from tokenpo.intervals import wilson
+from tokenpo.intervals import interval, wilson
 from tokenpo.train.engine import build_engine
 from tokenpo.train.evaluation import evaluate
 
@@ -39,8 +41,22 @@ def test_a_finite_test_split_is_not_counted_twice(small, coin, tmp_path):
 def test_problems_that_agree_are_no_proof(small, coin, tmp_path, monkeypatch):
     """0 of 4: the spread over problems is 0, the interval of a proportion is not."""
     engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 2}))
-    monkeypatch.setattr("tokenpo.train.evaluation._mean_and_error", lambda rates: (0.0, 0.0))
     monkeypatch.setattr("tokenpo.responses.Draw.correct", lambda piece: torch.zeros(len(piece.problems) * 2))
     result = evaluate(engine)
     assert (result.average_low, result.average_high) == wilson(0, 4)
     assert result.average_high > 0.4
+
+
+def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):
+    """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
+    engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6}))
+    right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
+    monkeypatch.setattr("tokenpo.responses.Draw.correct", lambda piece: next(right))
+    assert engine.config.seed == 5
+    states = torch.get_rng_state(), random.getstate()
+    result = evaluate(engine)
+    expected = interval([1 / 3, 1, 0, 1 / 3], 5)
+    assert (result.average_low, result.average_high) == (expected.low, expected.high)
+    assert result.average == pytest.approx(5 / 12, abs=1e-15)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,26 +227,29 @@ def _writing(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(directory: Path) -> Iterator[None]:
-    """The directory for this process alone; gone again where nothing was written to it.
+    """The directory for this process alone; where nothing was written to it, what was made here is gone again.
 
     Raises:
         TokenPOError: another process samples into it, or it cannot be made or written.
     """
-    above = [path for path in directory.parents if not path.exists()]
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    lock = directory / ".lock"
+    ours = not lock.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / ".lock").touch()
+        lock.touch()
     except OSError as error:
         raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
     busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
-    with _writing(directory), locked(directory / ".lock", busy):
+    with _writing(directory), locked(lock, busy):
         try:
             yield
         finally:
             if is_fresh(directory):
-                shutil.rmtree(directory)
-                with contextlib.suppress(OSError):  # somebody else's by now
-                    for path in above:
+                with contextlib.suppress(OSError):  # somebody else's by now; what went wrong before is told, not this
+                    if ours:
+                        lock.unlink()
+                    for path in made:
                         path.rmdir()
 
 

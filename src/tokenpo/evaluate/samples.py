@@ -1,13 +1,13 @@
 """Samples on disk: one JSON object a line, written by an evaluation or by anything else.
 
-problem     any JSON value that says which lines belong together; without it the prompt does
+problem     any JSON value that says which lines belong together; without it, or where it is null, the prompt does
 prompt      text, or chat messages
 completion  what the model wrote
 answer      what was read from it, text or number; null: nothing. Counted by majority votes only
 reference   the right answer, or a list of right answers
 correct     true or false
 note        "" or what went wrong: "no answer", "timeout", ...
-tokens      length of the completion; finished: whether the model ended it
+tokens      length of the completion, a whole number; finished: whether the model ended it
 
 Read are `problem` or `prompt`, and `correct`; the rest is for people, for majority votes, and for a verifier that is to
 judge the samples (`completion` and `reference`).
@@ -23,9 +23,12 @@ from typing import Any
 
 from ..errors import MissingInput, TokenPOError, nearest
 from ..jsonl import whole_lines
+from ..tasks.rewards import UserReward
 from ..tasks.types import Problem, Score
 from ..tasks.verify import Verifier, checked, normalised
 from .estimators import Vote
+
+_MOST_TOKENS = 2**53  # floats hold every whole number below it
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
         raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
     if verifier is not None:
         records = _judged(records, verifier)
+        if isinstance(verifier, UserReward) and any(record.get("answer") is not None for _, record in records):
+            notes.append(f"{verifier.path} reads no answers: maj@k counts those of {path.name}.")
     return [_sample(where, record) for where, record in records], notes
 
 
@@ -95,17 +100,30 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     answer = record.get("answer")
     if not isinstance(answer, (str, int, float, type(None))):
         raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
-    key = "problem" if "problem" in record else "prompt"
-    name = _column(where, record, key, "which samples belong together; or name them by 'problem'")
-    tokens, finished = record.get("tokens"), record.get("finished")
+    # null names nothing: all lines that hold it would be one prompt.
+    named = {name: value for name, value in record.items() if value is not None}
+    key = "problem" if "problem" in named else "prompt"
+    name = _column(where, named, key, "which samples belong together; or name them by 'problem'")
+    finished = record.get("finished")
     return Sample(
         problem=f"{key}={json.dumps(name, sort_keys=True)}",
         name=name,
         vote=Vote(None if answer is None else normalised(str(answer)), bool(correct)),
         note=str(record.get("note") or ""),
-        tokens=tokens if isinstance(tokens, int) else None,
+        tokens=_tokens(where, record.get("tokens")),
         finished=finished if isinstance(finished, bool) else None,
     )
+
+
+def _tokens(where: str, tokens: Any) -> int | None:
+    """The length of a completion; None where it is no number: recorded rollouts hold the tokens themselves there."""
+    if not isinstance(tokens, (int, float)) or isinstance(tokens, bool):
+        return None
+    if not 0 <= tokens < _MOST_TOKENS or tokens != int(tokens):
+        raise TokenPOError(
+            f"{where}: 'tokens' is {tokens!r:.40}: give the completion's length, a whole number from 0 on"
+        )
+    return int(tokens)
 
 
 def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -> list[tuple[str, dict[str, Any]]]:
@@ -120,8 +138,10 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
         problems.append(Problem(record.get("prompt", ""), reference, record, where))
         texts.append(completion)
     scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])
+    # A function of the user gives a verdict and no answer: it says nothing against the one that the file holds.
+    reads = not isinstance(verifier, UserReward)
     return [
-        (where, {**record, "answer": score.answer, "correct": score.correct, "note": score.note})
+        (where, record | {"correct": score.correct, "note": score.note} | ({"answer": score.answer} if reads else {}))
         for (where, record), score in zip(records, scores, strict=True)
     ]
 

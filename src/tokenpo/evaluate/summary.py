@@ -21,7 +21,8 @@ class Number:
     Args:
         metric: a name of `METRICS`, "pass@k".
         k: samples.
-        value: mean over the `prompts` for which it is defined; NaN where there are none.
+        value: mean over the `prompts` for which it is defined; NaN where there are none, and maj@k also where a right
+            sample of any prompt has no answer, or no sample has one.
         low, high: its 95 % interval, found by `kind`: "wilson", "bootstrap", or "".
     """
 
@@ -95,7 +96,11 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     ]
     tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     finished = [sample.finished for sample in samples if sample.finished is not None]
-    numbers = tuple(_number(metric, k, of_prompts, seed) for (metric, k), of_prompts in values.items())
+    silent = _silent([sample.vote for sample in samples])
+    numbers = tuple(
+        _number(metric, k, [] if metric == "maj@k" and silent else of_prompts, seed)
+        for (metric, k), of_prompts in values.items()
+    )
     return Summary(
         prompts=len(votes),
         samples=len(samples),
@@ -105,7 +110,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
         notes=dict(sorted(Counter(sample.note for sample in samples if sample.note).items())),
         length=math.fsum(tokens) / len(tokens) if tokens else None,
         cut=1 - sum(finished) / len(finished) if finished else None,
-        sentences=tuple(_sentences(numbers, [len(of_prompt) for of_prompt in votes.values()])),
+        sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes.values()], silent)),
     )
 
 
@@ -116,19 +121,29 @@ def _number(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Numb
     return Number(metric, k, value, ends.low, ends.high, ends.kind, len(known))
 
 
-def _sentences(numbers: Sequence[Number], sizes: Sequence[int]) -> list[str]:
+def _silent(votes: Sequence[Vote]) -> str:
+    """Why these samples give no maj@k; "" where they do.
+
+    A prompt with a right sample that has no answer cannot just be left out: what is left would be the prompts that are
+    solved less often.
+    """
+    lost, right = sum(vote.correct and vote.answer is None for vote in votes), sum(vote.correct for vote in votes)
+    if all(vote.answer is None for vote in votes):
+        return "no sample has an answer to vote with"
+    return f"{lost} of the {right} right samples have no answer to vote with" if lost else ""
+
+
+def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> list[str]:
     fewest, most, prompts = min(sizes), max(sizes), len(sizes)
     said = []
     if fewest < most:
         said.append(f"The prompts have {fewest} to {most} samples; every prompt counts alike, estimated from its own.")
-    for k in dict.fromkeys(number.k for number in numbers):
+    for k in dict.fromkeys(ks):
         enough = sum(size >= k for size in sizes)
         if enough == 0:
             said.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} a prompt.")
         elif enough < prompts:
             said.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
-    lost = [n for n in numbers if n.metric == "maj@k" and n.prompts < sum(size >= n.k for size in sizes)]
-    if lost:
-        silent = max(sum(size >= n.k for size in sizes) - n.prompts for n in lost)
-        said.append(f"maj@k leaves out {silent} of {prompts} prompts: a right sample there has no answer to vote with.")
+    if silent:
+        said.append(f"maj@k is NaN: {silent}.")
     return said

@@ -19,6 +19,7 @@ from tokenpo.errors import NotFinite, TokenPOError
 from tokenpo.lm.decoder import Decoder, open_decoder
 from tokenpo.lm.model import LanguageModel, evaluating
 from tokenpo.sampling import Draw, draw, greedy, stream_keys, uniforms
+from tokenpo.wording import too_cold
 
 # Steps whose uniforms are made at once.
 _BLOCK = 64
@@ -32,7 +33,8 @@ class Sampling:
 
     Args:
         max_new_tokens: longest response, EOS included.
-        temperature: > 0, or 0 for the most probable token (its statistics are then those at temperature 1).
+        temperature: > 0 (at least 1.2e-38), or 0 for the most probable token (its statistics are then those at
+            temperature 1).
         seed: with a prompt's stream id and the sample's index in its group it fixes every random number.
     """
 
@@ -45,6 +47,8 @@ class Sampling:
             raise TokenPOError(f"Sampling.max_new_tokens is {self.max_new_tokens}, expected at least 1")
         if not 0 <= self.temperature < float("inf"):
             raise TokenPOError(f"Sampling.temperature is {self.temperature}, expected 0 (greedy) or a positive number")
+        if self.temperature and (cold := too_cold(self.temperature)):
+            raise TokenPOError(f"Sampling.temperature is {self.temperature}: {cold}, or 0 for greedy sampling")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,8 @@ def write_lines(path: Path | str, found: Iterable[Response | Mapping[str, Any]])
         TokenPOError: a number that is not finite, or a place that cannot be written.
     """
     path = Path(path)
-    with whole(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    # Half a surrogate pair is no character; inside a JSON string its escape is.
+    with whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         for number, response in enumerate(found, start=1):
             line = response.as_json() if isinstance(response, Response) else response
             file.write(_text(line, f"{path} line {number}") + "\n")
@@ -46,10 +47,12 @@ def read_lines(path: Path, step: int | None = None) -> Recording:
     steps = sorted({response.step for _, response in found if response.step is not None})
     chosen = choose_step(str(path), steps, step)
     kept = [(number, one) for number, one in found if one.step == chosen or one.step is None]
+    left_out = bool(notes)
     if len(steps) > 1:
         notes.append(f"{path.name} holds {len(steps)} steps; shown is step {chosen}.")
     unread = dict.fromkeys(name for _, value in lines for name in map(plain, value) if name not in KNOWN)
-    return record(str(path), [one for _, one in kept], lambda row: f"{path} line {kept[row][0]}", [*unread], notes)
+    where = [f"{path} line {number}" for number, _ in kept]
+    return record(str(path), [one for _, one in kept], where.__getitem__, [*unread], notes, left_out)
 
 
 def choose_step(source: str, steps: list[int], wanted: int | None) -> int | None:

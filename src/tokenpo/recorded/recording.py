@@ -62,7 +62,12 @@ class Recording:
 
 
 def record(
-    source: str, found: Sequence[Response], where: Callable[[int], str], unread: Sequence[str], notes: Sequence[str]
+    source: str,
+    found: Sequence[Response],
+    where: Callable[[int], str],
+    unread: Sequence[str],
+    notes: Sequence[str],
+    left_out: bool = False,
 ) -> Recording:
     """The batch of these responses.
 
@@ -70,6 +75,7 @@ def record(
         where: how a message calls the row of that number.
         unread: fields that nobody read.
         notes: what was already said of the file.
+        left_out: lines of the file could not be read, so groups may lack responses that the training had.
 
     Raises:
         TokenPOError: no response with a token, or an input that only some of them have.
@@ -93,7 +99,7 @@ def record(
         prompt_logprob=_of_prompts(found),
         **facts,  # pyright: ignore[reportArgumentType]
     )
-    notes = [*notes, *_of_groups(found, bool(notes))]
+    notes = [*notes, *_of_groups(found, left_out)]
     if unread:
         notes.append(f"Fields that the format does not know, not read: {', '.join(unread)}.")
     return Recording(source, tuple(found), rollouts, Policy(**now), moved, found[0].step, tuple(unread), tuple(notes))  # pyright: ignore[reportArgumentType]

@@ -17,6 +17,8 @@ from .response import PER_TOKEN, Response
 from .whole import whole
 
 NEEDED = ("mask", "reward", "group", "old_logprob")
+_JUDGED = {0: False, 1: True, -1: None}
+_STEP_DIGITS = 18
 
 
 def write_tensors(path: Path | str, found: Sequence[Response]) -> Path:
@@ -65,6 +67,10 @@ def read_tensors(path: Path) -> Recording:
     if mask.dim() != 2 or not len(mask):
         raise TokenPOError(f"{path}: 'mask' has shape {list(mask.shape)}: give [N, T], true on response tokens")
     _check_shapes(path, tensors, mask)
+    _check_verdicts(path, tensors)
+    if len(metadata.get("step", "")) > _STEP_DIGITS:
+        told = f"{metadata['step'][:20]!r}..."
+        raise TokenPOError(f"{path}: metadata 'step' is {told}: give a whole number of at most {_STEP_DIGITS} digits")
     texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
     found = [parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row)) for row in range(len(mask))]
     unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
@@ -80,7 +86,7 @@ def _line(
     line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
     line |= {name: values[row] for name, values in texts.items() if values is not None}
     if "correct" in tensors:
-        line["correct"] = {0: False, 1: True}.get(int(tensors["correct"][row]))
+        line["correct"] = _JUDGED[int(tensors["correct"][row])]
     if "step" in metadata:
         line["step"] = int(metadata["step"]) if metadata["step"].isdecimal() else metadata["step"]
     if texts["tokens"] is None and "token_ids" not in line:
@@ -106,13 +112,19 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], mask: Tensor) -> No
             raise TokenPOError(f"{path}: {name!r} has shape {list(x.shape)}: give {axes} = {list(shape)}, as the mask")
 
 
+def _check_verdicts(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    for row, x in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
+        if x not in _JUDGED:
+            raise TokenPOError(f"{path} row {row}: 'correct' is {x}: give 1, 0, or -1 where it was not judged")
+
+
 def _texts(path: Path, metadata: Mapping[str, str], name: str, count: int) -> list[Any] | None:
     """A list of N values in the metadata, or None."""
     if name not in metadata:
         return None
     try:
         values = json.loads(metadata[name])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenPOError(f"{path}: metadata {name!r} is not JSON: give a JSON list with {count} values") from error
     if not isinstance(values, list) or len(values) != count:
         raise TokenPOError(f"{path}: metadata {name!r} is no list of {count} values: give one for each row")

@@ -49,7 +49,7 @@ def write_coefficients(name: str, objective: Any, out: Path | str) -> Path:
     """Draws c of one method into a PNG or SVG and returns its path.
 
     Raises:
-        TokenPOError: an ending that is neither, or a directory that does not exist.
+        TokenPOError: an ending that is neither, a directory that does not exist, or a place that cannot be written.
     """
     out = _place(out)
     return _save(lambda: draw(name, objective), out)
@@ -238,6 +238,8 @@ def _place(out: Path | str) -> Path:
     out = Path(out)
     if out.suffix not in FORMATS:
         raise TokenPOError(f"{out}: a picture is {' or '.join(FORMATS)}, not {out.suffix or 'a file without ending'}")
+    if out.is_dir():
+        raise TokenPOError(f"{out} is a directory: name a file in it with --out")
     if not out.parent.is_dir():
         raise TokenPOError(f"{out}: there is no directory {out.parent}: make it, or name another place with --out")
     return out
@@ -250,5 +252,10 @@ def _save(make: Callable[[], Figure], out: Path, note: str = "", dpi: int = 140)
 
     metadata = {**FORMATS[out.suffix], **({"Description": note} if note else {})}
     with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}):
-        make().savefig(out, dpi=dpi, facecolor="white", metadata=metadata)
+        figure = make()
+        try:
+            figure.savefig(out, dpi=dpi, facecolor="white", metadata=metadata)
+        except OSError as error:
+            why = error.strerror or error
+            raise TokenPOError(f"{out} cannot be written: {why}; give another place with --out") from error
     return out

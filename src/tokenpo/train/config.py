@@ -148,6 +148,13 @@ class Rollout(Section):
         default=None, description="weights for the sampler's log-probs; they differ from the old ones with rescore"
     )
 
+    @field_validator("temperature")
+    @classmethod
+    def _warm(cls, value: float) -> float:
+        if cold := wording.too_cold(value):
+            raise ValueError(cold)
+        return value
+
 
 class Train(Section):
     steps: int = Field(default=60, ge=1, description="rollout batches, each followed by epochs x minibatches updates")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..intervals import Z, wilson
+from ..intervals import interval, wilson
 from ..lm import Sampling
 from ..responses import Draw, draw
 from ..sampling.seeds import keyed_seed
@@ -23,7 +23,7 @@ class Evaluation:
         length: mean tokens of the greedy responses.
         k: samples per problem; 0: none were drawn.
         average: mean accuracy over problems and samples (avg@k), in the 95 % interval average_low..average_high, which
-            takes the problems as the sample.
+            takes the problems as the sample (`intervals.interval`).
     """
 
     problems: int
@@ -61,13 +61,10 @@ def evaluate(engine: Engine) -> Evaluation:
     rates: list[float] = []
     if options.samples:
         for piece in _draws(engine, options.samples, engine.config.rollout.temperature):
-            rates += piece.correct().view(len(piece.problems), options.samples).mean(1).tolist()
+            rates += piece.correct().double().view(len(piece.problems), options.samples).mean(1).tolist()
     low, high = wilson(sum(right), len(right))
-    average, spread = _mean_and_error(rates)
-    average_low, average_high = max(0.0, average - Z * spread), min(1.0, average + Z * spread)
-    if spread == 0:
-        # Problems that all agree show no spread, but are no proof: the interval of a proportion of as many.
-        average_low, average_high = wilson(sum(rates), len(rates))
+    # As `tokenpo eval` finds it from the same samples and seed; it resamples with a generator of its own.
+    ends = interval(rates, engine.config.seed)
     return Evaluation(
         problems=len(right),
         accuracy=sum(right) / len(right),
@@ -75,9 +72,9 @@ def evaluate(engine: Engine) -> Evaluation:
         high=high,
         length=tokens / len(right),
         k=options.samples,
-        average=average,
-        average_low=average_low,
-        average_high=average_high,
+        average=math.fsum(rates) / len(rates) if rates else math.nan,
+        average_low=ends.low,
+        average_high=ends.high,
     )
 
 
@@ -91,12 +88,3 @@ def _draws(engine: Engine, samples: int, temperature: float) -> Iterator[Draw]:
     for start in range(0, problems, at_once):
         count = min(at_once, problems - start)
         yield draw(engine.lm, engine.task, "test", start, count, samples, sampling, autocast=config.train.autocast)
-
-
-def _mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean, and its standard error; NaN where there are too few values."""
-    n = len(values)
-    if n < 2:
-        return (values[0] if n else math.nan), math.nan
-    mean = sum(values) / n
-    return mean, math.sqrt(sum((x - mean) ** 2 for x in values) / (n - 1) / n)
