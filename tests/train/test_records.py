@@ -56,7 +56,8 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
     names: list[str] = []
-    monkeypatch.setattr("tokenpo.train.run.write_whole", lambda path, text: names.append(path.name))
+    for module in ("run", "inputs"):
+        monkeypatch.setattr(f"tokenpo.train.{module}.write_whole", lambda path, text: names.append(path.name))
     describe(tmp_path, small(tmp_path / "run"), "grpo")
     assert names[0] == "config.json" and len(names) == 5
 
