@@ -81,6 +81,70 @@ def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None
     assert scored(math, *wrong) == [Score(0.0, False, note) for note in notes]
 
 
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("0.0000004", "0.0000001"),
+        ("9.1e-31", "1.6e-19"),
+        (r"1.61 \times 10^{-19}", r"1.6 \times 10^{-19}"),
+        (r"9 \times 10^{-31}", r"6 \times 10^{-34}"),
+        (r"6.626 \times 10^{-34}", "0.000000"),
+        (r"\frac{7}{10^{19}}", r"\frac{1}{10^{19}}"),
+        ("e^{-41}", "e^{-40}"),
+        (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}"),
+        ("1/3", "0.3333333333"),
+        ("0.333333", r"\frac{1}{3}"),
+        (r"\sqrt{2}", "1.414214"),
+        (r"\pi", "3.1415926536"),
+        ("1.00000009", "1.0000001"),
+        (r"0.0000334\%", r"0.0000333\%"),
+        (r"\{0.00000002,2\}", r"\{0.00000001,2\}"),
+        ("[0.0000002,1]", "[0.0000001,1]"),
+        ("x=0.0000002", "x=0.0000001"),
+        (r"\begin{pmatrix}0.0000002\\1\end{pmatrix}", r"\begin{pmatrix}0.0000001\\1\end{pmatrix}"),
+    ],
+)
+def test_math_tells_numbers_apart_that_agree_to_six_decimals(math: Verifier, reference: str, said: str) -> None:
+    [score] = scored(math, (reference, rf"\boxed{{{said}}}"))
+    assert (score.correct, score.note) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (".5", "0.50"),
+        ("1", "1.0"),
+        (r"33.3\%", "0.333"),
+        ("0.5", r"50.0\%"),
+        ("1", r"100.0\%"),
+        ("1,234.50", "1234.5"),
+        ("0.3", "0.1+0.2"),
+        (r"\sqrt{e}", "e^{0.5}"),
+        (r"\sin(\frac12)", r"\sin(0.5)"),
+        (r"1.6 \times 10^{-19}", "0.00000000000000000016"),
+        (r"\frac{1}{e^{40}}", "e^{-40}"),
+        (r"\frac{x}{10^{19}}", "10^{-19}x"),
+        ("(7/2,3/2)", "3.5,1.5"),
+        (r"\{\frac{1}{10},\frac12\}", r"\{0.1,0.5\}"),
+        (r"[\frac{1}{10},\frac15)", "[0.1,0.2)"),
+        (r"x=\frac12", "x=0.5"),
+        ("2y=x+2", "y=0.5x+1"),
+        (r"x<\frac12", "0.5>x"),
+        (r"\begin{pmatrix}1/2\\1\end{pmatrix}", r"\begin{pmatrix}0.5\\1\end{pmatrix}"),
+    ],
+)
+def test_math_takes_decimals_for_the_numbers_they_are(math: Verifier, reference: str, said: str) -> None:
+    assert scored(math, (reference, rf"\boxed{{{said}}}"))[0].correct
+
+
+def test_a_blank_before_the_brace_of_a_box_is_no_other_box(math: Verifier) -> None:
+    exact = make_verifier("exact", VerifierOptions(), "t")
+    for verifier in (math, exact):
+        right = [("7", r"so \boxed {7}."), ("7", "\\boxed{3}, no: \\boxed\n{7}")]
+        assert all(score.correct for score in scored(verifier, *right))
+        assert not scored(verifier, ("3", r"First \boxed{3}. So \boxed {7}."))[0].correct
+
+
 def test_math_gives_up_on_an_answer_that_takes_too_long() -> None:
     verifier = make_verifier("math", VerifierOptions(seconds=0.5, workers=1), "t")
     assert scored(verifier, ("4", r"$2^{2^{2^{2^{100}}}}$")) == [Score(0.0, False, "timeout")]
