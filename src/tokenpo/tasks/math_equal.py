@@ -58,9 +58,10 @@ def _same(one: Any, other: Any) -> bool:
 
 def _close(one: Any, other: Any) -> bool:
     """Whether two numbers with decimals agree in all digits there are: e^{0.5} is rounded when it is read."""
-    if not all(isinstance(item, Basic) and item.is_number for item in (one, other)):
+    numbers = [item for item in (one, other) if isinstance(item, Basic) and item.is_number]
+    if len(numbers) < 2 or not any(item.has(Float) for item in numbers):
         return False
-    a, b = (_exact(item).doit().evalf(2 * _DIGITS) for item in (one, other))
+    a, b = (_exact(item).doit().evalf(2 * _DIGITS) for item in numbers)
     return bool(a.is_finite and b.is_finite and abs(a - b) <= _CLOSE * max(abs(a), abs(b)))
 
 
