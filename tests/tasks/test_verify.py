@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tokenpo.errors import UnknownName
+from tokenpo.errors import TokenPOError, UnknownName
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
 
@@ -52,6 +53,35 @@ def test_unknown_names_name_the_nearest() -> None:
         make_verifier("exakt", VerifierOptions(), "t")
     with pytest.raises(UnknownName, match="did you mean 'boxed'"):
         make_verifier("math", VerifierOptions(extract="boxd"), "t")
+
+
+@pytest.mark.parametrize(
+    ("verifier", "told", "sentence"),
+    [
+        (
+            "exact",
+            {"correct_at": 0.5},
+            "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: le",
+        ),
+        ("exact", {"reward_errors": "zzz"}, "reward_errors = 'zzz' means nothing to the verifier 'exact'"),
+        ("exact", {"seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
+        ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
+        ("countdown", {"workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
+        ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
+        ("x.py:f", {"extract": "boxxed"}, "extract = 'boxxed' means nothing"),
+        ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
+        ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
+        ("math", {"seconds": float("nan")}, "t: verifier_seconds = nan must be more than 0 and at most 1000000"),
+        ("math", {"seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
+        ("math", {"seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
+        ("math", {"workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
+    ],
+)
+def test_options_that_would_be_ignored_or_cannot_be_are_refused(
+    verifier: str, told: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(TokenPOError, match=re.escape(sentence)):
+        make_verifier(verifier, VerifierOptions(**told), "t")
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +213,6 @@ def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
     most, hard = resource.prlimit(worker.process.pid, resource.RLIMIT_AS)
     assert most == (4 * 2**30 if hard == resource.RLIM_INFINITY else min(4 * 2**30, hard))
     (tmp_path / "mine.py").write_text("def f(completions): return [1.0] * len(completions)")
-    mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(seconds=20, reward_seconds=7), "t")
+    mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(reward_seconds=7), "t")
     assert mine._caller._pool.limit == 7
     mine.close()
