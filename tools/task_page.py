@@ -17,7 +17,8 @@ PAGE = """\
 
 A recipe names one in `[task]` and sets its options in `[task.options]`; `tokenpo eval MODEL --task NAME` takes them by
 `--task-option KEY=VALUE`. [`files`](#files) is a data set of yours, with a verifier of ours or yours. The train and
-the test split of a task share no problem, whatever the seeds.
+the test split of a task share no problem, whatever the seeds; of `files` with a `test_path` the two files say what is
+in which, and prompts that stand in both are a warning. An option that the verifier does not read is refused.
 
 {tasks}
 

@@ -60,10 +60,15 @@ class Loaded:
         }
 
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """{"value": ...}, or {"raised": type, "place": file:line, "text": ..., "error": the exception}."""
+        """What came of the call.
+
+        {"value": ..., "kind": its type's name}, or {"raised": type, "place": file:line, "text": ..., "error": the
+        exception}.
+        """
         assert self.function is not None
         try:
-            return {"value": _plain(self.function(**arguments))}
+            value = self.function(**arguments)
+            return {"value": _plain(value), "kind": type(value).__name__}
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(frame.filename).name}:{frame.lineno}"

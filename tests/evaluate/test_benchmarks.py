@@ -94,8 +94,8 @@ def test_an_unknown_benchmark_names_the_nearest() -> None:
 
 def test_a_file_of_ones_own_needs_no_entry(tmp_path: Path) -> None:
     """The question is found under its usual names, and {braces} in the data are not columns."""
-    file = written(tmp_path / "mine.jsonl", [{"question": "what is {x}?", "answer": "y"}])
-    entry = benchmark(str(file), Changes(verifier="exact", prompt="Q: {question} ({answer})"))
+    file = written(tmp_path / "mine.jsonl", [{"question": "what is {x}?", "hint": "y", "answer": "y"}])
+    entry = benchmark(str(file), Changes(verifier="exact", prompt="Q: {question} ({hint})"))
     task = load(entry, file)
     assert task.name == "mine.jsonl"
     assert [p.prompt for p in task.test] == ["Q: what is {x}? (y)"]
@@ -195,3 +195,16 @@ def test_what_the_hub_can_not_give_is_one_sentence(served: list[tuple], monkeypa
     monkeypatch.setattr(hub, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(TokenPOError, match=r"needs the package datasets: pip install 'tokenpo\[hub\]'"):
         load(BENCHMARKS["math500"])
+
+
+@pytest.mark.parametrize("column", ["answer", "solution"])
+def test_a_prompt_that_shows_the_reference_is_refused(tmp_path: Path, column: str) -> None:
+    """The braces of LaTeX are taken for a column's; with blanks they are not."""
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"problem": "1+1?", column: "2"}))
+    leaking = Changes(prompt=rf"{{question}} Write \boxed{{{column}}}", verifier="exact")
+    with pytest.raises(TokenPOError, match=rf"names {{{column}}}, the column with the ref.* write {{ {column} }} with"):
+        load(benchmark(str(file), leaking), file)
+    kept = Changes(prompt=rf"{{question}} Write \boxed{{ {column} }}", verifier="exact")
+    [problem] = load(benchmark(str(file), kept), file).problems("test", 0, 1)
+    assert problem.prompt == rf"1+1? Write \boxed{{ {column} }}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import re
 from collections import Counter
 
@@ -85,6 +87,42 @@ def test_no_expression_is_in_both_splits_whatever_the_seed():
     test = {p.prompt for seed in range(3, 6) for p in DialSum(operands=3, seed=seed).problems("test", 0, 300)}
     assert train.isdisjoint(test)
     assert len(test) > 300
+
+
+@pytest.mark.parametrize(("operands", "modulus", "size"), [(2, 10, 29), (2, 5, 6), ((2, 3), 3, 7)])
+def test_a_small_test_split_holds_each_problem_once(operands, modulus, size):
+    """Its size is that of the held-out share of all expressions, written out here with itertools."""
+    digits = "123456789"[: modulus - 1]
+    lengths = (operands, operands) if isinstance(operands, int) else operands
+    every = [
+        first + "".join(rest)
+        for count in range(lengths[0], lengths[1] + 1)
+        for first in digits
+        for rest in itertools.product(*["+-*", digits] * (count - 1))
+    ]
+    held_out = [text for text in every if hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 26]
+    task = DialSum(operands=operands, modulus=modulus)
+    assert task.test_size == size == len(held_out)
+    whole = [problem.prompt for problem in task.problems("test", 0, size)]
+    assert sorted(whole) == sorted(f"{text}=" for text in held_out)
+    assert [p.prompt for p in task.problems("test", 1, size)] == whole[1:] + whole[:1]
+
+
+def test_a_larger_test_split_repeats_nothing_and_says_where_it_ends():
+    task = DialSum(operands=3)
+    prompts = [problem.prompt for problem in task.problems("test", 0, 400)]
+    assert task.test_size is None and len(set(prompts)) == 400
+    assert [problem.prompt for problem in DialSum(operands=3).problems("test", 100, 5)] == prompts[100:105]
+    with pytest.raises(TokenPOError, match=r"dial_sum with operands=3 and modulus=10 has \d{3} different held-out"):
+        task.problems("test", 0, 800)
+
+
+@pytest.mark.parametrize(("operands", "modulus"), [(2, 2), (2, 3)])
+def test_options_that_leave_no_test_problem_are_an_error(operands, modulus):
+    """With modulus 2 the only expressions are 1+1, 1-1 and 1*1."""
+    with pytest.raises(TokenPOError, match=f"operands=2 and modulus={modulus} leave no test problem: give more"):
+        DialSum(operands=operands, modulus=modulus).problems("test", 0, 1)
+    assert len(DialSum(operands=operands, modulus=modulus).problems("train", 0, 9)) == 9
 
 
 def test_operands_are_drawn_from_the_whole_range():

@@ -87,3 +87,16 @@ def test_the_order_of_names_is_no_other_answer() -> None:
 def test_a_reference_that_says_nothing_is_an_error() -> None:
     with pytest.raises(TokenPOError, match=r"\[True, False\].*does not say who is what"):
         judged("knights_knaves", Problem("?", [True, False]), "x")
+
+
+@pytest.mark.parametrize("nums", [[3.7, 4], [-3, 5], "34", [], ["3", "x"], [True, 4], None])
+def test_countdown_wants_numbers_that_an_expression_can_name(nums: object) -> None:
+    """A minus is an operation there, so that every answer with -3 would be malformed."""
+    verifier = make_verifier("countdown", VerifierOptions(), "t")
+    with pytest.raises(TokenPOError, match="must be a list of whole numbers of 0 or more and a number"):
+        verifier.check(Problem("?", 12, {"nums": nums}))
+
+
+@pytest.mark.parametrize("nums", [[3, 4], ["3", "4"], [3.0, 4.0], (3, 4)])
+def test_countdown_takes_whole_numbers_however_they_are_written(nums: object) -> None:
+    assert judged("countdown", Problem("?", 12, {"nums": nums}), "<answer>3*4</answer>").correct

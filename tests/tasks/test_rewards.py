@@ -30,6 +30,10 @@ def kinds(completions):
 def mixed(completions):
     return [None, numpy.float32(2)]
 
+def lazy(completions):
+    return (1.0 for _ in completions)
+
+
 def short(completions): return [1.0]
 def single(completions): return 1.0
 def nan(completions): return [0.0, float("nan")]
@@ -110,6 +114,7 @@ def test_verl_functions_are_told_by_their_arguments() -> None:
     [
         ("my_rewards.py:short", TokenPOError, r"my_rewards.py:short gave 1 rewards for 2 completions"),
         ("my_rewards.py:single", TokenPOError, "gave a float for 2 completions"),
+        ("my_rewards.py:lazy", TokenPOError, "gave a generator for 2 completions: give a list with one number each"),
         ("my_rewards.py:nan", TokenPOError, "my_rewards.py:nan gave nan on row 1"),
         ("my_rewards.py:text", TokenPOError, "gave 'high' on row 1"),
         ("my_rewards.py:raising", TokenPOError, r"raised ZeroDivisionError at my_rewards.py:\d+: oops"),
@@ -139,7 +144,7 @@ def test_errors_name_the_function(path: str, kind: type, words: str) -> None:
         ("hanging", ["timeout"] * 2, r"took more than reward_seconds = 0\.5"),
         ("dying", ["crash"] * 2, r"ended its process \(crash\)"),
         ("short", ["wrong length"] * 2, "1 rewards for 2 completions"),
-        ("handle", ["wrong length"] * 2, "gave a str for 2 completions"),
+        ("handle", ["wrong length"] * 2, "gave an object for 2 completions"),
         ("nan", ["", "not finite"], "gave nan on row 1"),
         ("big", ["not a number", ""], "on row 0: give a number"),
         ("text", ["", "not a number"], "gave 'high' on row 1"),

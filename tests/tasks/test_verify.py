@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tokenpo.errors import UnknownName
+from tokenpo.errors import TokenPOError, UnknownName
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
 
@@ -54,6 +55,35 @@ def test_unknown_names_name_the_nearest() -> None:
         make_verifier("math", VerifierOptions(extract="boxd"), "t")
 
 
+@pytest.mark.parametrize(
+    ("verifier", "told", "sentence"),
+    [
+        (
+            "exact",
+            {"correct_at": 0.5},
+            "correct_at = 0.5 means nothing to the verifier 'exact', which takes extract: le",
+        ),
+        ("exact", {"reward_errors": "zzz"}, "reward_errors = 'zzz' means nothing to the verifier 'exact'"),
+        ("exact", {"seconds": 2.0}, "verifier_seconds = 2.0 means nothing to the verifier 'exact'"),
+        ("math", {"reward_seconds": 2.0}, "which takes extract, verifier_seconds, verifier_workers: leave it out"),
+        ("countdown", {"workers": 2}, "verifier_workers = 2 means nothing to the verifier 'countdown'"),
+        ("x.py:f", {"extract": "boxed"}, "extract = 'boxed' means nothing to the verifier 'x.py:f', which takes corr"),
+        ("x.py:f", {"extract": "boxxed"}, "extract = 'boxxed' means nothing"),
+        ("x.py:f", {"correct_at": float("nan")}, "correct_at = nan must be a finite number"),
+        ("x.py:f", {"reward_seconds": 1e12}, "reward_seconds = 1000000000000.0 must be 0 or more, 1000000 at most"),
+        ("math", {"seconds": float("nan")}, "t: verifier_seconds = nan must be more than 0 and at most 1000000"),
+        ("math", {"seconds": 1e12}, "t: verifier_seconds = 1000000000000.0 must be more than 0"),
+        ("math", {"seconds": 0.0}, "t: verifier_seconds = 0.0 must be more than 0"),
+        ("math", {"workers": -1}, "t: verifier_workers = -1 must be 0 or more"),
+    ],
+)
+def test_options_that_would_be_ignored_or_cannot_be_are_refused(
+    verifier: str, told: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(TokenPOError, match=re.escape(sentence)):
+        make_verifier(verifier, VerifierOptions(**told), "t")
+
+
 @pytest.fixture(scope="module")
 def math() -> Iterator[Verifier]:
     verifier = make_verifier("math", VerifierOptions(seconds=20, workers=1), "t")
@@ -79,6 +109,70 @@ def test_math_knows_equal_expressions_and_notes_the_rest(math: Verifier) -> None
     wrong = [("4", "5"), ("4", ""), ("4", "no number"), ("", "4")]
     notes = ["", "no answer", "no answer", "unreadable reference"]
     assert scored(math, *wrong) == [Score(0.0, False, note) for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("0.0000004", "0.0000001"),
+        ("9.1e-31", "1.6e-19"),
+        (r"1.61 \times 10^{-19}", r"1.6 \times 10^{-19}"),
+        (r"9 \times 10^{-31}", r"6 \times 10^{-34}"),
+        (r"6.626 \times 10^{-34}", "0.000000"),
+        (r"\frac{7}{10^{19}}", r"\frac{1}{10^{19}}"),
+        ("e^{-41}", "e^{-40}"),
+        (r"\sqrt{3} \times 10^{-20}", r"\sqrt{2} \times 10^{-20}"),
+        ("1/3", "0.3333333333"),
+        ("0.333333", r"\frac{1}{3}"),
+        (r"\sqrt{2}", "1.414214"),
+        (r"\pi", "3.1415926536"),
+        ("1.00000009", "1.0000001"),
+        (r"0.0000334\%", r"0.0000333\%"),
+        (r"\{0.00000002,2\}", r"\{0.00000001,2\}"),
+        ("[0.0000002,1]", "[0.0000001,1]"),
+        ("x=0.0000002", "x=0.0000001"),
+        (r"\begin{pmatrix}0.0000002\\1\end{pmatrix}", r"\begin{pmatrix}0.0000001\\1\end{pmatrix}"),
+    ],
+)
+def test_math_tells_numbers_apart_that_agree_to_six_decimals(math: Verifier, reference: str, said: str) -> None:
+    [score] = scored(math, (reference, rf"\boxed{{{said}}}"))
+    assert (score.correct, score.note) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (".5", "0.50"),
+        ("1", "1.0"),
+        (r"33.3\%", "0.333"),
+        ("0.5", r"50.0\%"),
+        ("1", r"100.0\%"),
+        ("1,234.50", "1234.5"),
+        ("0.3", "0.1+0.2"),
+        (r"\sqrt{e}", "e^{0.5}"),
+        (r"\sin(\frac12)", r"\sin(0.5)"),
+        (r"1.6 \times 10^{-19}", "0.00000000000000000016"),
+        (r"\frac{1}{e^{40}}", "e^{-40}"),
+        (r"\frac{x}{10^{19}}", "10^{-19}x"),
+        ("(7/2,3/2)", "3.5,1.5"),
+        (r"\{\frac{1}{10},\frac12\}", r"\{0.1,0.5\}"),
+        (r"[\frac{1}{10},\frac15)", "[0.1,0.2)"),
+        (r"x=\frac12", "x=0.5"),
+        ("2y=x+2", "y=0.5x+1"),
+        (r"x<\frac12", "0.5>x"),
+        (r"\begin{pmatrix}1/2\\1\end{pmatrix}", r"\begin{pmatrix}0.5\\1\end{pmatrix}"),
+    ],
+)
+def test_math_takes_decimals_for_the_numbers_they_are(math: Verifier, reference: str, said: str) -> None:
+    assert scored(math, (reference, rf"\boxed{{{said}}}"))[0].correct
+
+
+def test_a_blank_before_the_brace_of_a_box_is_no_other_box(math: Verifier) -> None:
+    exact = make_verifier("exact", VerifierOptions(), "t")
+    for verifier in (math, exact):
+        right = [("7", r"so \boxed {7}."), ("7", "\\boxed{3}, no: \\boxed\n{7}")]
+        assert all(score.correct for score in scored(verifier, *right))
+        assert not scored(verifier, ("3", r"First \boxed{3}. So \boxed {7}."))[0].correct
 
 
 def test_math_gives_up_on_an_answer_that_takes_too_long() -> None:
@@ -119,6 +213,6 @@ def test_limits_reach_the_processes(math: Verifier, tmp_path: Path) -> None:
     most, hard = resource.prlimit(worker.process.pid, resource.RLIMIT_AS)
     assert most == (4 * 2**30 if hard == resource.RLIM_INFINITY else min(4 * 2**30, hard))
     (tmp_path / "mine.py").write_text("def f(completions): return [1.0] * len(completions)")
-    mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(seconds=20, reward_seconds=7), "t")
+    mine: Any = make_verifier(f"{tmp_path / 'mine.py'}:f", VerifierOptions(reward_seconds=7), "t")
     assert mine._caller._pool.limit == 7
     mine.close()

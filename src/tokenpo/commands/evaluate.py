@@ -199,9 +199,10 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 def _count(options: argparse.Namespace, task: Task) -> int:
     """How many problems: no more than there are, as a repeated one tells nothing."""
     there = getattr(task, "test_size", None)
-    if options.problems is None:
-        return there or PROBLEMS
-    return options.problems if there is None else min(options.problems, there)
+    wanted = options.problems or there or PROBLEMS
+    count = wanted if there is None else min(wanted, there)
+    task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
+    return count
 
 
 def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:

@@ -41,8 +41,8 @@ class Benchmark:
         answer: column with the reference; "" is the first there is of answer, solution, verl's
             reward_model.ground_truth.
         reference: where the reference stands in that column, a name of `EXTRACTORS`; "all" joins a list.
-        prompt: what the model is asked: {question} is the question, {NAME} any column. Questions that are chat messages
-            are left as they are.
+        prompt: what the model is asked: {question} is the question, {NAME} any column but the reference's
+            (countdown's is part of the question). Questions that are chat messages are left as they are.
         verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
         extract: where the answer stands in a completion, a name of `EXTRACTORS`; "" is the verifier's own way.
         seen: what the entry rests on.
@@ -161,7 +161,8 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
     if not question and "{question}" in entry.prompt:
         question = next((key for key in ("prompt", "question", "problem") if key in rows[0][1]), "prompt")
     options = ("--question", "--answer")
-    layout = Layout(question, entry.answer, verifier.needs_answer, template=entry.prompt, options=options)
+    judged = (verifier.needs_answer, verifier.gives_away)
+    layout = Layout(question, entry.answer, *judged, template=entry.prompt, options=options)
     problems = [
         dataclasses.replace(problem, answer=_reference(problem.answer, entry, at))
         for problem, (at, _) in zip(layout.problems(rows), rows, strict=True)

@@ -19,13 +19,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 
 from tokenpo.errors import TokenPOError
+from tokenpo.tasks.different import Different
 from tokenpo.tasks.types import Problem, Score, Split
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 OPERATORS = "+-*"
 _TEST_SHARE = 26  # of 256: about a tenth of all expressions is held out, whatever the seed
+_COUNTED = 2_000  # expressions that are gone through to count the held-out ones; of more, 200 and above are
+_TRIES = 10_000  # expressions for one position: of a hundred, one that is held out is missed once in 10**43
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,31 @@ class DialSum:
         if not 0 <= self.leap <= 1:
             raise TokenPOError(f"dial_sum: leap={self.leap!r} is a probability: it must be in 0..1")
 
+    @cached_property
+    def test_size(self) -> int | None:
+        """Held-out problems there are, where they are few enough to count; asked for more, the same ones come again."""
+        low, high = self._lengths
+        lengths = range(low, high + 1)
+        if sum((self.modulus - 1) ** n * len(OPERATORS) ** (n - 1) for n in lengths) > _COUNTED:
+            return None
+        digits = DIGITS[1 : self.modulus]
+        spaces = [[digits, *[OPERATORS, digits] * (count - 1)] for count in lengths]
+        return sum(_held_out("".join(parts)) for space in spaces for parts in product(*space))
+
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems from position `start` of the split's endless order."""
-        return [self._problem(split, position) for position in range(start, start + count)]
+        """The `count` problems from position `start` of the split's endless order; in the test split each once.
+
+        Raises:
+            TokenPOError: the options leave no problem for the split, or fewer than that.
+        """
+        positions = range(start, start + count)
+        if split == "train":
+            return [self._problem(split, position) for position in positions]
+        size = self.test_size
+        if size == 0:
+            raise self._nothing(split)
+        tests = self._tests.first(start + count if size is None else min(start + count, size))
+        return [tests[position if size is None else position % size] for position in positions]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
         """Reward 1 if what follows the last `#` is exactly the answer, else 0."""
@@ -84,16 +111,33 @@ class DialSum:
                 text += f"={DIGITS[value]}" if last else f"={DIGITS[value]};{DIGITS[value]}"
         return f"{text}#{DIGITS[value]}"
 
+    @property
+    def _lengths(self) -> tuple[int, int]:
+        numbers = [self.operands] if isinstance(self.operands, int) else self.operands
+        return numbers[0], numbers[-1]
+
+    @cached_property
+    def _tests(self) -> Different:
+        # Where their number is known, the last one is worth a long search.
+        repeats = _TRIES if self.test_size is None else 1000 * self.test_size
+        about = f"dial_sum with operands={self.operands!r} and modulus={self.modulus}"
+        return Different(lambda position: self._problem("test", position), repeats, about)
+
+    def _nothing(self, split: Split) -> TokenPOError:
+        about = f"operands={self.operands!r} and modulus={self.modulus} leave no {split} problem"
+        return TokenPOError(f"dial_sum: {about}: give more operands, or a larger modulus")
+
     def _problem(self, split: Split, position: int) -> Problem:
         numbers = _stream(f"problem/{self.seed}/{split}/{position}")
-        low, high = (self.operands,) * 2 if isinstance(self.operands, int) else self.operands
-        while True:
+        low, high = self._lengths
+        for _ in range(_TRIES):
             count = low + _below(numbers, high - low + 1)
             expression = DIGITS[1 + _below(numbers, self.modulus - 1)]
             for _ in range(count - 1):
                 expression += OPERATORS[_below(numbers, 3)] + DIGITS[1 + _below(numbers, self.modulus - 1)]
             if _held_out(expression) == (split == "test"):
                 return Problem(prompt=f"{expression}=", answer=DIGITS[evaluate(expression, self.modulus)])
+        raise self._nothing(split)
 
 
 def evaluate(expression: str, modulus: int = 10) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..errors import UnknownName, nearest
+
+_BOX = re.compile(r"\\boxed\s*\{")  # LaTeX takes blanks before the brace
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ def boxed(text: str) -> str | None:
     >>> boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
-    _, opening, rest = text.rpartition(r"\boxed{")
-    depth = 1
-    for position, character in enumerate(rest if opening else ""):
+    start = len(text)
+    for box in _BOX.finditer(text):
+        start = box.end()
+    rest, depth = text[start:], 1
+    for position, character in enumerate(rest):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth == 0:
             return rest[:position].strip() or None

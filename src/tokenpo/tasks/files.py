@@ -63,7 +63,7 @@ def files(
         raise TokenPOError("task 'files': give test_path or holdout, not both")
     told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
     judge = make_verifier(verifier, told, "files")
-    layout = Layout(prompt_key, answer_key, judge.needs_answer, chat)
+    layout = Layout(prompt_key, answer_key, judge.needs_answer, chat=chat)
     train = checked(judge, layout.problems(read_rows(Path(path))))
     if test_path:
         test = checked(judge, layout.problems(read_rows(Path(test_path))))

@@ -11,6 +11,7 @@ from ..errors import MissingInput, TokenPOError, nearest
 from .rows import Row
 from .types import Problem
 
+_NAME = re.compile(r"\{([A-Za-z_]\w*)\}")  # in a template
 _ANSWER_KEYS = ("answer", "solution", "reward_model")  # reward_model is verl's, and holds ground_truth
 
 
@@ -23,6 +24,7 @@ class Layout:
         answer_key: column with the reference; "" is the first there is of answer, solution, verl's
             reward_model.ground_truth.
         needs_answer: whether a row without a reference is an error.
+        gives_away: whether it is one that the template names the column with the reference.
         chat: make one user message of a prompt that is plain text.
         template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
         options: what errors call prompt_key and answer_key.
@@ -31,6 +33,7 @@ class Layout:
     prompt_key: str
     answer_key: str
     needs_answer: bool
+    gives_away: bool = False
     chat: bool = False
     template: str = "{question}"
     options: tuple[str, str] = ("prompt_key", "answer_key")
@@ -40,13 +43,16 @@ class Layout:
 
         Raises:
             MissingInput: a row lacks a column.
-            TokenPOError: a row holds what is no prompt or no reference.
+            TokenPOError: a row holds what is no prompt or no reference, or the template shows the reference.
         """
         where, first = rows[0]
         answer_key = self.answer_key or next((key for key in _ANSWER_KEYS if key in first), "")
         if not answer_key and self.needs_answer:
             remedy = f"call one 'answer', or set {self.options[1]}"
             raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
+        if self.gives_away and answer_key in self._named():
+            remedy = f"leave it out, or write {{ {answer_key} }} with blanks, which stays as it is"
+            raise TokenPOError(f"the prompt names {{{answer_key}}}, the column with the reference answer: {remedy}")
         return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row, at) for at, row in rows]
 
     def _prompt(self, where: str, row: Mapping[str, Any]) -> str | list[dict[str, Any]]:
@@ -80,6 +86,11 @@ class Layout:
                 f"{where}: {self.prompt_key!r} holds half a character (\\ud800 to \\udfff): mend it"
             ) from error
 
+    def _named(self) -> set[str]:
+        """The columns in the template, but for the question."""
+        names = set(_NAME.findall(self.template))
+        return names - {"question"} if self.prompt_key else names
+
     def _filled(self, where: str, row: Mapping[str, Any], question: str) -> str:
         """The template in one pass, so that braces in the data stay what they are."""
 
@@ -87,7 +98,7 @@ class Layout:
             name = match[1]
             return question if name == "question" and self.prompt_key else str(_get(where, row, name, "the template"))
 
-        return re.sub(r"\{([A-Za-z_]\w*)\}", value, self.template)
+        return _NAME.sub(value, self.template)
 
     def _answer(self, where: str, row: Mapping[str, Any], key: str) -> Any:
         if not key:

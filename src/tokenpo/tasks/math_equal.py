@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from math_verify import parse, verify
+from sympy import Add, Basic, Float, MatrixBase, Rational, log
+from sympy.core.relational import Relational
 
 # Its own time limits are off (0): they need signals of a main thread, and the pool kills from outside.
 
@@ -17,6 +22,8 @@ logging.disable(logging.WARNING)  # it warns of that
 _POWER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]+)")
 _BOXED_POWER = re.compile(rf"\\boxed\{{\s*{_POWER.pattern}\s*\}}")
 _LONGEST = 500  # characters of an answer that are kept to tell it from others
+_DIGITS = 15  # significant ones: what math-verify reads of a decimal, and what it computes with
+_CLOSE = Rational(1, 10 ** (_DIGITS - 1))  # relative
 
 
 def equal(references: list[str], text: str) -> list[Any]:
@@ -31,7 +38,56 @@ def equal(references: list[str], text: str) -> list[Any]:
     known = [_reference(reference) for reference in references]
     if not all(known):
         return [False, "unreadable reference", _written(answer)]
-    return [any(verify(gold, answer, timeout_seconds=0) for gold in known), "", _written(answer)]
+    return [any(_same(*pair) for gold in known for pair in product(gold, answer)), "", _written(answer)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """math-verify's verdict; where it says yes, it has to say so of the exact numbers too.
+
+    By itself it rounds decimals to six places and takes differences below 1e-14 for none, so that small numbers are all
+    equal to it. The second look only takes away: decimals are fractions there, and what is small gets more digits.
+    """
+    if not verify(one, other, timeout_seconds=0):
+        return False
+    if _close(one, other):
+        return True
+    one, other = _exact(one), _exact(other)
+    digits = _DIGITS + math.ceil(sum(-min(0.0, size) for item in (one, other) for size in _sizes(item)))
+    return verify(one, other, numeric_precision=digits, timeout_seconds=0)
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Whether two numbers with decimals agree in all digits there are: e^{0.5} is rounded when it is read."""
+    numbers = [item for item in (one, other) if isinstance(item, Basic) and item.is_number]
+    if len(numbers) < 2 or not any(item.has(Float) for item in numbers):
+        return False
+    a, b = (_exact(item).doit().evalf(2 * _DIGITS) for item in numbers)
+    return bool(a.is_finite and b.is_finite and abs(a - b) <= _CLOSE * max(abs(a), abs(b)))
+
+
+def _exact(item: Any) -> Any:
+    """The expression with the fraction of its digits for every decimal; its order and what was left undone stay."""
+    if isinstance(item, MatrixBase):
+        return item.applyfunc(_exact)
+    if not isinstance(item, Basic) or not item.has(Float):
+        return item
+    if isinstance(item, Float):
+        return Rational(str(item)) if item.is_finite else item
+    parts = [_exact(part) for part in getattr(item, "_unsorted_args", item.args)]
+    return item.func(*parts, evaluate=False) if isinstance(item, Relational) else item.func(*parts)
+
+
+def _sizes(item: Any) -> Iterator[float]:
+    """The power of ten of each number in the expression, sums taken apart; 0 is none."""
+    if not isinstance(item, (Basic, MatrixBase)):
+        return
+    expression: Any = item
+    if getattr(item, "is_number", False) and not isinstance(item, Add):
+        size = abs(expression.evalf(_DIGITS))
+        yield float(log(size, 10)) if size.is_Float and size.is_finite and size != 0 else 0.0
+        return
+    for part in expression.flat() if isinstance(item, MatrixBase) else expression.args:
+        yield from _sizes(part)
 
 
 def _written(answer: list[Any]) -> str:

@@ -26,6 +26,7 @@ _USERS_START_LIMIT = 600.0
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GIGABYTE = 2**30
+LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits end somewhere above
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ class Pool:
         memory: int = 4 * _GIGABYTE,
         users: Sequence[str] = (),
     ) -> None:
-        if workers < 1 or limit <= 0:
-            raise TokenPOError(f"a verifier pool needs workers >= 1 and limit > 0 seconds, got {workers} and {limit}")
+        if workers < 1 or not 0 < limit <= LONGEST:
+            needs = f"workers >= 1 and limit > 0 seconds, {LONGEST} at most"
+            raise TokenPOError(f"a verifier pool needs {needs}, got {workers} and {limit}")
         self.function, self.limit, self.size = function, limit, workers
         self._arguments = [str(source), function, str(limit), str(memory), *users]
         self._users = bool(users)

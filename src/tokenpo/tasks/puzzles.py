@@ -23,7 +23,7 @@ class Countdown:
     `Problem.answer` is the target, the numbers are the column `nums` or `numbers`. Notes: "no answer", "malformed".
     """
 
-    needs_answer, source = True, ""
+    needs_answer, gives_away, source = True, False, ""  # the target is part of the question
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
@@ -57,7 +57,7 @@ class KnightsKnaves:
     "malformed".
     """
 
-    needs_answer, source = True, ""
+    needs_answer, gives_away, source = True, True, ""
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
@@ -124,9 +124,19 @@ def _given(problem: Problem) -> tuple[list[int], Fraction]:
     try:
         if not _TARGET.fullmatch(target):
             raise ValueError("the target")
-        return sorted(int(number) for number in numbers), Fraction(target)
+        if not isinstance(numbers, (list, tuple)) or not numbers:
+            raise TypeError("the numbers")
+        return sorted(_whole(number) for number in numbers), Fraction(target)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise TokenPOError(
             f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole numbers "
-            "and a number, of 40 digits at most"
+            "of 0 or more and a number, of 40 digits at most"
         ) from error
+
+
+def _whole(number: Any) -> int:
+    """A number that an expression can name: a minus there is an operation, and a fraction a division."""
+    text = str(int(number) if isinstance(number, float) and number.is_integer() else number).strip()
+    if not re.fullmatch(r"[0-9]{1,40}", text):
+        raise ValueError(text)
+    return int(text)

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import TokenPOError
 from .arithmetic import value_of
+from .different import Different
 from .extract import extractor
 from .puzzles import words
 from .types import Problem, Score, Split
@@ -24,6 +25,7 @@ from .verify import normalised
 
 _CANDIDATES = 256  # tried for one position; a quarter is held out, so chance alone fails once in 10**31
 _TEST_SHARE = 64  # of 256
+_REPEATS = 200  # draws that bring no new held-out problem
 
 Guard = Callable[[str, Mapping[str, Any]], str | None]  # (answer, library's entry) -> text for the scorer, or None
 
@@ -126,25 +128,23 @@ class ReasoningGym:
     extract: str = "tag"
     chat: bool = False
     _generator: Any = field(init=False, repr=False)
-    _tests: dict[int, Problem] = field(init=False, repr=False, default_factory=dict)
+    _tests: Different = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         extractor(self.extract, self.name)
         object.__setattr__(self, "_generator", self._load())
+        about = f"task {self.name!r} with {dict(self.settings)}"
+        object.__setattr__(self, "_tests", Different(lambda at: self._problem("test", at), _REPEATS, about))
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems from position `start` of the split's endless order.
+        """The `count` problems from position `start` of the split's endless order; in the test split each once.
 
         Raises:
-            TokenPOError: the options leave no problem for the split.
+            TokenPOError: the options leave no problem for the split, or no `start + count` different held-out ones.
         """
-        positions = range(start, start + count)
         if split == "train":
-            return [self._problem(split, position) for position in positions]
-        for position in positions:  # kept, as every evaluation asks for the same ones and some take 0.1 s to find
-            if position not in self._tests:
-                self._tests[position] = self._problem(split, position)
-        return [self._tests[position] for position in positions]
+            return [self._problem(split, position) for position in range(start, start + count)]
+        return self._tests.first(start + count)[start:]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
         """The library's verdict on the answer found in each completion; notes: "no answer", "malformed", "error"."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from .. import calling
 from ..calling import Loaded
 from ..errors import TokenPOError, Unsupported, choose, nearest, require_loaded
-from .pool import Outcome, Pool
+from .pool import LONGEST, Outcome, Pool
 from .types import Problem, Score
 
 _VERL = {"solution_str", "ground_truth"}
@@ -43,16 +43,21 @@ class UserReward:
     Raises:
         UnknownName: there is no such module, function or `on_error`.
         Unsupported: it is async.
-        TokenPOError: seconds below 0; while scoring, with on_error "stop": what the function did.
+        TokenPOError: seconds below 0, or correct_at no finite number; while scoring, with on_error "stop": what the
+            function did.
     """
 
-    needs_answer = False
+    needs_answer, gives_away = False, False  # what it makes of which column only the function knows
 
     def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
         self.path, self._correct_at = path, correct_at
         self._lenient = choose("reward_errors", on_error, ON_ERROR)
-        if not 0 <= seconds < math.inf:
-            raise TokenPOError(f"reward function {path}: reward_seconds = {seconds} must be 0 or more")
+        if not 0 <= seconds <= LONGEST:
+            raise TokenPOError(
+                f"reward function {path}: reward_seconds = {seconds} must be 0 or more, {LONGEST} at most"
+            )
+        if not math.isfinite(correct_at):
+            raise TokenPOError(f"reward function {path}: correct_at = {correct_at} must be a finite number")
         self._caller: _Caller = _Elsewhere(path, seconds) if seconds else _Here(path)
         try:
             about = self._caller.about()
@@ -91,8 +96,11 @@ class UserReward:
         if isinstance(rewards, Score):
             return [rewards] * len(completions)
         if not isinstance(rewards, (list, tuple)) or len(rewards) != len(completions):
-            got = f"{len(rewards)} rewards" if isinstance(rewards, (list, tuple)) else f"a {type(rewards).__name__}"
-            return [self._fault("wrong length", f"gave {got} for {len(completions)} completions: one each")] * len(ids)
+            kind = outcome.value["kind"]
+            one = f"{'an' if kind[0].lower() in 'aeio' else 'a'} {kind}"
+            got = f"{len(rewards)} rewards" if isinstance(rewards, (list, tuple)) else one
+            text = f"gave {got} for {len(completions)} completions: give a list with one number each"
+            return [self._fault("wrong length", text)] * len(ids)
         return [self._score(reward, row) for row, reward in enumerate(rewards)]
 
     def _verl(self, problems: list[Problem], completions: list[str]) -> list[Score]:

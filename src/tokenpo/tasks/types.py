@@ -48,7 +48,7 @@ class Score:
 class Task(Protocol):
     """An endless, seeded order of problems with random access, and their verifier.
 
-    A task whose test split is finite has an int attribute `test_size` too.
+    A task whose test split is known to be finite has an int attribute `test_size` too (None: it is not known).
     """
 
     @property
@@ -59,7 +59,7 @@ class Task(Protocol):
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
 
-        No problem of the test split is met in the train split.
+        No problem of the test split is met in the train split, and none stands in it twice before all have come.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -13,18 +13,24 @@ from typing import Any, Protocol
 
 from ..errors import TokenPOError, UnknownName, nearest
 from .extract import auto, boxed, extractor
-from .pool import Pool
+from .pool import LONGEST, Pool
 from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score
 
+_TAKEN = {"math": ("extract", "seconds", "workers")}  # the other verifiers of ours take an extractor alone
+_TOLD = {"seconds": "verifier_seconds", "workers": "verifier_workers"}  # as users write them
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 
 class Verifier(Protocol):
-    """Scores completions against `Problem.answer` (needed only where `needs_answer`); `source`: see `UserReward`."""
+    """Scores completions against `Problem.answer` (needed only where `needs_answer`); `source`: see `UserReward`.
+
+    `gives_away`: whether a prompt that shows the reference gives the answer away.
+    """
 
     needs_answer: bool
+    gives_away: bool
     source: str
 
     def check(self, problem: Problem) -> None:
@@ -47,8 +53,8 @@ class VerifierOptions:
     Args:
         extract: where the answer stands, a name of `EXTRACTORS`; "" is the verifier's own way.
         correct_at: least reward that counts as correct, for functions of the user.
-        seconds: wall-clock limit per answer, for verifiers in processes.
-        workers: how many processes; 0 is one per core, four at most.
+        seconds: wall-clock limit per answer, for `math`; messages call it verifier_seconds.
+        workers: its processes; 0 is one per core, four at most; messages call it verifier_workers.
         reward_seconds: wall-clock limit per call of a function of the user; 0 calls it in this process, without one.
         reward_errors: "stop" or "zero": what becomes of a call that fails, see `UserReward`.
     """
@@ -66,19 +72,32 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
 
     Raises:
         UnknownName: no such verifier, extractor, module or function.
+        TokenPOError: an option that means nothing to this verifier, or is out of its range.
     """
-    if ":" in name:
-        return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
-    if name not in VERIFIERS:
+    if ":" not in name and name not in VERIFIERS:
         remedy = f'{nearest(name, VERIFIERS)}, or give a function of yours as "package.module:function"'
         raise UnknownName(f"{task}: no verifier is called {name!r}: {remedy}")
+    _refuse_ignored(name, options, task)
+    if ":" in name:
+        return UserReward(name, options.correct_at, options.reward_seconds, options.reward_errors)
     return VERIFIERS[name](options, task)
+
+
+def _refuse_ignored(name: str, options: VerifierOptions, task: str) -> None:
+    """An option that was set, and that this verifier does not read."""
+    taken = ("correct_at", "reward_seconds", "reward_errors") if ":" in name else _TAKEN.get(name, ("extract",))
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if value != option.default and option.name not in taken:
+            known = ", ".join(_TOLD.get(one, one) for one in taken)
+            about = f"{_TOLD.get(option.name, option.name)} = {value!r} means nothing to the verifier {name!r}"
+            raise TokenPOError(f"{task}: {about}, which takes {known}: leave it out")
 
 
 class Exact:
     """Reward 1 where the extracted answer and the reference are the same text, but for case, blanks and separators."""
 
-    needs_answer, source = True, ""
+    needs_answer, gives_away, source = True, True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         self._find = extractor(options.extract or "auto", task).find
@@ -109,13 +128,19 @@ class Math:
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
-    needs_answer, source = True, ""
+    needs_answer, gives_away, source = True, True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:
             raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
         self._extract = options.extract
         self._find = extractor(options.extract or "whole", task).find
+        if options.workers < 0:
+            raise TokenPOError(f"{task}: verifier_workers = {options.workers} must be 0 or more")
+        if not 0 < options.seconds <= LONGEST:
+            raise TokenPOError(
+                f"{task}: verifier_seconds = {options.seconds} must be more than 0 and at most {LONGEST}"
+            )
         workers = options.workers or min(4, os.cpu_count() or 1)
         self._pool = Pool(Path(__file__).with_name("math_equal.py"), "equal", workers, options.seconds)
 

@@ -1,0 +1,48 @@
+"""The held-out problems of a generated task, each prompt once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import TokenPOError
+from .types import Problem
+
+
+class Different:
+    """Problems in the order in which they are drawn, without those whose prompt came before.
+
+    A repeated one tells nothing, and counted as another it would narrow an interval.
+
+    Args:
+        draw: the problem at a position of an endless order.
+        repeats: draws in a row that bring nothing new, after which there is taken to be nothing more.
+        task: what messages call it, with its options.
+    """
+
+    def __init__(self, draw: Callable[[int], Problem], repeats: int, task: str) -> None:
+        self._draw, self._repeats, self._task = draw, repeats, task
+        self._kept: list[Problem] = []
+        self._seen: set[str] = set()
+        self._position = 0
+
+    def first(self, count: int) -> list[Problem]:
+        """The first `count`; kept, as every evaluation asks for the same ones.
+
+        Raises:
+            TokenPOError: so many different ones were not found.
+        """
+        in_vain = 0
+        while len(self._kept) < count and in_vain < self._repeats:
+            problem = self._draw(self._position)
+            self._position += 1
+            in_vain += 1
+            if repr(problem.prompt) not in self._seen:
+                self._seen.add(repr(problem.prompt))
+                self._kept.append(problem)
+                in_vain = 0
+        if len(self._kept) < count:
+            raise TokenPOError(
+                f"{self._task} has {len(self._kept)} different held-out problems in {self._position} draws, not the "
+                f"{count} asked for: ask for fewer (evaluate.problems, --problems) or widen these options"
+            )
+        return self._kept[:count]
