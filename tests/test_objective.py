@@ -428,7 +428,7 @@ def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> Non
         ),
         (
             {"weights": (RowNormalised(SignalWeight("entropy")),)},
-            "signal of SignalWeight holds 'entropy', expected a value of type Signal or BatchSignal",
+            "signal of SignalWeight holds 'entropy', expected a value of type Signal or BatchSignal or MemorySignal",
         ),
         (
             {"penalties": (EntropyBonus("low"),)},

@@ -32,7 +32,7 @@ class Loaded:
         place, _, name = path.rpartition(":")
         try:
             module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place, search)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             missing = isinstance(error, FileNotFoundError) or (
                 isinstance(error, ModuleNotFoundError) and error.name is not None and place.startswith(error.name)
             )
@@ -87,6 +87,12 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
     return answer
 
 
+def place_of(error: BaseException) -> str:
+    """File and line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
 def _source(module: Any, function: Any) -> str:
     """A hash of the files that the path and the function's own code name: often one; "" where there is none."""
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -108,12 +114,21 @@ def _plain(value: Any) -> Any:
 
 
 def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"{FROM_FILE}{path}", path)
+    """The module of a file, executed once in a process as long as it holds the same bytes."""
+    path = path.expanduser().resolve()
+    name = f"{FROM_FILE}{path} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickling look their own module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

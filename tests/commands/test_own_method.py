@@ -13,12 +13,38 @@ from own_method import FILE
 from tokenpo.cli import main
 from tokenpo.entries import parse_entries
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.train.config import load_config
+from tokenpo.train.config import Method, load_config
+from tokenpo.train.objective import build_method
 
 SHORT = (
     "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",
     "evaluate.problems=4", "output.rollouts_every=2",
 )  # fmt: skip
+
+
+ODD = """def none():
+    pass
+
+def fails():
+    x = {}
+    raise KeyError('x')
+
+def leaves():
+    import sys
+    sys.exit(0)
+
+def asks(*, low): pass
+
+def named(*, name="x"): pass
+
+def either(*, low: float | None = None): pass
+
+def pair(*, b: tuple[float, float] = (0, 1)): pass
+"""
+NEEDY = """class Position(Weight):
+    def needs(self):
+        return frozenset()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -134,16 +160,69 @@ def test_its_module_is_executed_once() -> None:
             TokenPOError,
             r"method odd\.py:none returned a NoneType: let it return a tokenpo\.Objective",
         ),
-        ("odd.py:fails", {}, TokenPOError, r"method odd\.py:fails raised KeyError: 'x'"),
+        ("odd.py:fails", {}, TokenPOError, r"method odd\.py:fails raised KeyError at odd\.py:6: 'x'"),
+        ("odd.py:leaves", {}, TokenPOError, r"method odd\.py:leaves raised SystemExit at odd\.py:10: 0"),
+        ("odd.py:asks", {}, TokenPOError, r"method odd\.py:asks: missing a required argument: 'low'"),
+        ("odd.py:named", {}, TokenPOError, r"method odd\.py:named has an option called name, .*: rename it"),
+        ("odd.py:either", {"low": "x"}, TokenPOError, r"option low = 'x' must be a number or none"),
+        ("odd.py:pair", {"b": "x"}, TokenPOError, r"option b = 'x' must be two numbers"),
+        ("script.py:late", {}, TokenPOError, r"method script\.py:late: can't import 'script\.py' \(SystemExit: 0\)"),
+        (
+            "loose.py:late",
+            {},
+            TokenPOError,
+            r"objective late: Position is no value \(unhashable type: 'Position'\)",
+        ),
+        ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
         ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
         ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
     ],
 )
 def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind: type, said: str) -> None:
     Path("broken.py").write_text("1 / 0\n")
-    Path("odd.py").write_text("def none():\n    pass\n\n\ndef fails():\n    raise KeyError('x')\n")
+    Path("odd.py").write_text(ODD)
+    Path("script.py").write_text("import sys\nsys.exit(0)\n")
+    Path("loose.py").write_text(FILE.replace("@dataclass(frozen=True)\nclass Position", "@dataclass\nclass Position"))
+    Path("needy.py").write_text(FILE.replace("class Position(Weight):", NEEDY))
     with pytest.raises(kind, match=said):
         tokenpo.method(name, **options)
+
+
+def test_one_name_is_the_file_that_it_names_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what stood there before, nor the file of that name in another directory."""
+    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.2
+    Path("other").mkdir()
+    Path("other", "late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.3"), encoding="utf-8")
+    monkeypatch.chdir("other")
+    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.3
+    Path("late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.4"), encoding="utf-8")
+    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.4
+
+
+def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:
+    text = "import tokenpo\nfrom typing import Optional\n\n\ndef f(*, dual: Optional[float] = 9.0):\n"
+    Path("opt.py").write_text(text + "    return tokenpo.method('dapo', dual=dual)\n")
+    chosen = Method(name="opt.py:f", dual="none")  # as a recipe writes it
+    assert build_method(chosen).surrogate.dual is None
+
+
+def test_a_comparison_holds_its_runs_to_the_file(capsys: pytest.CaptureFixture) -> None:
+    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp"]
+    words += [word for setting in SHORT[:4] for word in ("--set", setting)] + ["--set", "evaluate.problems=4"]
+    assert run(*words, "--seeds", "2") == 0
+    with Path("late.py").open("a") as file:
+        file.write("# changed\n")
+    assert run(*words, "--seeds", "3") == 2
+    assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_is_named(capsys: pytest.CaptureFixture) -> None:
+    assert train("--no-report") == 0
+    Path("nan.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
+    assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "nan.py:late") == 2
+    assert "late on this recording is not finite: look at weight, loss" in capsys.readouterr().err
+    assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "hapo:name=3") == 2
+    assert "method hapo has no option 'name'" in capsys.readouterr().err
 
 
 def test_the_documented_one_obeys_the_laws(capsys: pytest.CaptureFixture) -> None:

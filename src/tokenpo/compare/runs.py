@@ -23,7 +23,7 @@ from typing import IO, Protocol
 from ..disk import is_fresh, locked
 from ..errors import TokenPOError
 from ..report.text import visible
-from ..train import final
+from ..train import final, inputs
 from ..train.config import differences, parse_config
 from ..train.interrupt import Interrupt
 from .plan import PlannedRun
@@ -93,10 +93,11 @@ def state(run: PlannedRun) -> State:
     except (ValueError, TypeError, OSError) as error:
         raise TokenPOError(f"{file} cannot be read ({error}): move {run.directory}, or choose another --out") from error
     changed = [line for line in differences(old, run.config) if not line.startswith("output.")]
+    changed += inputs.changed(run.directory, run.config)
     if changed:
         raise TokenPOError(
-            f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings that it was "
-            "made with, or choose another --out"
+            f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings and files that "
+            "it was made with, or choose another --out"
         )
     if is_whole(run):
         return State.DONE

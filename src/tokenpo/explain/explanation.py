@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import MissingInput
+from ..errors import MissingInput, NotFinite
 from ..objective import Objective
 from ..recorded import Recording
 from ..signals import MemorySignal
@@ -76,6 +76,7 @@ def explain(label: str, objective: Objective, recording: Recording) -> Explained
 
     Raises:
         MissingInput: the recording lacks an input.
+        NotFinite: a loss or gradient that is none.
     """
     if reason := missing(label, objective, recording):
         raise MissingInput(reason)
@@ -91,6 +92,9 @@ def explain(label: str, objective: Objective, recording: Recording) -> Explained
     loss = objective.loss(batch, Totals.of(rollouts))
     (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
     mask, terms = rollouts.mask, loss.terms
+    if not (gradient[mask].isfinite().all() and loss.value.isfinite()):
+        broken = ", ".join(name for name, x in terms.items() if not x[mask].float().isfinite().all()) or "its gradient"
+        raise NotFinite(f"{label} on this recording is not finite: look at {broken}")
     return Explained(
         label=label,
         objective=objective,

@@ -38,7 +38,7 @@ from .maxrl import maxrl
 from .nthr import nthr
 from .opo import opo
 from .own import own
-from .paper import Paper, check_options, published
+from .paper import Paper, check_options, kinds_of, published
 from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .reinforce_rej import reinforce_rej
@@ -162,8 +162,8 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
     "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
-    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kl_cov", "lopti", "luspo",
-    "maxrl", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of", "kl_cov", "lopti",
+    "luspo", "maxrl", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
     "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
 ]  # fmt: skip

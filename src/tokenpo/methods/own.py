@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..calling import Loaded
+from ..calling import Loaded, place_of
 from ..errors import TokenPOError, require_loaded
 from ..objective import Objective
 
 
-@functools.cache
 def own(name: str) -> Callable[..., Objective]:
     """The function at "file.py:function" or "package.module:function", held to what a builder returns.
 
@@ -19,22 +19,30 @@ def own(name: str) -> Callable[..., Objective]:
 
     Raises:
         UnknownName: no such module or function.
-        TokenPOError: the module cannot be imported.
+        TokenPOError: the module cannot be imported, or the function has an option that a recipe could not give.
     """
     loaded = Loaded(name)
     require_loaded(f"method {name}", loaded.about)
     assert loaded.function is not None
     build: Callable[..., Any] = loaded.function
+    signature = inspect.signature(build)
+    if "name" in signature.parameters:
+        raise TokenPOError(f"method {name} has an option called name, which recipes need for the method: rename it")
 
     @functools.wraps(build)
     def held(**options: Any) -> Objective:
         try:
+            signature.bind(**options)
+        except TypeError as error:
+            raise TokenPOError(f"method {name}: {error}") from error
+        try:
             objective = build(**options)
-        except (TokenPOError, TypeError):
+        except TokenPOError:
             raise
         # Whatever the user's code raises.
-        except Exception as error:
-            raise TokenPOError(f"method {name} raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            told = f"{type(error).__name__} at {place_of(error)}: {error}"
+            raise TokenPOError(f"method {name} raised {told}") from error
         if isinstance(objective, Objective):
             return objective
         raise TokenPOError(f"method {name} returned a {type(objective).__name__}: let it return a tokenpo.Objective")

@@ -7,7 +7,8 @@ import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, ParamSpec
+from types import UnionType
+from typing import Literal, ParamSpec, Union, get_args, get_origin
 
 from ..errors import TokenPOError, UnknownName, nearest
 from ..objective import Objective
@@ -66,11 +67,22 @@ def check_options(name: str, options: Mapping[str, object], known: Mapping[str, 
     for option, value in options.items():
         if option not in known:
             raise UnknownName(f"method {name} has no option {option!r}; {nearest(option, known)}")
-        annotation = known[option].annotation
-        kinds = (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")).split(" | ")
+        kinds = kinds_of(known[option])
         if all(kind in _KINDS for kind in kinds) and not any(_KINDS[kind][0](value) for kind in kinds):
             wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
             raise TokenPOError(f"method {name}: option {option} = {value!r:.80} must be {wanted}")
+
+
+def kinds_of(parameter: inspect.Parameter) -> list[str]:
+    """The kinds that an annotation names, text or types: `float | None` and `Optional[float]` name two."""
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        return annotation.split(" | ")
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    plain = (
+        member.__name__ if isinstance(member, type) and not get_args(member) else str(member) for member in members
+    )
+    return ["None" if name == "NoneType" else name for name in plain]
 
 
 def _is_number(value: object) -> bool:

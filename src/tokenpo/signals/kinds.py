@@ -17,15 +17,33 @@ def check_kinds(whole: Any, owner: str) -> None:
     """Every part inside a value, in the words of its owner.
 
     Raises:
-        TokenPOError: a field that is declared to hold a part holds something else, such as 0.2 for `FixedBounds`.
+        TokenPOError: a field that is declared to hold a part holds something else, such as 0.2 for `FixedBounds`; a
+            part that is no value; `needs` that name nothing.
     """
     for part in walk(whole):
+        _check_value(part, owner)
         for field, kinds in _declared(type(part)).items():
             if not isinstance(value := getattr(part, field), kinds):
                 names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
                 raise TokenPOError(
                     f"{owner}: {field} of {type(part).__name__} holds {value!r}, expected a value of type {names}"
                 )
+
+
+def _check_value(part: Part, owner: str) -> None:
+    """Signals are kept by the parts that made them, and objectives compared: both take frozen values."""
+    kind = type(part).__name__
+    try:
+        hash(part)
+    except TypeError as error:
+        raise TokenPOError(
+            f"{owner}: {kind} is no value ({error}): make it a frozen dataclass of numbers, text, tuples and parts"
+        ) from error
+    if not isinstance(part.needs, frozenset):
+        raise TokenPOError(
+            f"{owner}: needs of {kind} is a {type(part.needs).__name__}: let it be a property that returns a frozenset "
+            "of names"
+        )
 
 
 @functools.cache

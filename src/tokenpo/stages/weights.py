@@ -10,7 +10,7 @@ import torch
 
 from ..errors import TokenPOError
 from ..ops import masked
-from ..signals import BatchSignal, Look, Part, Signal
+from ..signals import BatchSignal, Look, MemorySignal, Part, Signal
 from .base import Weight
 from .selection import Selection, selected
 
@@ -134,7 +134,7 @@ class RowNormalised(BatchWeight):
 class SignalWeight(BatchWeight):
     """A signal ≥ 0, taken as it is."""
 
-    signal: Signal | BatchSignal
+    signal: Signal | BatchSignal | MemorySignal
 
     def of_batch(self, batch: Batch) -> Tensor:
         return batch.signal(self.signal)

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Mapping
 
 from ..entries import Entry
-from ..errors import TokenPOError, Unsupported
-from ..methods import builder, method
+from ..errors import TokenPOError, UnknownName, Unsupported
+from ..methods import builder, kinds_of, method
 from ..objective import Objective
 from ..stages import (
     K1,
@@ -62,7 +62,7 @@ def build_method(chosen: Method) -> Objective:
     name, known = chosen.name, inspect.signature(builder(chosen.name)).parameters
     # TOML has no null: "none" stands for it wherever the builder takes one.
     options = {
-        key: None if value == "none" and key in known and "None" in str(known[key].annotation) else value
+        key: None if value == "none" and key in known and "None" in kinds_of(known[key]) else value
         for key, value in chosen.options.items()
     }
     try:
@@ -80,7 +80,10 @@ def build_entry(entry: Entry) -> Objective:
         UnknownName: no such method or option.
         TokenPOError: an option of the wrong kind.
     """
-    return build_method(Method(name=entry.method, **{key: toml_value(value) for key, value in entry.options}))
+    options = {key: toml_value(value) for key, value in entry.options}
+    if "name" in options:
+        raise UnknownName(f"method {entry.method} has no option 'name': a method is named before its options")
+    return build_method(Method(name=entry.method, **options))
 
 
 def _shaping(config: Config) -> tuple[Shaping, ...]:
