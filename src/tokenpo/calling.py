@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-# Of the name of a module that was loaded from a file: one that no import can clash with.
+# How the name of a module begins that was loaded from a file: no import can clash with it.
 FROM_FILE = "tokenpo user "
 
 
@@ -70,9 +70,7 @@ class Loaded:
             value = self.function(**arguments)
             return {"value": _plain(value), "kind": type(value).__name__}
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(frame.filename).name}:{frame.lineno}"
-            return {"raised": type(error).__name__, "place": place, "text": str(error), "error": error}
+            return {"raised": type(error).__name__, "place": place_of(error), "text": str(error), "error": error}
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:

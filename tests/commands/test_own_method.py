@@ -11,9 +11,11 @@ import pytest
 import tokenpo
 from own_method import FILE
 from tokenpo.cli import main
+from tokenpo.disk import fingerprint
 from tokenpo.entries import parse_entries
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.train.config import Method, load_config
+from tokenpo.train.config import Method, load_config, parse_config
+from tokenpo.train.inputs import contents
 from tokenpo.train.objective import build_method
 
 SHORT = (
@@ -197,6 +199,13 @@ def test_one_name_is_the_file_that_it_names_now(monkeypatch: pytest.MonkeyPatch)
     assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.3
     Path("late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.4"), encoding="utf-8")
     assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.4
+
+
+def test_a_file_in_the_home_directory_is_held_to_its_bytes_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here))
+    assert tokenpo.method("~/late.py:late").name == "late"
+    config = parse_config({"method": {"name": "~/late.py:late"}}, "test")
+    assert contents(config)["contents of method.name"] == fingerprint([here / "late.py"])
 
 
 def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:

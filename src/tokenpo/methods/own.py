@@ -15,7 +15,7 @@ from ..objective import Objective
 def own(name: str) -> Callable[..., Objective]:
     """The function at "file.py:function" or "package.module:function", held to what a builder returns.
 
-    Its module is executed, once in a process: equal parts of its objectives stay equal.
+    Its module is executed, a file once in a process while it holds the same bytes: equal parts stay equal.
 
     Raises:
         UnknownName: no such module or function.

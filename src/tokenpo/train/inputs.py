@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..disk import fingerprint, table, write_whole
+from ..disk import expanded, fingerprint, table, write_whole
 from ..lm import locate
 from ..lm.directory import identity, is_local
 from ..wording import differences
@@ -21,7 +21,7 @@ def contents(config: Config) -> dict[str, str]:
     """
     named = {f"task.options.{name}": value for name, value in config.task.options.items() if name.endswith("path")}
     named["method.name"] = config.method.name.rpartition(":")[0]
-    files = {name: Path(value) for name, value in named.items() if isinstance(value, str)}
+    files = {name: expanded(value) for name, value in named.items() if isinstance(value, str)}
     found = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
     where = locate(config.model.path)
     if is_local(where) and Path(where).expanduser().is_dir():

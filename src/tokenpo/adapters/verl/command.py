@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ...disk import expanded
 from ...errors import Unsupported
 from ...tasks import make_task
 from ...train.config import Config
@@ -101,7 +102,7 @@ def _refuse(config: Config) -> None:
 def _anywhere(method: str) -> str:
     """The name of a method, whose own file is found from every directory: workers have directories of their own."""
     file, _, function = method.rpartition(":")
-    return f"{Path(file).absolute()}:{function}" if file.endswith(".py") else method
+    return f"{expanded(file).absolute()}:{function}" if file.endswith(".py") else method
 
 
 def _algorithm(config: Config) -> dict[str, Any]:
