@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-# Run by its own test, in a process that interprets Triton.
-collect_ignore = ["ops/interpreted_softmax.py"]
+# Each is run by its own test, in a process of its own.
+collect_ignore = ["ops/interpreted_softmax.py", "device/cases.py"]
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))

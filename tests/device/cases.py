@@ -1,0 +1,176 @@
+"""Everything that is said to run on a GPU, on the stand-in. Run by `test_stand_in`, in a process of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import tokenpo
+from device.stand_in import DEVICE, NAME, There, stand_in, waits
+from random_models import random_gpt2, random_qwen
+from tokenpo import trial
+from tokenpo.cli import main
+from tokenpo.fused import fused_gradient, fused_loss
+from tokenpo.lm import Sampling, load, sample
+from tokenpo.methods import METHODS
+from tokenpo.types import Rollouts, Totals
+
+V, H = 50, 6
+
+
+@pytest.fixture(autouse=True)
+def device():
+    """A program that has the device; torch's passes on the processor too, as on the device."""
+    with stand_in() as there:
+        yield there
+
+
+@pytest.fixture(autouse=True, scope="session")
+def torchs_passes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOKENPO_KERNELS", "0")
+        yield
+
+
+def close(there: Tensor, here: Tensor, tolerance: float = 1e-12) -> None:
+    assert there.device == DEVICE
+    torch.testing.assert_close(there.cpu(), here, rtol=tolerance, atol=tolerance)
+
+
+def test_two_devices_do_not_meet(device):
+    x = torch.ones(3, device=device)
+    assert isinstance(x, There) and x.device == DEVICE
+    with pytest.raises(RuntimeError, match="two devices"):
+        x + torch.ones(3)
+    with pytest.raises(RuntimeError, match="numpy"):
+        x.numpy()
+    assert type(x.cpu()) is Tensor and (x + torch.tensor(1.0)).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_objective(name, device):
+    objective, inputs = tokenpo.method(name), trial.example(0)
+    here, there = (trial.evaluate(objective, x) for x in (inputs, inputs.map(lambda x: x.to(device))))
+    close(there.loss.value, here.loss.value)
+    close(there.gradient, here.gradient)
+    close(there.entropy_gradient, here.entropy_gradient)
+    mask = inputs.rollouts["mask"]
+    for term, x in there.loss.terms.items():
+        torch.testing.assert_close(x.cpu()[mask], here.loss.terms[term][mask], rtol=1e-12, atol=1e-12)
+
+
+# A gradient through the entropy, statistics of the whole step, a ratio of the response.
+@pytest.mark.parametrize("name", ["tepo", "skywork_entropy", "clip_cov"])
+@pytest.mark.parametrize("way", ["loss", "gradient", "lean"])
+def test_the_objective_with_the_head(name, way, device):
+    objective, inputs = tokenpo.method(name), trial.example(1)
+    g = torch.Generator().manual_seed(0)
+    wanted = {"mask", "reward", "group", "old_logprob", "token_ids", "temperature"} | objective.needs
+    fields = {k: x for k, x in inputs.rollouts.items() if k in wanted}
+    hidden = torch.randn(int(fields["mask"].sum()), H, generator=g, dtype=torch.float64)
+    head = torch.randn(V, H, generator=g, dtype=torch.float64)
+
+    def gradients(where: Any) -> tuple[Tensor, Tensor, Tensor]:
+        rollouts = Rollouts(**{k: x.to(where) for k, x in fields.items()})
+        h, w = (x.to(where).requires_grad_() for x in (hidden, head))
+        step = objective, h, w, rollouts, objective.prepare(rollouts), Totals.of(rollouts)
+        if way == "loss":
+            fused = fused_loss(*step, chunk=20)
+            fused.loss.value.backward()
+            return fused.loss.value.detach(), h.grad, w.grad
+        fused, pulled = fused_gradient(*step, lean=way == "lean", **({} if way == "lean" else {"chunk": 20}))
+        return fused.loss.value, pulled, w.grad
+
+    for there, here in zip(gradients(device), gradients("cpu"), strict=True):
+        close(there, here, 1e-11)
+
+
+@pytest.mark.parametrize("make", [random_qwen, random_gpt2])
+def test_the_sampler(make, tmp_path):
+    path = make(tmp_path / "model")
+    prompts, sampling = [[5, 6, 7], [8], [9, 10]], Sampling(12, seed=3)
+    here, there = (sample(load(path, device=name), prompts, 4, sampling) for name in ("cpu", NAME))
+    for field in dataclasses.fields(here):
+        close(getattr(there, field.name), getattr(here, field.name), 1e-5)
+
+
+def test_the_sampler_waits_once_a_token(tmp_path):
+    """And where rows leave that have ended: here none does."""
+    lm = load(random_qwen(tmp_path / "model"), device=NAME)
+    lm = dataclasses.replace(lm, eos_ids=())
+    made = []
+    for length in (1, 8, 24):  # before the first it is seen what the model can do
+        with waits() as counted:
+            assert sample(lm, [[5, 6, 7], [8]], 4, Sampling(length)).mask.shape == (8, length)
+        made.append(counted.total())
+    assert made[2] - made[1] == 16
+
+
+TRAINED = {
+    "tepo": [],
+    "hapo": ["--set", "rollout.temperature=1.2"],
+    "kl_cov": ["--set", "train.micro_tokens=200"],
+    "lopti": [],
+    "adv_reweight": ["--set", "model.lora.rank=2"],
+    "ha_dw": ["--set", "rollout.dynamic_sampling=true"],
+    "nthr": [],
+    "arm": [],
+    "tw_grpo": ["--set", "train.minibatch_by=rows"],
+    "grpo": ["--set", "train.reference_kl.beta=0.1", "--set", "rollout.rescore=true"],
+}
+# An eps that is large beside gradients: AdamW by itself makes whole steps of rounding.
+SMOOTH = ["--set", "train.eps=1", "--set", "train.lr=0.05"]
+SMALL = [*SMOOTH, "--set", "rollout.prompts=2", "--set", "evaluate.problems=0", "--set", "output.checkpoint_every=1"]
+UNTIMED = ("seconds", "tokens_per_second", "memory")
+
+
+def trained(out: Path, name: str, where: str, *more: str, steps: int = 1) -> list[dict[str, float]]:
+    """The metrics of a run; the model it leaves is in `out`."""
+    told = ["--method", name, "--set", f"model.device={where}", "--set", f"train.steps={steps}", "--out", str(out)]
+    assert main(["train", "quickstart", *told, *SMALL, *more]) == 0
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{k: x for k, x in line.items() if not k.startswith(UNTIMED)} for line in lines]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_run_is_that_of_the_processor(name, tmp_path):
+    """The same responses from the same random numbers, so the same rewards; numbers of float32 in another order."""
+    here, there = (trained(tmp_path / where, name, where, *TRAINED[name]) for where in ("cpu", NAME))
+    for mine, theirs in zip(there, here, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+    weights = [load_file(tmp_path / where / "model" / "model.safetensors") for where in ("cpu", NAME)]
+    for key, x in weights[0].items():
+        torch.testing.assert_close(weights[1][key], x, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_with_autocast_computes_in_halves(tmp_path):
+    whole, half = (
+        trained(tmp_path / str(on), "dapo", NAME, "--set", f"train.autocast={json.dumps(on)}")[-1]
+        for on in (False, True)
+    )
+    assert half["entropy"] != whole["entropy"] == pytest.approx(half["entropy"], rel=0.1)
+
+
+def test_a_run_goes_on_to_the_same_bytes(tmp_path):
+    whole = trained(tmp_path / "whole", "skywork_entropy", NAME, steps=2)
+    trained(tmp_path / "part", "skywork_entropy", NAME, steps=1)
+    assert main(["train", "--resume", str(tmp_path / "part"), "--set", "train.steps=2"]) == 0
+    weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("whole", "part")]
+    assert weights[0] == weights[1] and whole[-1]["step"] == 2
+
+
+def test_held_out_problems(tmp_path):
+    asked = ["eval", "tiny", "--task", "dial_sum", "--problems", "4", "--samples-per-prompt", "2", "--device"]
+    found = []
+    for where in ("cpu", NAME):
+        assert main([*asked, where, "--out", str(tmp_path / where)]) == 0
+        result = json.loads((tmp_path / where / "results.json").read_text())
+        found.append([result["numbers"], result["per_prompt"], result["length"]])
+    assert found[0] == found[1]

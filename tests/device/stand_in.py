@@ -1,0 +1,194 @@
+"""A device beside the processor, without one: its tensors compute on the processor and refuse to meet those there.
+
+What runs on it names its devices rightly, whatever card it is given later: a mask left on the processor, a table made
+there or a number asked for through numpy is an error here as on a GPU. It says nothing of kernels and of speed, only
+how often a program would have waited for the device (`Waits`).
+
+torch is told of the device for as long as the process lives, so what uses it runs in a process of its own (`cases.py`).
+It stands on private parts of torch, those for backends that are written in Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map
+
+NAME = "standin"
+aten = torch.ops.aten
+# Who writes from one device to another says so.
+_CROSSING = {aten._to_copy, aten.copy_}
+# Places may be given from the processor, on a GPU too.
+_INDEXING = {aten.index, aten.index_put, aten.index_put_}
+# What a GPU has to finish before the program goes on: it says a number, or how many there are.
+_SAYING = {
+    aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim, aten.unique_consecutive,
+    aten.equal, aten.bincount,
+}  # fmt: skip
+
+
+class _Module(backend_registration._DummyBackendModule):
+    """`torch.standin`: no random numbers of its own, so that none are drawn there unnoticed."""
+
+    def get_rng_state(self, device: Any = 0) -> torch.Tensor:
+        return torch.zeros(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = 0) -> None:
+        pass
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+
+backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
+DEVICE = torch.device(NAME, 0)
+
+
+class There(torch.Tensor):
+    """A tensor on the device; `inner` is on the processor."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> There:
+        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, device=DEVICE, **layout)
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(function, args, kwargs or {})
+
+    def tolist(self) -> Any:
+        _waits.made["tolist"] += 1
+        return self.inner.tolist()
+
+    def storage(self) -> Any:
+        return self.inner.storage()
+
+    def untyped_storage(self) -> Any:
+        return self.inner.untyped_storage()
+
+    def __repr__(self) -> str:
+        return f"There({self.inner!r})"
+
+
+class _Waits:
+    made: Counter[str]
+
+    def __init__(self) -> None:
+        self.made = Counter()
+
+
+_waits = _Waits()
+
+
+class _Factories(TorchDispatchMode):
+    """What is made without a tensor, and what comes from the processor, goes where it is told."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(function, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def stand_in() -> Iterator[torch.device]:
+    """The device, for a block of code."""
+    lifts, swaps = torch._C._only_lift_cpu_tensors(), torch.__future__.get_swap_module_params_on_conversion()
+    # `torch.tensor(..., device=...)` then makes its numbers on the processor and sends them, where the mode sees it.
+    torch._C._set_only_lift_cpu_tensors(True)
+    # A weight that two modules share stays one when a model moves, as it does on a GPU.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        with _Factories():
+            yield DEVICE
+    finally:
+        torch._C._set_only_lift_cpu_tensors(lifts)
+        torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+
+@contextlib.contextmanager
+def waits() -> Iterator[Counter[str]]:
+    """How often the program would have waited for the device in a block of code, by operation."""
+    _waits.made = Counter()
+    yield _waits.made
+
+
+def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    there = [x for x in given if isinstance(x, There)]
+    wanted, kwargs = _where(bool(there), kwargs)
+    name = function.overloadpacket
+    _refuse_two_devices(name, args, given, bool(there))
+    if there and _says(name, args, kwargs, wanted):
+        _waits.made[str(name).removeprefix("aten.")] += 1
+    out = function(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+    if name is aten.copy_:
+        return args[0]
+    if not wanted:
+        return out
+    out = tree_map(lambda x: There(x) if isinstance(x, torch.Tensor) else x, out)
+    return return_and_correct_aliasing(function, args, kwargs, out) if there else out
+
+
+def _where(there: bool, kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Whether the answer is to be on the device, and the arguments for the processor."""
+    device = kwargs.get("device")
+    if device is None:
+        return there, kwargs
+    return torch.device(device).type == NAME, {**kwargs, "device": torch.device("cpu")}
+
+
+def _refuse_two_devices(name: Any, args: Any, given: list[torch.Tensor], there: bool) -> None:
+    if not there or name in _CROSSING:
+        return
+    if name in _INDEXING and isinstance(args[0], There):
+        given = [args[0], *args[2:3]]
+    # A number of no dimension may come from the processor.
+    if any(x.dim() and not isinstance(x, There) for x in given):
+        shapes = [f"{'device' if isinstance(x, There) else 'processor'} {list(x.shape)}" for x in given]
+        raise RuntimeError(f"{name}: tensors on two devices: {', '.join(shapes)}")
+
+
+def _says(name: Any, args: Any, kwargs: dict[str, Any], wanted: bool) -> bool:
+    if name in _INDEXING:
+        return any(x is not None and x.dtype == torch.bool for x in args[1])
+    if name is aten.repeat_interleave:
+        return kwargs.get("output_size") is None
+    return (
+        name in _SAYING
+        or (name is aten._to_copy and not wanted)
+        or (name is aten.copy_ and not isinstance(args[0], There))
+    )
+
+
+def _inner(x: Any) -> Any:
+    return x.inner if isinstance(x, There) else x
+
+
+def _autocast(name: str) -> None:
+    """The products that a GPU's autocast computes in halves; all else as it comes."""
+    operation, key = getattr(aten, name).default, torch._C.DispatchKey.AutocastPrivateUse1
+
+    def in_halves(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.get_autocast_dtype(NAME)
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return operation(
+                *(x.to(dtype) if getattr(x, "dtype", None) == torch.float32 else x for x in args), **kwargs
+            )
+
+    _HALVES.impl(name, in_halves)
+
+
+_HALVES = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")
+_REST = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
+_REST.fallback(torch.library.fallthrough_kernel)
+for _name in ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "scaled_dot_product_attention"):
+    _autocast(_name)
