@@ -8,7 +8,7 @@ Every process of a run is one of these.
 from __future__ import annotations
 
 import argparse
-import copy
+import dataclasses
 import json
 import os
 import sys
@@ -21,6 +21,7 @@ import torch
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 
 from ...errors import TokenPOError
+from ...lm import load, save
 from ...objective import Objective
 from ...tasks import make_task
 from ...train.config import Config, find_recipe, load_config
@@ -67,7 +68,7 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
                 records.before = _alone(trainer, lambda: _evaluated(config, objective, task, model_path(config)))
             records.at_end = lambda: _finished(trainer, config, objective, task, directory)
         else:
-            records.at_end = lambda: _saved(trainer, directory)
+            records.at_end = lambda: _saved(trainer, config, directory)
         trainer.train(resume_from_checkpoint=resume or None)
     return trainer
 
@@ -101,21 +102,30 @@ def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
 
 
 def _finished(trainer: Any, config: Config, objective: Objective, task: Any, directory: Path) -> dict[str, float]:
-    _saved(trainer, directory)
+    _saved(trainer, config, directory)
     return _alone(trainer, lambda: _evaluated(config, objective, task, str(directory / "model")))
 
 
-def _saved(trainer: Any, directory: Path) -> dict[str, float]:
-    """A whole model in DIR/model: a LoRA adapter is merged in."""
-    target = str(directory / "model")
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if not hasattr(model, "merge_and_unload"):
-        trainer.save_model(target)
-    elif trainer.accelerator.is_main_process:
-        copy.deepcopy(model).merge_and_unload().save_pretrained(target)
-    if trainer.accelerator.is_main_process:
-        trainer.processing_class.save_pretrained(target)
+def _saved(trainer: Any, config: Config, directory: Path) -> dict[str, float]:
+    """A whole model in DIR/model; a LoRA adapter also by itself, in DIR/adapter.
+
+    Every process takes part, as each may hold only a shard of the weights.
+    """
+    if hasattr(trainer.accelerator.unwrap_model(trainer.model), "merge_and_unload"):
+        trainer.save_model(str(directory / "adapter"))
+        return _alone(trainer, lambda: _merged(config, directory))
+    trainer.save_model(str(directory / "model"))
     trainer.accelerator.wait_for_everyone()
+    return {}
+
+
+def _merged(config: Config, directory: Path) -> dict[str, float]:
+    """Merges the adapter that was written: weights that are sharded over processes cannot be merged where they are."""
+    from peft import PeftModel
+
+    lm = load(model_path(config), dtype=config.model.dtype)
+    whole = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
+    save(dataclasses.replace(lm, model=whole), directory / "model")
     return {}
 
 
