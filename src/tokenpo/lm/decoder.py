@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from tokenpo.lm.model import LanguageModel
-from tokenpo.lm.packed import attention, can_pack, packed_logits
+from .model import LanguageModel
+from .packed import attention, can_pack, packed_logits
 
 # Response slots allocated at first; doubled whenever they are full.
 _SLOTS = 64

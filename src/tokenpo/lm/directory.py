@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenpo.disk import expanded, fingerprint, table
-from tokenpo.errors import TokenPOError
+from ..disk import expanded, fingerprint, table
+from ..errors import TokenPOError
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"

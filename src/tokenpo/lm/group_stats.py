@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tokenpo.errors import TokenPOError, Unsupported
-from tokenpo.lm.model import LanguageModel
-from tokenpo.lm.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
-from tokenpo.ops import kl, masked
-from tokenpo.ops.group import Groups
-from tokenpo.ops.head import chunk_rows
+from ..errors import TokenPOError, Unsupported
+from ..ops import kl, masked
+from ..ops.group import Groups
+from ..ops.head import chunk_rows
+from .model import LanguageModel
+from .score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
 
 # Differences of log-probabilities are cut there, as in the authors' code: e^11 is 6e4, and a sum over V stays finite.
 _FURTHEST = 11.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from tokenpo.errors import TokenPOError
-from tokenpo.wording import first_line
+from ..errors import TokenPOError
+from ..wording import first_line
 
 
 @dataclass(frozen=True)

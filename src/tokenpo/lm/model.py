@@ -19,12 +19,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
-from tokenpo.device import resolve_device
-from tokenpo.errors import TokenPOError, UnknownName, nearest
-from tokenpo.lm.directory import RECORD, check_directory, is_local, path_of
-from tokenpo.lm.lora import LoraOptions, adapted
-from tokenpo.recorded import pieces
-from tokenpo.wording import first_line
+from ..device import resolve_device
+from ..errors import TokenPOError, UnknownName, nearest
+from ..recorded import pieces
+from ..wording import first_line
+from .directory import RECORD, check_directory, is_local, path_of
+from .lora import LoraOptions, adapted
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
 
-from tokenpo.errors import Unsupported
-from tokenpo.lm.model import LanguageModel, evaluating
+from ..errors import Unsupported
+from .model import LanguageModel, evaluating
 
 _NAME = "tokenpo_packed"
 # Up to this many attention weights, two plain products beat the fused kernel on a CPU; beyond, memory counts.

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tokenpo.errors import TokenPOError
-from tokenpo.lm.model import LanguageModel, evaluating
-from tokenpo.lm.packed import Rows, can_pack, packed_logits, run_packed
-from tokenpo.ops.token_stats import TokenStats, stats_from_logits, token_stats
-from tokenpo.types import Policy
+from ..errors import TokenPOError
+from ..ops.token_stats import TokenStats, stats_from_logits, token_stats
+from ..types import Policy
+from .model import LanguageModel, evaluating
+from .packed import Rows, can_pack, packed_logits, run_packed
 
 # Tokens that one forward pass may hold, unless a single row is longer.
 MAX_TOKENS = 16384

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokenpo.errors import TokenPOError, choose
-
+from ..errors import TokenPOError, choose
 from .head import HeadGradient, chunk_rows, logits_of
 from .residual import residual, scaled
 from .softmax import RowStats, ascent, part, wide

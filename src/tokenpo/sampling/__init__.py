@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenpo.sampling.draw import Draw, TemperatureRule, draw, greedy
-from tokenpo.sampling.streams import stream_keys, uniforms
+from .draw import Draw, TemperatureRule, draw, greedy
+from .streams import stream_keys, uniforms
 
 __all__ = ["Draw", "TemperatureRule", "draw", "greedy", "stream_keys", "uniforms"]

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from tokenpo.ops.softmax import Softmax, entropy_of, softmax_parts
+from ..ops.softmax import Softmax, entropy_of, softmax_parts
 
 # Above this vocabulary the running sum goes over blocks first: one pass instead of a long serial one.
 _BLOCK = 256
