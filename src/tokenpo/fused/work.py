@@ -86,7 +86,7 @@ class Work:
         scale = inverse_temperature(
             1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective"
         )
-        tensors = hidden.detach(), head.detach(), detached(bias), target, scale
+        tensors = hidden.detach(), head.detach(), _detached(bias), target, scale
         chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
         return Work(objective, rollouts, credit, totals, *tensors, chunk, terms)
 
@@ -190,7 +190,7 @@ class Work:
                 leaf.requires_grad_()
             loss = objective.loss(batch, self.totals, self.terms)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
+        seen = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
         entropy = self._table(rows, stats.entropy)
         fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
         pulled = [x.masked_select(piece.mask) for x in grads]
@@ -227,5 +227,5 @@ def _joined(parts: list[Fused]) -> Fused:
     return Fused(Loss(value, terms), Policy(**fields), entropy, pull)
 
 
-def detached(x: Tensor | None) -> Tensor | None:
+def _detached(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach()

@@ -18,6 +18,7 @@ from ..errors import TokenPOError, Unsupported
 from ..ops import kl, masked
 from ..ops.group import Groups
 from ..ops.head import chunk_rows
+from ..ops.softmax import wide
 from .model import LanguageModel
 from .score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
 
@@ -63,7 +64,7 @@ def influence(
     require_plain_head(lm)
     groups = Groups.of(prompt_of_row, mask.any(1))
     mixed, right = groups.varied(reward), groups.above_mean(reward).to(lm.device)
-    found = torch.zeros(mask.shape, dtype=_wide(lm), device=lm.device)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
     for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask & mixed[:, None], temperature, max_tokens):
         found[seen.row, seen.column] = _scores(lm, seen, right[seen.row], chunk)
     return found
@@ -99,7 +100,7 @@ def divergence(
         TokenPOError: shapes that do not belong together.
     """
     check_texts("divergence", prompts, prompt_of_row, token_ids, mask, temperature)
-    found = torch.zeros(mask.shape, dtype=_wide(lm), device=lm.device)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
     for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
         found[seen.row, seen.column] = _distances(lm, seen, chunk)
     return found
@@ -191,7 +192,7 @@ def _scores(lm: LanguageModel, seen: Predictions, right: Tensor, chunk: int | No
     """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
     head = lm.model.get_output_embeddings()
     chunk = chunk or chunk_rows(head.weight.shape[0])
-    found = torch.zeros(len(seen.row), dtype=_wide(lm), device=right.device)
+    found = torch.zeros(len(seen.row), dtype=wide(lm.model.dtype), device=right.device)
     matrix = torch.zeros(head.weight.shape, dtype=found.dtype, device=right.device)
     for at in right.nonzero()[:, 0].split(chunk):
         g, h = _residual(lm, seen, at)
@@ -217,7 +218,7 @@ def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tenso
     columns, column = seen.column.unique(return_inverse=True)
     place = torch.full((len(rows), len(columns)), -1, device=row.device)
     place[row, column] = torch.arange(len(row), device=row.device)
-    found = torch.zeros(len(columns), dtype=_wide(lm), device=row.device)
+    found = torch.zeros(len(columns), dtype=wide(lm.model.dtype), device=row.device)
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
     step = max(1, (chunk or chunk_rows(vocabulary)) // len(rows))
     for at in torch.arange(len(columns), device=row.device).split(step):
@@ -232,13 +233,9 @@ def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tenso
 def _log_probabilities(lm: LanguageModel, seen: Predictions, at: Tensor) -> Tensor:
     """[·, V] at the temperature that sampled the tokens at `at`."""
     out = seen.out[at]
-    logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(_wide(lm))
+    logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
     heat = seen.temperature
     return (logits / (heat[at, None] if isinstance(heat, Tensor) else heat)).log_softmax(-1)
-
-
-def _wide(lm: LanguageModel) -> torch.dtype:
-    return torch.promote_types(lm.model.dtype, torch.float32)
 
 
 def _exact(like: Tensor) -> torch.autocast:

@@ -78,7 +78,7 @@ def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
 def compiler() -> str:
     """Name and version of the compiler, as it gives them; its command where it gives none."""
     try:
-        done = _told([*_COMPILER, "--version"])
+        done = _run([*_COMPILER, "--version"])
     except (OSError, subprocess.TimeoutExpired):
         return _COMPILER[0]
     return done.stdout.partition("\n")[0].strip() or _COMPILER[0]
@@ -96,11 +96,11 @@ def _column(factor: float | Tensor, x: Tensor) -> Tensor:
 
 
 def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = False) -> None:
-    # Whatever is passed by its place stays alive until the call returns: it is held by `rest`.
+    # `rest` keeps every tensor whose address is passed alive until the call returns.
     steps = (tensor.stride(0) * tensor.itemsize for tensor in (x, out))
-    places = (y.data_ptr() if isinstance(y, Tensor) else y for y in rest)
+    passed = (y.data_ptr() if isinstance(y, Tensor) else y for y in rest)
     function: Any = getattr(_library(), f"{name}_{_NAMES[x.dtype]}{'_drift' if drift else ''}")
-    if function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *places):
+    if function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *passed):
         raise IndexError(f"a target outside the vocabulary of {x.shape[1]} tokens")
     # As torch's own writing does: autograd must know of it.
     torch.autograd.graph.increment_version(out)
@@ -113,22 +113,23 @@ def _library() -> ctypes.CDLL:
         flags = ["-O3", "-fopenmp", "-fno-strict-aliasing", *_processor(), *_MATHS.split(), "-shared", "-fPIC"]
         command = [*_COMPILER, *flags, str(_SOURCE), "-o", made, "-lm"]
         # What a compiler leaves on its way is gone with the folder too.
-        done = _told(command, TMPDIR=folder)
+        done = _run(command, TMPDIR=folder)
         if done.returncode:
             raise RuntimeError(f"{shlex.join(command)}: {done.stderr.strip()[:400]}")
         library = ctypes.CDLL(made)
-    place, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    # What each is given by its place, beside the rows it reads and those it writes.
-    places = {f"residual_{dtype}{moments}": 4 for dtype in _NAMES.values() for moments in ("", "_drift")}
-    for name, count in {**places, "scaled_bfloat16": 1}.items():
+    address, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    # How many addresses each function takes beside those of the rows it reads and of the rows it writes.
+    further = {f"residual_{dtype}{moments}": 4 for dtype in _NAMES.values() for moments in ("", "_drift")}
+    for name, count in {**further, "scaled_bfloat16": 1}.items():
         function = getattr(library, name)
-        function.argtypes, function.restype = [place, place, *[number] * 4, *[place] * count, threads], threads
+        function.argtypes = [address, address, *[size] * 4, *[address] * count, number]
+        function.restype = number
     return library
 
 
-def _told(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    told = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": _PATIENCE}
-    return subprocess.run(command, env=os.environ | environment, check=False, **told)
+def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": _PATIENCE}
+    return subprocess.run(command, env=os.environ | environment, check=False, **options)
 
 
 def _processor() -> list[str]:

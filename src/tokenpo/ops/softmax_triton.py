@@ -14,6 +14,8 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
+from .softmax import wide
+
 # As in `softmax`; a kernel takes no number from outside that is not declared so.
 _FLOOR = tl.constexpr(-1e4)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
@@ -24,7 +26,7 @@ _BLOCK, _WARPS = 8192, 16
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
     """As `softmax.sums`, for tensors whose rows lie each in one piece."""
     m, v = logits.shape
-    found = logits.new_empty(count, m, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
     # A number is filled in on the device: to copy it there would wait for what the device is at.
     scales = scale if isinstance(scale, Tensor) else found.new_full((1, 1), scale)
     scales = scales.to(found.dtype).expand(m, 1).contiguous()

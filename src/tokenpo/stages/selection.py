@@ -30,6 +30,13 @@ def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tenso
     return chosen if chosen.dtype == torch.bool else chosen != 0
 
 
+def entropies(batch: Batch, *, current: bool) -> Tensor:
+    """[N, T] nats of the current policy, or of the old one; who reads them declares it in `needs`."""
+    entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
+    assert entropy is not None  # declared in `needs`, checked by the objective
+    return entropy
+
+
 @dataclass(frozen=True)
 class HighInResponse(Selection):
     """Tokens whose entropy exceeds a quantile of their own response's.
@@ -47,8 +54,7 @@ class HighInResponse(Selection):
         return frozenset({"entropy" if self.current else "old_entropy"})
 
     def __call__(self, batch: Batch) -> Tensor:
-        entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
-        assert entropy is not None  # declared in `needs`, checked by the objective
+        entropy = entropies(batch, current=self.current)
         return entropy > ranked.row_quantile(entropy, batch.mask, self.quantile)
 
 
@@ -64,6 +70,4 @@ class HighInBatch(Selection):
 
     def __call__(self, batch: Batch) -> Tensor:
         current = isinstance(self.threshold, CurrentEntropyQuantile)
-        entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
-        assert entropy is not None  # declared in `needs`, checked by the objective
-        return entropy >= batch.signal(self.threshold)
+        return entropies(batch, current=current) >= batch.signal(self.threshold)
