@@ -21,7 +21,7 @@ _SLOTS = 64
 
 
 class Decoder(Protocol):
-    """Rows in progress; `logits` [N, V] are those of the first token of every row."""
+    """Rows being decoded; `logits` [N, V] are those of the first token of every row."""
 
     logits: Tensor
 

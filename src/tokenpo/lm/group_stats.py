@@ -1,7 +1,8 @@
-"""What some methods compare inside a group beyond its rewards, under the current weights and without gradient.
+"""What some methods read of a group besides its rewards: influence, divergence, the prompt's log-probability.
 
-The responses to one prompt are a group; those without a token are in none. At most one chunk of logits is alive at a
-time where the head is plain; otherwise the logits of one forward pass are, as in `score`.
+All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
+token are in none. At most one chunk of logits is alive at a time where the head is plain; otherwise the logits of one
+forward pass are, as in `score`.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
 """
@@ -22,7 +23,7 @@ from ..ops.softmax import wide
 from .model import LanguageModel
 from .score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
 
-# Differences of log-probabilities are cut there, as in the authors' code: e^11 is 6e4, and a sum over V stays finite.
+# Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so that sums stay finite.
 _FURTHEST = 11.0
 
 
@@ -152,7 +153,7 @@ def _by_group(
     temperature: Tensor | float,
     max_tokens: int,
 ) -> Iterator[Predictions]:
-    """All tokens of one group after the other. Small groups share forward passes, a large one may need several."""
+    """The tokens of one group after another. Small groups share forward passes, a large one may need several."""
     for rows in _whole_groups(prompts, owner, mask, max_tokens):
         heat = temperature[rows] if isinstance(temperature, Tensor) else temperature
         pieces = list(predictions(lm, prompts, owner[rows], token_ids[rows], mask[rows], heat, max_tokens))
@@ -239,5 +240,5 @@ def _log_probabilities(lm: LanguageModel, seen: Predictions, at: Tensor) -> Tens
 
 
 def _exact(like: Tensor) -> torch.autocast:
-    """Products inside keep their precision under a caller's autocast."""
+    """Keeps the precision of products under a caller's autocast."""
     return torch.autocast(like.device.type, enabled=False)

@@ -23,7 +23,7 @@ from .model import LanguageModel, evaluating
 
 # Steps whose uniforms are made at once.
 _BLOCK = 64
-# Finished rows leave once so many have gathered that dropping them costs less than carrying them.
+# Finished rows are dropped once at most this share of the rows goes on; fewer at a time cost more than they save.
 _WORTHWHILE = 15 / 16
 
 
