@@ -33,7 +33,7 @@ class Inputs:
         return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
 
     def without(self, name: str) -> Inputs:
-        """The same inputs less one."""
+        """The same inputs without one field."""
         drop = {k: x for k, x in self.rollouts.items() if k != name}
         return Inputs(drop, {k: x for k, x in self.policy.items() if k != name})
 
@@ -75,7 +75,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of an objective: the loss and its gradients to the log-probabilities and the entropies [N, T]."""
+    """One evaluation of an objective: the loss and its gradients at the log-probabilities and the entropies [N, T]."""
 
     loss: Loss
     gradient: Tensor
@@ -83,7 +83,7 @@ class Evaluation:
 
 
 def evaluate(objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),)) -> Evaluation:
-    """Loss and gradient of the step, its rows evaluated in the given splits and added up."""
+    """Loss and gradients of the step, its rows evaluated in the given splits and added up; terms of the first split."""
     rollouts = Rollouts(**inputs.rollouts)
     leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
     policy = Policy(**{**inputs.policy, **leaves})
