@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Selection(Part):
-    """Some of the tokens, told from any rows alone (and from signals)."""
+    """Chooses tokens, each row by itself; what depends on other rows comes in as a signal."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """[N, T] bool."""
@@ -25,7 +25,7 @@ class Selection(Part):
 
 
 def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tensor:
-    """[N, T] bool of a selection, or of a signal that marks tokens by anything but 0."""
+    """[N, T] bool: the tokens of a selection, or those at which a signal is not 0."""
     chosen = selection(batch) if isinstance(selection, Selection) else batch.signal(selection)
     return chosen if chosen.dtype == torch.bool else chosen != 0
 
@@ -43,7 +43,7 @@ class HighInResponse(Selection):
 
     Args:
         quantile: nearest rank, over the response's tokens.
-        current: of the current policy's entropies rather than of the old one's.
+        current: take the current policy's entropies rather than the old one's.
     """
 
     quantile: float
@@ -60,7 +60,7 @@ class HighInResponse(Selection):
 
 @dataclass(frozen=True)
 class HighInBatch(Selection):
-    """Tokens whose entropy reaches a quantile of the whole batch's, ties included."""
+    """Tokens whose entropy reaches a quantile of the whole batch's; equal ones are in."""
 
     threshold: OldEntropyQuantile | CurrentEntropyQuantile
 
