@@ -1,4 +1,4 @@
-"""HA-DW: history-aware difficulty weighting, the advantage corrected for how hard a prompt is for the policy of now.
+"""HA-DW: history-aware difficulty weighting, the advantage corrected for how hard the prompt now is for the policy.
 
 Paper: Your Group-Relative Advantage Is Biased (2601.08521); provenance: code.
 

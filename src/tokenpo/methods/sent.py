@@ -1,4 +1,4 @@
-"""SENT: hold the sure tokens at the old policy, the more the higher their covariance.
+"""SENT: among tokens with low entropy, hold those with extreme covariance at the old policy.
 
 Paper: Efficient RL with Semantic and Token Entropy (2512.04359); provenance: code.
 

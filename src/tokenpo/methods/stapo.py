@@ -1,4 +1,4 @@
-"""STAPO: silence the rare tokens that a right answer rewards by accident.
+"""STAPO: drop the improbable tokens that a right answer rewards by accident.
 
 Paper: STAPO (2602.15620); provenance: paper.
 
