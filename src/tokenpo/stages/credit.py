@@ -39,5 +39,5 @@ class GroupAdvantage(CreditStage):
     def of(self, groups: Groups, reward: Tensor) -> Tensor:
         """Advantage [N] of rewards [N], in float64."""
         mean, std = groups.mean_std(reward)
-        centred = torch.where(groups.varied(reward), reward.double() - mean, 0.0)
-        return centred / (std + self.eps) if self.std else centred
+        centred = reward.double() - mean
+        return torch.where(groups.varied(reward), centred / (std + self.eps) if self.std else centred, 0.0)
