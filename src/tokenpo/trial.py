@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,11 @@ from torch import Tensor
 
 from .types import Batch, Loss, Policy, Rollouts, Totals
 
+# The inputs that an objective may declare in `needs`, by the value that holds them.
 OPTIONAL: dict[type, tuple[str, ...]] = {
-    Rollouts: (
-        "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "prompt_logprob", "influence",
-        "divergence",
-    ),
-    Policy: ("entropy", "entropy_drift"),
-}  # fmt: skip
+    owner: tuple(field.name for field in dataclasses.fields(owner) if field.default is None)
+    for owner in (Rollouts, Policy)
+}
 _LEAVES = ("logprob", "entropy")
 
 

@@ -1,4 +1,4 @@
-"""Pure pieces of sampling, torch only: a private stream of uniforms per rollout, and one draw from logits."""
+"""Pure pieces of sampling, torch only: seeds, a private stream of uniforms per rollout, and one draw from logits."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tenso
 
 
 def entropies(batch: Batch, *, current: bool) -> Tensor:
-    """[N, T] nats of the current policy, or of the old one; who reads them declares it in `needs`."""
+    """[N, T] nats of the current policy, or of the old one; a part that reads them declares the need."""
     entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
     assert entropy is not None  # declared in `needs`, checked by the objective
     return entropy
