@@ -92,7 +92,7 @@ ALWAYS uint16_t nearest(float x) {
 /* The same in fewer operations, where halves are rare: they are rounded away from 0. */
 ALWAYS uint16_t near(float x) { return (uint16_t)(((uint32_t)bits_of(x) + 0x8000) >> 16); }
 
-/* Writes one number; every NaN becomes a bf16 NaN. */
+/* Writes one number; a NaN stays one in bf16, whatever its bits. */
 ALWAYS void store(void *p, int64_t j, float x, int half) {
     if (half) ((uint16_t *)p)[j] = x != x ? 0x7fc0 : nearest(x);
     else ((float *)p)[j] = x;
