@@ -46,8 +46,8 @@ INDEX = """\
 # Methods
 
 Every method is one builder in one table, `tokenpo.methods.METHODS`. `tokenpo.method(NAME, option=...)` gives the
-objective; each page shows its formula, its options, the builder (the table) and the straight-line version that the
-tests compare it with (the score).
+objective; each page shows its formula, its options, its builder and its oracle, the straight-line version that the
+tests compare it with.
 
 {table}
 
@@ -86,15 +86,15 @@ PAGE = """\
 {choices}
 ```
 
-## The table
+## Builder
 
-The builder: the method as a composition of named choices.
+The method as a composition of named choices.
 
 ```py
 {builder}
 ```
 {parts}
-## The score
+## Oracle
 
 The same method as one straight line of NumPy that imports nothing of the library. It returns the loss and its
 hand-derived gradient; the [tests](../../tests/methods/{name}/test_{name}.py) hold the two to each other.

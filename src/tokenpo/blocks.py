@@ -1,8 +1,8 @@
-"""A loss of many rows, a block of rows at a time: its tensors stay in the cache and are never whole.
+"""The loss of many rows, computed a block of rows at a time so that its intermediate tensors stay in the cache.
 
 Losses of disjoint rows add up, so each block's gradient at the policy's values is taken as soon as its loss is known,
-and nothing else of the block is kept. A credit that takes many tensors goes through whole groups likewise. Axes as in
-`types`.
+and nothing else of the block is kept. A credit stage with many intermediate tensors is computed likewise, a few whole
+groups at a time. Axes as in `types`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import Tensor
 from .ops.known import known
 from .types import Batch, Loss, Policy, Rollouts, Trust
 
-# Places [N', T] of a block. A processor's cache holds a dozen such tensors of float32; a GPU wants work for all of it.
+# Entries of a block [N', T]: a CPU's cache holds a dozen such tensors of float32; a GPU needs more to be busy.
 _PLACES = {"cpu": 2**16}
 _PLACES_ELSEWHERE = 2**22
 
 
 def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
-    """`loss(batch)`, where the loss of rows does not depend on other rows.
+    """`loss(batch)`; the loss of a row must not depend on other rows.
 
-    What fits one block is computed at once. Else the graph is a single step from the value to the policy's fields, and
-    can be differentiated once.
+    A batch that fits one block is computed directly. Otherwise the value's graph is a single step to the policy's
+    fields, and can be differentiated once.
     """
     n, size = len(batch.mask), _rows(batch.mask)
     if n <= size:
@@ -47,10 +47,10 @@ def in_blocks(loss: Callable[[Batch], Loss], batch: Batch) -> Loss:
 
 
 def in_groups(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, bonus: Tensor) -> Tensor:
-    """`credit(rollouts, bonus)` [N, T], where a group's does not depend on other groups: some groups at a time.
+    """`credit(rollouts, bonus)` [N, T], a few whole groups at a time; that of a group must not depend on other groups.
 
     Args:
-        bonus: [N], handed on.
+        bonus: [N], passed on to `credit`.
     """
     n, t = rollouts.mask.shape
     size = _rows(rollouts.mask)
@@ -69,7 +69,7 @@ def in_groups(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, 
 
 
 def _spans(ends: list[int], size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of as many whole groups as `size` rows hold, one at least; `ends` are the groups' in all rows."""
+    """Ranges (start, end) of whole groups, at most `size` rows or a single group; a group ends at each of `ends`."""
     start = last = 0
     for end in ends:
         if last > start and end - start > size:
@@ -81,7 +81,7 @@ def _spans(ends: list[int], size: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class TrustInBlocks:
-    """`surrogate(batch)`, for looks without gradient."""
+    """`surrogate(batch)`, evaluated when asked for, a block of rows at a time and without gradient."""
 
     surrogate: Callable[[Batch], Trust]
     batch: Batch
@@ -110,7 +110,7 @@ def _rows(mask: Tensor) -> int:
 
 
 def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
-    """Blocks of rows, cut off from the graph: slices of a tensor with one have one, even where none is kept."""
+    """Blocks of rows, detached before they are sliced: a slice would keep the graph of the whole."""
     batch = batch.with_policy(Policy(**{k: x.detach() for k, x in vars(batch.policy).items() if x is not None}))
     for start in range(0, len(batch.mask), size):
         rows = slice(start, start + size)
@@ -118,14 +118,14 @@ def _parts(batch: Batch, size: int) -> Iterator[tuple[slice, Batch]]:
 
 
 def _placed(x: Tensor, whole: Tensor | None, rows: slice, n: int) -> Tensor:
-    """`whole` [n, ...] with x as its `rows`; a new one if there is none."""
+    """Writes x to the `rows` of `whole` [n, ...], which is made if there is none."""
     whole = x.new_empty(n, *x.shape[1:]) if whole is None else whole
     whole[rows] = x
     return whole
 
 
 def _loss_and_pull(loss: Callable[[Batch], Loss], part: Batch, pull: dict[str, Tensor]) -> Loss:
-    """The loss of a block; writes its gradients at the policy's fields into `pull`."""
+    """The loss of a block; writes its gradient at each of the policy's fields into `pull`."""
     leaves = [getattr(part.policy, name).requires_grad_() for name in pull]
     found = loss(part)
     if leaves:

@@ -13,8 +13,8 @@ from .errors import NotFinite, TokenPOError
 from .ops import masked
 
 HALF = (torch.float16, torch.bfloat16)
-# What rounding may leave on the wrong side of 0 in other engines, nats. An entropy that is the difference of two large
-# numbers in bf16 may lose a good part of one.
+# How far, in nats, the rounding of other engines may carry a number over 0. The entropy's is large because some engines
+# take it as the difference of two large numbers in bf16.
 LOGPROB_SLACK, ENTROPY_SLACK = 0.05, 0.5
 
 
@@ -29,7 +29,7 @@ class Boundary:
     owner: str
 
     def mask(self, x: Any) -> tuple[int, int]:
-        """(N, T) of a boolean mask with at least one true entry."""
+        """(N, T) of x, which must be a boolean mask with at least one true entry."""
         self._tensor(x, "mask")
         if x.dim() != 2:
             raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}, expected [N, T]")
@@ -43,14 +43,14 @@ class Boundary:
         return n, t
 
     def shape(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
-        """A tensor of that shape."""
+        """x must be a tensor of that shape."""
         self._tensor(x, name)
         if tuple(x.shape) != shape:
             axes = "[N, T]" if len(shape) == 2 else "[N]"
             raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected {axes} = {list(shape)}")
 
     def numbers(self, x: Any, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Finite numbers, as float32 at least."""
+        """x as float32 at least; its numbers must be finite."""
         self.shape(x, name, shape)
         if x.is_complex():
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
@@ -61,7 +61,7 @@ class Boundary:
         return x.float() if x.dtype in HALF or not x.is_floating_point() else x
 
     def ids(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
-        """Integers; along [N] also non-negative."""
+        """x must hold integers, none of them negative where its shape is [N]."""
         self.shape(x, name, shape)
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected integers such as torch.long")
@@ -75,8 +75,8 @@ class Boundary:
         if not x.is_floating_point():
             raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected a floating-point tensor")
         x = masked.keep(x.float() if x.dtype in HALF else x, mask)
-        # One reduction instead of N·T flags: a finite sum has finite terms. Only a sum that is not (NaN, inf, or an
-        # overflow of finite terms) is worth the second look.
+        # One reduction instead of N·T flags: a finite sum has finite terms. A sum that is not finite may still be an
+        # overflow of finite ones, so only then is each looked at.
         if not math.isfinite(x.detach().sum().item()):
             bad = ~torch.isfinite(x.detach())
             if bad.any():
@@ -89,17 +89,17 @@ class Boundary:
         return x
 
     def positive(self, x: Tensor, name: str, mask: Tensor) -> None:
-        """Positive on response tokens."""
+        """x must be positive on response tokens."""
         if not (x.masked_fill(~mask, 1.0) > 0).all():
             raise TokenPOError(f"{self.owner}.{name} must be > 0 on every response token")
 
     def logprobs(self, x: Tensor, name: str) -> None:
-        """Nowhere above 0; its padding is zeroed."""
+        """x, its padding already zeroed, must nowhere exceed 0 by more than rounding."""
         if (worst := x.max()) > LOGPROB_SLACK:
             raise self._wrong_sign(x, name, worst, "log-probabilities are <= 0: give log p, not -log p")
 
     def entropies(self, x: Tensor, name: str) -> None:
-        """Nowhere below 0; its padding is zeroed."""
+        """x, its padding already zeroed, must nowhere be below 0 by more than rounding."""
         if (worst := x.min()) < -ENTROPY_SLACK:
             raise self._wrong_sign(x, name, worst, "entropies are >= 0: give -Σ p log p, not Σ p log p")
 

@@ -15,15 +15,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-# How the name of a module begins that was loaded from a file: no import can clash with it.
+# The names of modules loaded from files begin with this, which no import can clash with.
 FROM_FILE = "tokenpo user "
 
 
 class Loaded:
-    """A function of the user, or why there is none; `about` is plain data for the process that asks.
+    """A function of the user's, or the reason why it could not be loaded.
 
-    `about` holds "parameters" ([name, may be left out, takes all others] each), "async" and "source" (a hash); or
-    "missing" (no such module or function, with "known" names) or "broken" (it raises while it is imported), a text.
+    `about` is plain data, so that it can be sent to another process. For a function that was loaded it holds
+    "parameters" (for each: name, whether it has a default, whether it is **), "async" and "source" (a hash). Otherwise
+    it holds the reason as text, under "missing" (no such module or function; with the "known" names) or under "broken"
+    (the module raises while it is imported).
     """
 
     def __init__(self, path: str, search: Sequence[str] = ()) -> None:
@@ -60,10 +62,10 @@ class Loaded:
         }
 
     def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What came of the call.
+        """The outcome of a call.
 
-        {"value": ..., "kind": its type's name}, or {"raised": type, "place": file:line, "text": ..., "error": the
-        exception}.
+        {"value": ..., "kind": the name of its type}, or {"raised": the name of the exception's type, "place":
+        file:line, "text": its message, "error": the exception}.
         """
         assert self.function is not None
         try:
@@ -74,7 +76,7 @@ class Loaded:
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
-    """What a verifier process calls: without arguments it tells what was loaded, with them it calls it."""
+    """For a verifier process: what it returns gives `Loaded.about` without arguments, else calls the function."""
     loaded = Loaded(path, search)
 
     def answer(arguments: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -86,13 +88,13 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
 
 
 def place_of(error: BaseException) -> str:
-    """File and line that raised it."""
+    """File and line at which it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def _source(module: Any, function: Any) -> str:
-    """A hash of the files that the path and the function's own code name: often one; "" where there is none."""
+    """A hash of the module's file and of the file that defines the function, often the same; "" without either."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     named = (getattr(module, "__file__", None), getattr(code, "co_filename", None))
     files = {Path(name).resolve() for name in named if name and Path(name).is_file()}
@@ -101,7 +103,7 @@ def _source(module: Any, function: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Tensors and arrays as lists, their numbers as Python's; what is no data as its text."""
+    """The value as plain Python data: tensors and arrays become lists, anything else that is no data its `repr`."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, dict):
@@ -112,7 +114,7 @@ def _plain(value: Any) -> Any:
 
 
 def _from_file(path: Path) -> Any:
-    """The module of a file, executed once in a process as long as it holds the same bytes."""
+    """The module in a file, executed once per process and again only when the file's bytes have changed."""
     path = path.expanduser().resolve()
     name = f"{FROM_FILE}{path} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
     if name in sys.modules:
@@ -120,7 +122,7 @@ def _from_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickling look their own module up.
+    # Dataclasses and pickle look up the module of a class by its name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -131,7 +133,7 @@ def _from_file(path: Path) -> Any:
 
 
 def _from_name(name: str, search: Sequence[str]) -> Any:
-    # Last, so that nothing is shadowed.
+    # At the end of the path, so that they shadow no other module.
     new = [entry for entry in search if entry not in sys.path]
     sys.path.extend(new)
     try:

@@ -2,14 +2,14 @@
 
     ∇L = −Σ_it coefficient_it · c_it · ∇lp_it
 
-c is what is left of a loss when the aggregation's coefficient is divided out of its gradient; weights and penalties are
-in it, a gradient through the entropy (an entropy bonus) is not. It is the common currency of methods that look nothing
-alike: A at ratio 1, 0 where a token is cut off.
+c is a loss's gradient divided by the aggregation's coefficient. It includes weights and penalties, but no gradient
+through the entropy (an entropy bonus). It is the common currency of methods that look nothing alike: A at ratio 1, 0
+where a token is cut off.
 
-A few methods compare a token with the others of its step. So the token stands in one: `ROWS` companions, half of them
-right, of `TOKENS` tokens each, whose policy has not moved. Their entropies spread like an exponential distribution with
-mean `MEAN_ENTROPY`, each token as surprising as its entropy says (lp = −H). The distribution is ours: most tokens of a
-language model are sure, a few are not.
+A few methods compare a token with the others of its step. So the token is put into one, beside `ROWS` companions of
+`TOKENS` tokens each: half of them are right, and their policy has not moved. Their entropies have an exponential
+distribution with mean `MEAN_ENTROPY`, each token as surprising as its entropy says (lp = −H). The distribution is ours:
+most tokens of a language model have a low entropy, a few a high one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Numbers = Tensor | Sequence[float]
 
 
 def entropy_at(quantile: float) -> float:
-    """The entropy, nats, that this share of the companions' tokens stays below.
+    """The entropy, nats, below which this share of the companions' tokens lies.
 
     >>> entropy_at(0.0), round(entropy_at(0.5), 3), round(entropy_at(0.8), 3)
     (0.0, 0.347, 0.805)
@@ -55,24 +55,24 @@ def coefficients(
     entropy: float | Numbers | None = None,
     old_entropy: float | Numbers | None = None,
 ) -> Tensor:
-    """c of a token over its ratio [R] and its advantage [K]: [K, R] float64, by automatic differentiation.
+    """c of a token for each ratio [R] and advantage [K]: [K, R] float64, by automatic differentiation.
 
-    The response asked about has one token, so ratios of sequences are the token's own. Entropies given as [E] make it a
-    response of E tokens that share ratio and advantage, hence the ratios of sequences too: [E, K, R], one table per
-    token. Quantiles over a response need that; in a response of one token nothing stands out. With scope "batch" its
-    tokens compete: a method that picks the few most extreme tokens of a step may pick some of them and not the others.
+    The token's response has no other token, so the ratio of the sequence is the token's own. Entropies given as [E]
+    make it a response of E tokens with the same ratio and advantage, hence the same ratio of the sequence: [E, K, R],
+    one table per token. Methods with a quantile over the response need that, as a single token cannot stand out. With
+    scope "batch" the E tokens compete: a method that picks a step's few most extreme tokens may pick only some of them.
 
-    The advantage is given, not computed: methods that differ in their credit alone have one c. Rollout and reference
-    policy are the old one, temperatures are 1, what remembers earlier batches has seen none, the influence of the token
-    is 1 and that of its companions 0, and the response counts as right where A > 0.
+    The advantage is given, not computed: methods that differ in their credit alone have the same c. Rollout and
+    reference policy are the old one, temperatures are 1, memories have seen no batch, the influence of the token is 1
+    and that of its companions 0, and the response counts as right where A > 0.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
         ratio: p / p_old > 0.
         advantage: credit of the token.
         old_prob: p_old in (0, 1]; no ratio may lead beyond p = 1.
-        entropy: of the current policy, nats; None is the old one's.
-        old_entropy: of the old policy, nats; None is the companions' median.
+        entropy: of the current policy, nats; None takes the old one's.
+        old_entropy: of the old policy, nats; None takes the companions' median.
 
     Raises:
         TokenPOError: an axis that is not flat, finite and non-empty, a probability outside (0, 1], a negative entropy.
@@ -100,7 +100,7 @@ def coefficients(
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One optimiser step: the response in its first `copies` rows and `tokens` columns, the companions below."""
+    """One optimiser step: the response in its first `copies` rows and `tokens` columns, its companions below them."""
 
     objective: Any
     rollouts: dict[str, Tensor]
@@ -110,7 +110,7 @@ class _Step:
 
     @staticmethod
     def of(objective: Any, old_logprob: float, entropy: Tensor, old_entropy: Tensor) -> _Step:
-        """Holds what the objective needs, neutral where it was not asked about."""
+        """The step with exactly the fields that the objective needs, neutral where the caller gives no number."""
         copies, tokens = COPIES if getattr(objective, "draws", False) else 1, max(entropy.numel(), 1)
         shape = (copies + ROWS, max(TOKENS, tokens))
 
@@ -119,7 +119,7 @@ class _Step:
             x[:copies, :tokens], x[copies:, :TOKENS] = own, others
             return x
 
-        # Steps of about the golden section spread every response over all quantiles, without a random number.
+        # A stride of about the golden ratio spreads every response over all quantiles, without randomness.
         ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
         spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
         old = laid(old_logprob, -spread)
@@ -136,7 +136,7 @@ class _Step:
             "temperature": torch.ones_like(old),
             "token_ids": torch.arange(old.numel()).view(shape),
             "prompt_logprob": old[:, 0],
-            # Of zeros alone a threshold would silence every token.
+            # With zeros alone a threshold on the influence would drop every token.
             "influence": laid(1.0, 0.0),
         }
         needs = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
@@ -147,7 +147,7 @@ class _Step:
         return _Step(objective, fields[0], fields[1], copies, tokens)
 
     def coefficients(self, advantage: Tensor, logprob: Tensor) -> Tensor:
-        """[R, E] for one advantage [] and the log-probabilities [R] that the response's tokens have now."""
+        """[R, E] for one advantage [] and the current log-probabilities [R] of the response's tokens."""
         reward = self.rollouts["reward"].clone()
         reward[: self.copies] = (advantage > 0).double()
         rollouts = Rollouts(**{**self.rollouts, "reward": reward})
@@ -155,7 +155,7 @@ class _Step:
         given = credit.advantage.clone()
         given[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
         credit = dataclasses.replace(credit, advantage=given)
-        # Whatever else the loss reads is in the credit now: the rows of all ratios are evaluated at once.
+        # The credit now holds all that a row takes from the others, so the rows of all ratios are evaluated at once.
         same = torch.arange(self.copies).repeat(len(logprob))
         if getattr(self.objective, "scope", "row") == "batch":
             credit = _joined([self._observed(rollouts, credit, lp) for lp in logprob])
@@ -167,12 +167,12 @@ class _Step:
         loss = self.objective.loss(Batch(rollouts.rows(same), credit, policy), Totals.of(rollouts))
         (gradient,) = torch.autograd.grad(loss.value, moved)
         coefficient = loss.terms["coefficient"]
-        # A coefficient of 0 leaves a token out, and padding is no token.
+        # Tokens that the aggregation leaves out, and padding, have coefficient 0.
         pushed = torch.where(coefficient == 0, 0.0, -gradient / coefficient)[:, : self.tokens]
         return pushed.reshape(len(logprob), self.copies, self.tokens).mean(1)
 
     def _observed(self, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> Credit:
-        """The response's credit with what the objective saw of a step in which it has this log-probability []."""
+        """The response's credit, observed in a step in which its tokens have this log-probability []."""
         moved = self.policy["logprob"].clone()
         moved[: self.copies] = logprob
         batch = Batch(rollouts, credit, Policy(**{**self.policy, "logprob": moved}))
@@ -180,13 +180,13 @@ class _Step:
 
 
 def _joined(credits: Sequence[Credit]) -> Credit:
-    """The rows of several credits below each other."""
+    """The rows of several credits, concatenated."""
     signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
     return dataclasses.replace(credits[0], advantage=torch.cat([c.advantage for c in credits]), signals=signals)
 
 
 def _neutral(name: str, old_logprob: Tensor) -> Tensor:
-    """What any other input [N, T] holds: the old policy's log-probability, or nothing."""
+    """Any other input [N, T]: a log-probability is the old policy's, the rest is 0."""
     return old_logprob if name.endswith("logprob") else torch.zeros_like(old_logprob)
 
 

@@ -62,11 +62,11 @@ def choose(option: str, value: str, table: Mapping[str, T]) -> T:
 
 
 def require_loaded(what: str, about: Mapping[str, Any]) -> None:
-    """Refuses a function of the user's that is not there, or whose module fails.
+    """Refuses a function of the user's that does not exist, or whose module fails.
 
     Args:
-        what: names it in the message.
-        about: what `calling.Loaded` tells of it.
+        what: the function's name in the message.
+        about: `calling.Loaded.about`.
 
     Raises:
         UnknownName: no such module or function; the message names the nearest function.

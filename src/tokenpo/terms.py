@@ -19,17 +19,17 @@ def terms_of(
     token: Tensor,
     names: Collection[str] | None,
 ) -> dict[str, Tensor]:
-    """Detached tensors [N, T] by name, as the stages made them: on padding they hold anything, the coefficient 0.
+    """Detached tensors [N, T] by name, as the stages made them; on padding the coefficient is 0, the others anything.
 
     Args:
-        weight: None where nothing is weighted, 1 then.
-        penalty: None where nothing is added, 0 then.
+        weight: product of the weights; None is 1.
+        penalty: sum of the penalties; None is 0.
         coefficient: of each token's loss in the sum.
         token: each token's loss.
-        names: of the terms wanted; None wants all.
+        names: the terms to keep; None keeps all.
 
     Raises:
-        TokenPOError: a name that there is not.
+        UnknownName: no such term.
     """
     found: dict[str, Tensor | float] = {
         "advantage": batch.credit.advantage,

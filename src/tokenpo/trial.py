@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,11 @@ from torch import Tensor
 
 from .types import Batch, Loss, Policy, Rollouts, Totals
 
+# The inputs that an objective may declare in `needs`, by the value that holds them.
 OPTIONAL: dict[type, tuple[str, ...]] = {
-    Rollouts: (
-        "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "prompt_logprob", "influence",
-        "divergence",
-    ),
-    Policy: ("entropy", "entropy_drift"),
-}  # fmt: skip
+    owner: tuple(field.name for field in dataclasses.fields(owner) if field.default is None)
+    for owner in (Rollouts, Policy)
+}
 _LEAVES = ("logprob", "entropy")
 
 
@@ -33,7 +32,7 @@ class Inputs:
         return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
 
     def without(self, name: str) -> Inputs:
-        """The same inputs less one."""
+        """The same inputs without one field."""
         drop = {k: x for k, x in self.rollouts.items() if k != name}
         return Inputs(drop, {k: x for k, x in self.policy.items() if k != name})
 
@@ -75,7 +74,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of an objective: the loss and its gradients to the log-probabilities and the entropies [N, T]."""
+    """One evaluation of an objective: the loss and its gradients at the log-probabilities and the entropies [N, T]."""
 
     loss: Loss
     gradient: Tensor
@@ -83,7 +82,7 @@ class Evaluation:
 
 
 def evaluate(objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),)) -> Evaluation:
-    """Loss and gradient of the step, its rows evaluated in the given splits and added up."""
+    """Loss and gradients of the step, its rows evaluated in the given splits and added up; terms of the first split."""
     rollouts = Rollouts(**inputs.rollouts)
     leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
     policy = Policy(**{**inputs.policy, **leaves})

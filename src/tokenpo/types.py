@@ -103,8 +103,8 @@ class Policy:
     Args:
         logprob: [N, T] nats, log-probability of the sampled token; carries the graph.
         entropy: [N, T] nats, full-vocabulary entropy; read without gradient unless a stage says otherwise.
-        entropy_drift: [N, T] nats, Σ_v p_v² (log p_v + H): what the sampled token's p (log p + H) is compared with to
-            tell the sign of the entropy change of one logit-space step.
+        entropy_drift: [N, T] nats, Σ_v p_v² (log p_v + H). One logit-space step lowers the entropy of a token where
+            A · (p (log p + H) − entropy_drift) > 0.
     """
 
     logprob: Tensor
@@ -122,7 +122,7 @@ class Credit:
 
     Args:
         advantage: [N, T], 0 where the mask is false, as `Objective.prepare` gives it.
-        signals: a signal's own value to its [N, T] tensor.
+        signals: the [N, T] tensor of each signal, under the signal itself as key.
     """
 
     advantage: Tensor
@@ -176,7 +176,7 @@ class Batch:
         return _copied(self, {"rollouts": self.rollouts, "credit": credit, "policy": self.policy})
 
     def with_policy(self, policy: Policy) -> Batch:
-        """The same batch under another view of its tokens, which is not checked."""
+        """The same batch with another policy, which is not checked."""
         return _copied(self, {"rollouts": self.rollouts, "credit": self.credit, "policy": policy})
 
     def rows(self, index: Any) -> Batch:
@@ -186,7 +186,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """What a surrogate says of every token.
+    """What a surrogate returns, token by token.
 
     Args:
         value: [N, T] the maximised objective, with gradient.
@@ -249,7 +249,7 @@ class Loss:
 
 
 def _sliced(value: Any, index: Any) -> Any:
-    """The same kind of value with every tensor (or sliceable value) in it indexed; nothing is checked twice."""
+    """A value of the same kind, each of its tensors and values indexed; nothing is checked again."""
     if _whole(index):
         return value
     pieces = {}

@@ -1,13 +1,13 @@
 """An objective straight from hidden states and the head, a few whole responses at a time.
 
 Losses of disjoint rows add up, so the loss of a chunk of responses, and with it the gradient at each of its tokens, is
-known as soon as the chunk's logits are: hidden states and head get their gradients at once, from what the softmax left
-in place of the logits. That is three matrix products, nothing computed twice, and never more logits than a chunk holds.
-A response longer than a chunk takes a fourth product: its logits are formed again once its loss is known. Rows of
-logits whose gradient is exactly zero (no advantage, clipped) are skipped in the two products of the way back.
+known as soon as the chunk's logits are: hidden states and head get their gradients at once, from the residual that the
+softmax left in place of the logits. That is three matrix products, nothing computed twice, and never more logits than a
+chunk holds. A response longer than a chunk takes a fourth product: its logits are formed again once its loss is known.
+Rows of logits whose gradient is exactly zero (no advantage, clipped) are skipped in the two backward products.
 
-An objective of batch scope looks at the whole optimiser step first: either `observe` has been called, or the rows given
-here are all there are, and their statistics are taken in a pass of their own.
+An objective of batch scope needs statistics of the whole optimiser step first: either `observe` has been called, or
+the rows given here are the whole step, and their statistics are taken in a pass of their own.
 
 Axes: N responses, T their tokens, M true entries of the mask in the order of `mask.nonzero()`, H hidden size,
 V vocabulary.
@@ -48,8 +48,8 @@ def fused_loss(
 ) -> Fused:
     """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
 
-    All gradients are computed here and only scaled by what arrives in the backward pass; without gradients there is one
-    product instead of three.
+    All gradients are computed here; the backward pass only scales them. Where none is wanted there is one product
+    instead of three.
 
     Args:
         hidden: [M, H], the final hidden state that predicts each response token.
@@ -64,11 +64,12 @@ def fused_loss(
 
     Raises:
         MissingInput: no token ids, or an input that the objective needs is absent.
-        TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or a
-            term that there is not.
+        TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or an
+            unknown term.
     """
     work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
-    # What was handed in, not what is computed in: under autocast the gradient of a float32 head stays float32.
+    # The caller's tensors, not their copies in the dtype of the products: under autocast the gradient of a float32 head
+    # stays float32.
     inputs = hidden, head, bias
     wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     if not any(wanted):
@@ -93,13 +94,13 @@ def fused_gradient(
     terms: Collection[str] | None = None,
     lean: bool = False,
 ) -> tuple[Fused, Tensor]:
-    """The same without graph: gradients are added to `head.grad` and `bias.grad` in place, as leaves that want them.
+    """The same without graph: gradients are added in place to `head.grad` and `bias.grad` of leaves that require them.
 
-    No second buffer of the head's size is needed where the head is float32, whatever autocast computes in.
+    No second buffer of the head's size is needed where the head is float32, whatever dtype autocast computes in.
 
     Args:
-        lean: look at the vocabulary in tiles too. The logits held are a block of 512 tokens x 2048 of the vocabulary
-            (on a GPU 4096 x 8192), for a fourth product; `chunk` means nothing then.
+        lean: take the vocabulary in tiles too, for a fourth product: the logits held are a block of 512 tokens x 2048
+            of the vocabulary (on a GPU 4096 x 8192), and `chunk` is not used.
 
     Returns:
         The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.
@@ -108,7 +109,7 @@ def fused_gradient(
         if x is not None and x.requires_grad and not x.is_leaf:
             raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
     work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
-    # What the head has gathered before is added to in place, if it is wide enough.
+    # An earlier gradient of the head is added to in place, if its dtype is wide enough.
     own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
     wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
     once = not lean and _once(work, head)
@@ -125,12 +126,12 @@ def fused_gradient(
 
 
 def _once(work: Work, head: Tensor) -> bool:
-    """Whether a single product is the gradient of the head, in no wider dtype than it was computed in."""
+    """Whether one product gives the whole gradient of the head, in the dtype that it is computed in."""
     return work.fits and head.dtype == work.head.dtype
 
 
 def _add(x: Tensor, added: Tensor) -> None:
-    """Adds to the gradient of a leaf what was gathered elsewhere, perhaps in a wider dtype."""
+    """Adds a gradient, perhaps of a wider dtype, to that of a leaf."""
     if x.grad is None:
         x.grad = added.to(x.dtype)
         return

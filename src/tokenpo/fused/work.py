@@ -1,4 +1,4 @@
-"""The work behind the fused objective: responses in chunks, from their logits to the gradients of the head.
+"""How the fused objective is computed: responses in chunks, from their logits to the gradients of the head.
 
 Axes as in the package: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
 """
@@ -25,7 +25,7 @@ from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A loss with what it was made of.
+    """A loss and what it was computed from.
 
     Args:
         loss: as `Objective.loss` gives it.
@@ -40,7 +40,7 @@ class Fused:
     pull: Tensor
 
     def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
-        """The rows it was made of; traces find the pull where a backward pass would have left it."""
+        """The rows of the loss; traces find the pull in `logprob.grad`, where a backward pass would have left it."""
         batch = Batch(rollouts, credit, self.policy)
         batch.policy.logprob.grad = self.pull
         return batch
@@ -48,7 +48,8 @@ class Fused:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What all chunks share. `target` [M] and `scale`, 1/T as a number or [M, 1], belong to `hidden`; no graph."""
+    """The checked inputs of a fused loss, without graph: `target` [M] and `scale`, 1/T as a number or [M, 1], go with
+    the rows of `hidden` [M, H]."""
 
     objective: Objective
     rollouts: Rollouts
@@ -86,7 +87,7 @@ class Work:
         scale = inverse_temperature(
             1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective"
         )
-        tensors = hidden.detach(), head.detach(), detached(bias), target, scale
+        tensors = hidden.detach(), head.detach(), _detached(bias), target, scale
         chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
         return Work(objective, rollouts, credit, totals, *tensors, chunk, terms)
 
@@ -97,7 +98,7 @@ class Work:
 
     def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
         """The loss; adds the gradients to `total`, if there is one."""
-        # What is computed in was decided by `same_dtype`.
+        # `same_dtype` has already chosen the dtype of the products.
         with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
             work = self._observed(generator)
             buffer = self.hidden.new_empty(min(self.chunk, len(self.hidden)), len(self.head))
@@ -117,7 +118,7 @@ class Work:
             return fused
 
     def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
-        """With what the objective must see of the whole step, from the statistics of all tokens."""
+        """The same work with the credit that `observe` returns, which sees the statistics of all tokens of the step."""
         if self.objective.scope == "row" or self.objective.has_observed(self.credit):
             return self
         stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
@@ -127,7 +128,7 @@ class Work:
     def _plan(self) -> Iterator[tuple[slice, slice]]:
         """(rows, tokens) of whole responses that fit a chunk together; a longer one stands alone."""
         if self.fits:
-            # Nothing need be counted or cut.
+            # Without waiting for the device to count tokens.
             yield slice(None), slice(0, len(self.hidden))
             return
         row = start = end = 0
@@ -166,7 +167,7 @@ class Work:
         return residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)
 
     def _stats(self, at: slice) -> RowStats:
-        """Statistics of any number of tokens; their logits are forgotten."""
+        """Statistics of any number of tokens; their logits are not kept."""
         parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
         buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
         found = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
@@ -178,9 +179,9 @@ class Work:
         try:
             batch = Batch(piece, self.credit.rows(rows), self._policy(rows, stats))
         except NotFinite as error:
-            # The row of all responses, not of the chunk.
+            # The row is counted over all responses, not over the chunk's.
             raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
-        # Behind the boundary: what padding holds is settled, and the way back need not pass it.
+        # The leaves are what `Batch` made of the policy, so that the backward pass need not go through its checks.
         policy = batch.policy
         leaves = [policy.logprob]
         if objective.entropy_gradient and policy.entropy is not None:
@@ -190,14 +191,14 @@ class Work:
                 leaf.requires_grad_()
             loss = objective.loss(batch, self.totals, self.terms)
         grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
-        seen = Policy(policy.logprob.detach(), detached(policy.entropy), policy.entropy_drift)
+        seen = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
         entropy = self._table(rows, stats.entropy)
         fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
         pulled = [x.masked_select(piece.mask) for x in grads]
         return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
 
     def _policy(self, rows: slice, stats: RowStats) -> Policy:
-        """Back to [N', T], zero on padding; exactly what the objective asks for."""
+        """The policy [N', T], zero on padding; exactly the fields that the objective needs."""
         needs = self.objective.needs
         return Policy(
             self._table(rows, stats.logprob),
@@ -227,5 +228,5 @@ def _joined(parts: list[Fused]) -> Fused:
     return Fused(Loss(value, terms), Policy(**fields), entropy, pull)
 
 
-def detached(x: Tensor | None) -> Tensor | None:
+def _detached(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach()

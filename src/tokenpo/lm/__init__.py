@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tokenpo.lm.directory import locate
-from tokenpo.lm.group_stats import divergence, influence, prompt_logprob, require_plain_head
-from tokenpo.lm.lora import LoraOptions
-from tokenpo.lm.model import LanguageModel, load, save
-from tokenpo.lm.sampler import Samples, Sampling, require_room, sample
-from tokenpo.lm.score import score
+from .directory import locate
+from .group_stats import divergence, influence, prompt_logprob, require_plain_head
+from .lora import LoraOptions
+from .model import LanguageModel, load, save
+from .sampler import Samples, Sampling, require_room, sample
+from .score import score
 
 __all__ = [
     "LanguageModel",

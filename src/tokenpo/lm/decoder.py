@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from tokenpo.lm.model import LanguageModel
-from tokenpo.lm.packed import attention, can_pack, packed_logits
+from .model import LanguageModel
+from .packed import attention, can_pack, packed_logits
 
 # Response slots allocated at first; doubled whenever they are full.
 _SLOTS = 64
 
 
 class Decoder(Protocol):
-    """Rows in progress; `logits` [N, V] are those of the first token of every row."""
+    """Rows being decoded; `logits` [N, V] are those of the first token of every row."""
 
     logits: Tensor
 

@@ -1,4 +1,4 @@
-"""What is wrong with a model directory, said before a loader trips over it."""
+"""Where a model is, and what is wrong with its directory, said before a loader fails on it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenpo.disk import expanded, fingerprint, table
-from tokenpo.errors import TokenPOError
+from ..disk import expanded, fingerprint, table
+from ..errors import TokenPOError
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
@@ -21,7 +21,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vo
 
 
 def is_local(path_or_hub_id: str | Path) -> bool:
-    """Whether this names a local directory rather than a model of the hub: so does a path below a directory of here.
+    """Whether this names a local directory, not a model of the hub: so does a path whose parent directory exists.
 
     >>> is_local("Qwen/Qwen3-0.6B"), is_local("./model"), is_local("/nowhere/model"), is_local("runs/a/model")
     (False, True, True, True)
@@ -33,10 +33,10 @@ def is_local(path_or_hub_id: str | Path) -> bool:
 
 
 def path_of(name: str | Path) -> Path:
-    """What the user calls a model, as a path.
+    """The user's name for a model as a path.
 
     Raises:
-        TokenPOError: one at which nothing can be looked up: too long, or not to be entered.
+        TokenPOError: the path is too long, or a directory in it may not be entered.
     """
     path = expanded(name)
     try:
@@ -50,11 +50,11 @@ def path_of(name: str | Path) -> Path:
 
 
 def locate(name: str | Path) -> str | Path:
-    """Where a model that the user named is: "tiny" is the one that ships, a run directory stands for its `model/`.
+    """Where the model is that a user names: "tiny" is the one that ships, a run directory stands for its `model/`.
 
     Raises:
-        TokenPOError: nothing there; a run directory without a model, or with one of fewer steps than its config asks
-            for.
+        TokenPOError: there is nothing, or a run directory without a model or with one of fewer steps than its config
+            asks for.
     """
     if name == "tiny":
         return ASSETS
@@ -81,7 +81,7 @@ def identity(path: Path) -> str:
 
 
 def trained(path: Path) -> Mapping[str, object]:
-    """What the run that wrote a model directory said of it; empty where it said nothing that can be read."""
+    """The record that a run wrote beside its model; empty where there is none that can be read."""
     return table(path / RECORD)
 
 
@@ -93,7 +93,7 @@ def _planned(run: Path) -> int:
 
 
 def check_directory(path: Path) -> None:
-    """Refuses a directory from which no model can come.
+    """Refuses a directory from which no model can be loaded.
 
     Raises:
         TokenPOError: it does not exist, holds an adapter, has no config.json, only pickled weights, none, some shards
@@ -125,7 +125,7 @@ def _require_there(path: Path) -> None:
     if not path.exists():
         owner = path.parent
         hub = f" (the hub is asked only where {owner} is no directory)" if _HUB_ID.fullmatch(str(path)) else ""
-        raise TokenPOError(f"there is no directory {path} here: give that of a run or a model{hub}")
+        raise TokenPOError(f"there is no directory {path} here: give the directory of a run or of a model{hub}")
 
 
 def _config(path: Path) -> dict:

@@ -1,7 +1,8 @@
-"""What some methods compare inside a group beyond its rewards, under the current weights and without gradient.
+"""What some methods read of a group besides its rewards: influence, divergence, the prompt's log-probability.
 
-The responses to one prompt are a group; those without a token are in none. At most one chunk of logits is alive at a
-time where the head is plain; otherwise the logits of one forward pass are, as in `score`.
+All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
+token are in none. At most one chunk of logits is alive at a time where the head is plain; otherwise the logits of one
+forward pass are, as in `score`.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
 """
@@ -14,14 +15,15 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tokenpo.errors import TokenPOError, Unsupported
-from tokenpo.lm.model import LanguageModel
-from tokenpo.lm.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
-from tokenpo.ops import kl, masked
-from tokenpo.ops.group import Groups
-from tokenpo.ops.head import chunk_rows
+from ..errors import TokenPOError, Unsupported
+from ..ops import kl, masked
+from ..ops.group import Groups
+from ..ops.head import chunk_rows
+from ..ops.softmax import wide
+from .model import LanguageModel
+from .score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
 
-# Differences of log-probabilities are cut there, as in the authors' code: e^11 is 6e4, and a sum over V stays finite.
+# Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so that sums stay finite.
 _FURTHEST = 11.0
 
 
@@ -63,7 +65,7 @@ def influence(
     require_plain_head(lm)
     groups = Groups.of(prompt_of_row, mask.any(1))
     mixed, right = groups.varied(reward), groups.above_mean(reward).to(lm.device)
-    found = torch.zeros(mask.shape, dtype=_wide(lm), device=lm.device)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
     for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask & mixed[:, None], temperature, max_tokens):
         found[seen.row, seen.column] = _scores(lm, seen, right[seen.row], chunk)
     return found
@@ -99,7 +101,7 @@ def divergence(
         TokenPOError: shapes that do not belong together.
     """
     check_texts("divergence", prompts, prompt_of_row, token_ids, mask, temperature)
-    found = torch.zeros(mask.shape, dtype=_wide(lm), device=lm.device)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
     for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
         found[seen.row, seen.column] = _distances(lm, seen, chunk)
     return found
@@ -151,7 +153,7 @@ def _by_group(
     temperature: Tensor | float,
     max_tokens: int,
 ) -> Iterator[Predictions]:
-    """All tokens of one group after the other. Small groups share forward passes, a large one may need several."""
+    """The tokens of one group after another. Small groups share forward passes, a large one may need several."""
     for rows in _whole_groups(prompts, owner, mask, max_tokens):
         heat = temperature[rows] if isinstance(temperature, Tensor) else temperature
         pieces = list(predictions(lm, prompts, owner[rows], token_ids[rows], mask[rows], heat, max_tokens))
@@ -191,7 +193,7 @@ def _scores(lm: LanguageModel, seen: Predictions, right: Tensor, chunk: int | No
     """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
     head = lm.model.get_output_embeddings()
     chunk = chunk or chunk_rows(head.weight.shape[0])
-    found = torch.zeros(len(seen.row), dtype=_wide(lm), device=right.device)
+    found = torch.zeros(len(seen.row), dtype=wide(lm.model.dtype), device=right.device)
     matrix = torch.zeros(head.weight.shape, dtype=found.dtype, device=right.device)
     for at in right.nonzero()[:, 0].split(chunk):
         g, h = _residual(lm, seen, at)
@@ -217,7 +219,7 @@ def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tenso
     columns, column = seen.column.unique(return_inverse=True)
     place = torch.full((len(rows), len(columns)), -1, device=row.device)
     place[row, column] = torch.arange(len(row), device=row.device)
-    found = torch.zeros(len(columns), dtype=_wide(lm), device=row.device)
+    found = torch.zeros(len(columns), dtype=wide(lm.model.dtype), device=row.device)
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
     step = max(1, (chunk or chunk_rows(vocabulary)) // len(rows))
     for at in torch.arange(len(columns), device=row.device).split(step):
@@ -232,15 +234,11 @@ def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tenso
 def _log_probabilities(lm: LanguageModel, seen: Predictions, at: Tensor) -> Tensor:
     """[·, V] at the temperature that sampled the tokens at `at`."""
     out = seen.out[at]
-    logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(_wide(lm))
+    logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
     heat = seen.temperature
     return (logits / (heat[at, None] if isinstance(heat, Tensor) else heat)).log_softmax(-1)
 
 
-def _wide(lm: LanguageModel) -> torch.dtype:
-    return torch.promote_types(lm.model.dtype, torch.float32)
-
-
 def _exact(like: Tensor) -> torch.autocast:
-    """Products inside keep their precision under a caller's autocast."""
+    """Keeps the precision of products under a caller's autocast."""
     return torch.autocast(like.device.type, enabled=False)

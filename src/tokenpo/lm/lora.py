@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from tokenpo.errors import TokenPOError
-from tokenpo.wording import first_line
+from ..errors import TokenPOError
+from ..wording import first_line
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class LoraOptions:
         rank: inner dimension.
         alpha: the update is scaled by alpha / rank.
         targets: names of the adapted linear layers, or "all-linear".
-        dropout: on the adapter's input, in training mode only; 0 keeps the update's log-probabilities those sampled.
+        dropout: on the adapter's input, in training mode only; with 0 an update scores tokens as they were sampled.
     """
 
     rank: int = 16
@@ -32,10 +32,10 @@ def adapted(model: Any, options: LoraOptions, where: str) -> Any:
     """The PeftModel around a model, whose layers it changes in place.
 
     Args:
-        where: the model is, for messages.
+        where: the model's place, for messages.
 
     Raises:
-        TokenPOError: no peft, targets that do not exist, or such as cannot be merged in the end.
+        TokenPOError: peft is not installed, or targets do not exist or could not be merged in the end.
     """
     try:
         from peft import LoraConfig, get_peft_model

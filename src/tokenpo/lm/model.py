@@ -19,12 +19,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
-from tokenpo.device import resolve_device
-from tokenpo.errors import TokenPOError, UnknownName, nearest
-from tokenpo.lm.directory import RECORD, check_directory, is_local, path_of
-from tokenpo.lm.lora import LoraOptions, adapted
-from tokenpo.recorded import pieces
-from tokenpo.wording import first_line
+from ..device import resolve_device
+from ..errors import TokenPOError, UnknownName, nearest
+from ..recorded import pieces
+from ..wording import first_line
+from .directory import RECORD, check_directory, is_local, path_of
+from .lora import LoraOptions, adapted
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -39,6 +39,7 @@ class LanguageModel:
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
+        abilities: what has been tried on the model, each once ("packed", "plain_head").
     """
 
     model: Any
@@ -84,7 +85,7 @@ class LanguageModel:
         return list(ids)
 
     def _require_embedded(self, number: int) -> None:
-        """A tokenizer may know tokens that the model does not embed; one in a prompt would end a GPU's process."""
+        """A tokenizer may have tokens that the model does not embed: on a GPU one of those would end the process."""
         rows = self.model.get_input_embeddings().weight.shape[0]
         if number >= rows:
             token = self.tokenizer.convert_ids_to_tokens(number)
@@ -140,7 +141,7 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     The directory appears whole or not at all: it is written beside its destination and renamed.
 
     Args:
-        record: what `directory.trained` is to say of the model.
+        record: what `directory.trained` returns for the directory.
 
     Raises:
         TokenPOError: the destination exists and is not a model directory.
@@ -166,7 +167,7 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
 
 
 def _save_weights(model: Any, directory: Path) -> None:
-    """With the generation settings as they came: transformers loads some that it then refuses to save."""
+    """Saves the generation settings as they were loaded: transformers refuses to save some that it loads."""
     settings = model.generation_config
     model.generation_config = GenerationConfig()
     try:
@@ -253,7 +254,7 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
 
 
 def _pad_id(model: Any, tokenizer: Any, eos_ids: Sequence[int]) -> int:
-    """The tokenizer's if the model embeds it: padding goes through the model, though nothing reads what comes out."""
+    """The tokenizer's, if the model embeds it: padding goes through the model, though its outputs are never read."""
     embedded = range(model.get_input_embeddings().weight.shape[0])
     return next(i for i in (tokenizer.pad_token_id, *eos_ids, 0) if i in embedded)
 

@@ -1,4 +1,4 @@
-"""Running a model on packed tokens: no padding in its linear layers, and a prompt's tokens only once for its group.
+"""Running a model on packed tokens: no padding in its linear layers, and the tokens of a prompt once for its group.
 
 transformers lets an attention function be registered by name and hands it the keywords given to `forward`. Ours
 receives queries, keys and values of one long row [1, heads, S, D] of packed tokens and leaves what belongs together to
@@ -21,11 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
 
-from tokenpo.errors import Unsupported
-from tokenpo.lm.model import LanguageModel, evaluating
+from ..errors import Unsupported
+from .model import LanguageModel, evaluating
 
 _NAME = "tokenpo_packed"
-# Up to this many attention weights, two plain products beat the fused kernel on a CPU; beyond, memory counts.
+# Up to this many attention weights two plain products beat the fused kernel on a CPU; more would take too much memory.
 _PLAIN_WEIGHTS = 2**24
 
 

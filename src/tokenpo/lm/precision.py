@@ -1,4 +1,4 @@
-"""bf16 autocast where it pays: on a GPU, on request."""
+"""bf16 autocast, on request and on a GPU only."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tokenpo.errors import NotFinite, TokenPOError
-from tokenpo.lm.decoder import Decoder, open_decoder
-from tokenpo.lm.model import LanguageModel, evaluating
-from tokenpo.sampling import Draw, draw, greedy, stream_keys, uniforms
-from tokenpo.wording import too_cold
+from ..errors import NotFinite, TokenPOError
+from ..sampling import Draw, draw, greedy, stream_keys, uniforms
+from ..wording import too_cold
+from .decoder import Decoder, open_decoder
+from .model import LanguageModel, evaluating
 
 # Steps whose uniforms are made at once.
 _BLOCK = 64
-# Finished rows leave once so many have gathered that dropping them costs less than carrying them.
+# Finished rows are dropped once at most this share of the rows goes on; fewer at a time cost more than they save.
 _WORTHWHILE = 15 / 16
 
 

@@ -1,4 +1,4 @@
-"""What the model says of given responses: log-prob with graph, entropy without, at each token's own temperature.
+"""Scores given responses under a model: log-prob with graph, entropy without, at each token's own temperature.
 
 Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
 """
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tokenpo.errors import TokenPOError
-from tokenpo.lm.model import LanguageModel, evaluating
-from tokenpo.lm.packed import Rows, can_pack, packed_logits, run_packed
-from tokenpo.ops.token_stats import TokenStats, stats_from_logits, token_stats
-from tokenpo.types import Policy
+from ..errors import TokenPOError
+from ..ops.token_stats import TokenStats, stats_from_logits, token_stats
+from ..types import Policy
+from .model import LanguageModel, evaluating
+from .packed import Rows, can_pack, packed_logits, run_packed
 
 # Tokens that one forward pass may hold, unless a single row is longer.
 MAX_TOKENS = 16384
@@ -86,7 +86,7 @@ def predictions(
     temperature: Tensor | float,
     max_tokens: int = MAX_TOKENS,
 ) -> Iterator[Predictions]:
-    """Every token of the mask in forward passes of at most `max_tokens`; the arguments are those of `score`."""
+    """All tokens of the mask, in forward passes of at most `max_tokens`; the arguments are those of `score`."""
     device = lm.device
     token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
     length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
@@ -168,7 +168,7 @@ def has_plain_head(lm: LanguageModel) -> bool:
 
 
 def probe_head(model: Any) -> bool:
-    """The same of any causal LM of transformers, by a forward pass over a few tokens."""
+    """The same for any causal LM of transformers, by a forward pass over a few tokens."""
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
         return False
@@ -233,7 +233,7 @@ def check_texts(
     mask: Tensor,
     temperature: Tensor | float,
 ) -> None:
-    """Holds the arguments of `score` to their shapes; `where` names the function that was given them."""
+    """Checks the shapes and values of `score`'s arguments; `where` names the function that was given them."""
     if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
         raise TokenPOError(f"{where}: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
     if token_ids.shape != mask.shape or token_ids.is_floating_point():

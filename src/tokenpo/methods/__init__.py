@@ -113,7 +113,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
 
 
 def builder(name: str) -> Callable[..., Objective]:
-    """What makes the objective of a method.
+    """The builder of a method: keywords to `Objective`.
 
     Args:
         name: of the table; or a function of your own, "file.py:function" or "package.module:function", whose module is
@@ -146,7 +146,7 @@ def method(name: str, **options: Any) -> Objective:
 
 
 def paper(name: str) -> Paper:
-    """Where the method comes from.
+    """The paper that a method comes from.
 
     Raises:
         UnknownName: no such method.

@@ -2,7 +2,7 @@
 
 Paper: Rethinking Entropy Regularization in LRMs (2510.10959); provenance: second-hand + reconstructed.
 
-Known is that hard prompts get more of the bonus, that the target lies below the initial entropy, and that a global
+It is known that hard prompts get more of the bonus, that the target lies below the initial entropy, and that a global
 coefficient follows the distance to the target; the forms of d and of the update are ours.
 
     d_g = max(0, 1 − acc_g / rho)         (acc_g: the group's mean reward, in [0, 1])

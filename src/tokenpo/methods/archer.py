@@ -1,4 +1,4 @@
-"""Archer: sure tokens on a short leash, uncertain ones on a long one.
+"""Archer: a narrow clip and a KL for tokens with low entropy, a wide clip alone for those with high entropy.
 
 Paper: Archer, Dual-Token Constraints for RLVR (2507.15778); provenance: code.
 

@@ -1,4 +1,4 @@
-"""ARM (ProGRPO): sure responses are worth less, by how sure the policy is of the prompt.
+"""ARM (ProGRPO): the advantage falls with the confidence in the response, relative to that in the prompt.
 
 Paper: ProGRPO (2602.05281); provenance: second-hand.
 
@@ -9,8 +9,8 @@ Paper: ProGRPO (2602.05281); provenance: second-hand.
 A group whose rewards are all equal keeps advantage 0. The shift does not cancel inside a group: it sums to
 alpha · (G c(q) − Σ_i c(o_i)).
 Defaults: fraction 0.2, clip 0.2/0.28 (second-hand); alpha 0.1 (ours; the value was not found).
-Options: only_correct=True moves the responses whose reward exceeds the group's mean alone, as the abstract puts it; the
-formula moves everybody, and so spares unsure wrong responses.
+Options: only_correct=True shifts only the responses whose reward exceeds the group's mean, as the abstract puts it; the
+formula shifts all, and so spares the wrong responses with little confidence.
 Departures: confidences are the old policy's, at the temperature that sampled; c(q) is over all tokens of the prompt but
 the first. At least one token of a response counts.
 Reductions: alpha = 0 is DAPO with dual=None.
@@ -46,7 +46,7 @@ class ConfidenceShift(CreditStage):
     Args:
         alpha: size of the shift.
         fraction: share of the response's tokens, the least probable ones, whose geometric mean is its confidence.
-        only_correct: shift the responses whose reward exceeds the group's mean alone.
+        only_correct: shift only the responses whose reward exceeds the group's mean.
         group: the advantage that is shifted.
     """
 
@@ -91,7 +91,7 @@ def arm(
     Args:
         alpha: size of the shift; 0 switches it off.
         fraction: share of the response's tokens, the least probable ones, that its confidence is taken from.
-        only_correct: shift the responses whose reward exceeds the group's mean alone.
+        only_correct: shift only the responses whose reward exceeds the group's mean.
         low: clip below.
         high: clip above.
     """

@@ -7,8 +7,8 @@ Paper: ASPO, Asymmetric Importance Sampling Policy Optimization (2510.06062); pr
     A < 0: c = min(r, dual),   no gradient where r < 1 − e
     J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
 
-The usual ratio makes right tokens that are already likely grow fastest; the inverse gives the pull to those that lag.
-Unlike the usual dual clip, a token beyond `dual` keeps a gradient, with that weight.
+The usual ratio strengthens most the right tokens that are already likely; its inverse strengthens those that lag.
+Unlike with the usual dual clip, a token beyond `dual` keeps a gradient, with that weight.
 Defaults: eps 0.2 / 0.4, response quantile 0.8, dual 3 (the authors' code).
 Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
 The quantile is nearest-rank, theirs interpolates. The value of a token beyond `dual` is dual · A; theirs is

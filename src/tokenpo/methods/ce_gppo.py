@@ -7,8 +7,8 @@ Paper: CE-GPPO, Coordinating Entropy via Gradient-Preserving Clipping (2509.2071
     elsewhere:               c = r
     J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
 
-Wrong tokens that have become unlikely raise entropy when they are pushed on, right ones that have become likely lower
-it: beta1 and beta2 weigh the two.
+Pushing wrong tokens that have become unlikely further down raises the entropy, pushing right ones that have become
+likely further up lowers it: beta1 and beta2 weigh the two.
 Defaults: beta1 0.75, beta2 1 (the authors' scripts; 0.5 and 1 in others), clip 0.2/0.2.
 Departures: none known.
 Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.

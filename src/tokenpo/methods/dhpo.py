@@ -70,8 +70,8 @@ class EntropyShare(Share):
 
 
 @dataclass(frozen=True)
-class MixOfMins(SurrogateStage):
-    """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other.
+class Mixture(SurrogateStage):
+    """The ratio r of the token and the ratio s of its response in one objective.
 
     Args:
         token: bounds of the token ratio.
@@ -82,6 +82,11 @@ class MixOfMins(SurrogateStage):
     token: FixedBounds
     sequence: FixedBounds
     share: Share
+
+
+@dataclass(frozen=True)
+class MixOfMins(Mixture):
+    """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other."""
 
     def __call__(self, batch: Batch) -> Trust:
         a = self.share(batch)
@@ -96,18 +101,8 @@ class MixOfMins(SurrogateStage):
 
 
 @dataclass(frozen=True)
-class MinOfMixes(SurrogateStage):
-    """min(m A, m' A) of the mixed ratios m and the mixed clipped ratios m'.
-
-    Args:
-        token: bounds of the token ratio.
-        sequence: bounds of the sequence ratio.
-        share: a.
-    """
-
-    token: FixedBounds
-    sequence: FixedBounds
-    share: Share
+class MinOfMixes(Mixture):
+    """min(m A, m' A) of the mixed ratios m and the mixed clipped ratios m'."""
 
     def __call__(self, batch: Batch) -> Trust:
         a, advantage = self.share(batch), batch.credit.advantage

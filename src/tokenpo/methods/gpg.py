@@ -8,7 +8,7 @@ Paper: GPG, A Simple and Strong Reinforcement Learning Baseline (2504.02546); pr
 B responses, M of them in groups whose rewards are all equal: their gradient is 0, and the others make up for it.
 Defaults: none to set.
 Departures: one framework takes the number of responses with a reward other than 0 for B − M, which is not the paper's
-count. The ratio is not corrected for: with several updates per rollout the gradient is that of an old sample.
+count. There is no importance ratio: after the first update on a rollout batch the gradient is that of an old sample.
 Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token mean.
 """
 

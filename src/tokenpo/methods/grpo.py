@@ -7,7 +7,7 @@ Paper: DeepSeekMath (2402.03300), eq. 3; provenance: code.
 
 Defaults: low = high = 0.2 and ddof 1 as in the frameworks' code; beta = 0, because verifiable rewards are usually
 trained without a reference (the paper's beta is 0.04).
-Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with L = U = 1 is GRPO.
+Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with lower = upper = 1 is GRPO.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ Paper: Optimizing Language Models for Inference Time Objectives (2503.19595); pr
     A_i = (R_(1) − R_(2)) / (std_g R + eps) for the response that holds R_(1), 0 for all others
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-The group is worth its best response, max_j R_j. Less what it would be worth without response i, that is R_(1) − R_(2)
-for a response that is alone at the top and 0 for every other.
+The group is worth its best response, max_j R_j. What response i adds to that is R_(1) − R_(2) if it is alone at the
+top, and 0 otherwise.
 Defaults: the division by the deviation and eps 1e-6 are a framework's, as in GRPO; the derivation has no division:
 std=False. Clip 0.2/0.2, no dual clip and the token mean are the framework's usual loss.
-Departures: k is the size of the group. A group of one has advantage 0; the framework refuses it. The group's deviation
-has ddof 1.
+Departures: k is the size of the group. A group of one has advantage 0; the framework refuses it. The deviation has
+ddof 1.
 Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the other 0.
 """
 
@@ -67,7 +67,7 @@ class BestMargin(CreditStage):
 def grpo_passk(
     *, std: bool = True, eps: float = 1e-6, low: float = 0.2, high: float = 0.2, dual: float | None = None
 ) -> Objective:
-    """The only best response of a group learns, by its lead over the second best.
+    """Only a group's single best response learns, by its lead over the second best.
 
     Args:
         std: divide the lead by the group's standard deviation.

@@ -7,7 +7,7 @@ Paper: Group Sequence Policy Optimization (2507.18071), eq. 5, 7 and 13; provena
     GSPO-token:  s_it = sg[s_i] · exp(lp − sg[lp]) in its place, token by token
 
 Defaults: low 3e-4, high 4e-4 (code): a length-normalised ratio hardly leaves 1.
-Departures: log r_it is bounded to ±20, nats. GSPO has no gradient at a token beyond; GSPO-token keeps it.
+Departures: log r_it is bounded to ±20 nats. At a token beyond, GSPO has no gradient; GSPO-token keeps it.
 Reductions: GSPO-token has GSPO's value and gradient as long as the advantage is constant in a response and no log r_it
 lies beyond the bound.
 """

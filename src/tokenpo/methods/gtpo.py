@@ -2,13 +2,13 @@
 
 Paper: GTPO and GRPO-S (2508.04349, v6); provenance: paper.
 
-Rollouts split by outcome into O⁺ and O⁻. H is the old policy's entropy. At position t, d_t of O⁺ and h_t of O⁻ are
-alive (not yet finished).
+The rollouts of a group split by outcome into O⁺, n of them, and O⁻, m of them. H is the old policy's entropy. At
+position t, d_t of O⁺ and h_t of O⁻ are alive (not yet finished).
     GTPO     O⁺: r̃ =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt      O⁻: r̃ = −a1 − a2 h_t H_jt⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
     GRPO-S   O⁺: r̂ =  b1 + b2 n H̄_i / Σ_{O⁺} H̄                    O⁻: r̂ = −b1 − b2 m H̄_j⁻¹ / Σ_{O⁻} H̄⁻¹,   H̄ = mean_t H
     GTPO     A = each polarity's r̃ normalised by mean and deviation; token ratio, clip, token mean
     GRPO-S   A = r̂ normalised over the group; ratio w_i = mean_t r_it (arithmetic), clip, mean over responses
-Law: at every t, Σ r̃ over the alive of O⁺ is (a1 + a2) d_t; the same for O⁻ with a minus.
+Law: at every t, the r̃ of those alive in O⁺ sum to (a1 + a2) d_t, those in O⁻ to −(a1 + a2) h_t.
 
 Defaults: a1 = b1 = 1, a2 = b2 = 0.1, clip 0.2/0.28, no KL (paper). normalise "with_zeros": the collection of a polarity
 holds a 0 for every token of the other set, which keeps right tokens positive; "own_set" is the literal short reading

@@ -1,4 +1,4 @@
-"""HA-DW: history-aware difficulty weighting, the advantage corrected for how hard a prompt is for the policy of now.
+"""HA-DW: history-aware difficulty weighting, the advantage corrected for how hard the prompt now is for the policy.
 
 Paper: Your Group-Relative Advantage Is Biased (2601.08521); provenance: code.
 
@@ -62,7 +62,7 @@ class Ease(MemorySignal):
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
-        # By age: who stores the numbers may sort "10" before "2".
+        # By age, as a store may sort "10" before "2".
         before = [numbers[str(age)] for age in range(1, len(numbers) + 1)]
         newest = [float(everyone.mean_std(rollouts.reward)[0][0]), *before]
         return {str(age): mean for age, mean in enumerate(newest[: self.history], 1)}

@@ -9,6 +9,7 @@ Paper: HAPO (2509.16591); provenance: code.
     (3) A ← A (1 + beta ĥ) outside the neutral zone (1 − low/2, 1 + high/2) for ĥ > 0, and inside it for ĥ ≤ 0
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1−low, 1+high) A),   at least dual · A where A < 0
 
+The parts have the paper's numbers; (3) reads the bounds that (4) has adapted.
 Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
 Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current policy
 over the optimiser step (the authors' code: per micro-batch, which makes the loss depend on their size). sign="released"

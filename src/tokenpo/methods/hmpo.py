@@ -39,7 +39,7 @@ PAPER = Paper("Hybrid Median-length Policy Optimization", "2606.01934", "", "cod
 
 @dataclass(frozen=True)
 class MedianLength(Shaping):
-    """Replaces the reward by a curve of the length of right answers, 0 beyond the median of the group's right ones.
+    """Replaces the reward: a right answer gets a function of its length, 0 beyond the median of the group's right ones.
 
     Args:
         scale: of the cosine, ≥ 0.

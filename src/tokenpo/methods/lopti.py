@@ -10,7 +10,7 @@ The improbable tokens, whose gradients are the largest, move the policy first; t
 that has moved. The denominator counts every token in both passes; credit and old log-probs are computed once.
 Defaults: eta 0.4, a 0 (no reweighting), clip 0.2/0.24, dual clip 10, k3 coefficient 0.001: the authors' script for
 Lopti alone. Their script for both uses eta 0.5 and a 0.3 (Advantage Reweighting).
-Options: high_first turns the order, the paper's ablation (a negative threshold in the authors' code).
+Options: high_first reverses the order, the paper's ablation (a negative threshold in the authors' code).
 Departures: the mean is over the optimiser step (the authors' code: per micro-batch). An engine makes every pass over
 all minibatches, empty ones included.
 Reductions: the losses of the passes add up to Advantage Reweighting's at the same weights; a = 0 is DAPO plus the
@@ -62,7 +62,7 @@ def lopti(
     """Improbable tokens first, then the rest, in two optimiser passes.
 
     Args:
-        eta: probability that parts the passes, 0 < eta < 1.
+        eta: probability that divides the tokens between the passes, 0 < eta < 1.
         a: Advantage Reweighting's strength; 0 weighs all tokens alike.
         high_first: the probable tokens first.
         low: clip below.

@@ -12,7 +12,7 @@ Paper: Maximum Likelihood Reinforcement Learning (2602.02710); provenance: code.
 Hard prompts count more: with K of G right a right answer gets G/K − 1, a wrong one −1.
 Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are those of the
 authors' runs as others report them. The token mean is ours, their framework's default.
-Options: "none" is an unbiased estimate of the series truncated at T = G, "kept" is too and varies less, "practical"
+Options: "none" is an unbiased estimate of the series truncated at T = G, as is "kept", with less variance; "practical"
 truncates at T = G − 1 (all three second-hand). `order` truncates at T and takes the place of the baseline; its
 advantages are G times the authors' weights, whose sum over the group stands for our mean.
 Departures: a group of one has advantage 0; the authors' code gives it R/eps. A negative reward is an error: the mean is

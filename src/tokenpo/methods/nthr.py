@@ -1,4 +1,4 @@
-"""NTHR: wrong responses are spared the tokens that also make right ones likely.
+"""NTHR: in wrong responses, the tokens that also make right ones likely are pushed down less.
 
 Paper: On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization (2505.18830); provenance:
 paper, read in a conversion that lost the displayed formulas; they are filled in from an implementation note that agrees

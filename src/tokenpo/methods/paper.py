@@ -74,7 +74,7 @@ def check_options(name: str, options: Mapping[str, object], known: Mapping[str, 
 
 
 def kinds_of(parameter: inspect.Parameter) -> list[str]:
-    """The kinds that an annotation names, text or types: `float | None` and `Optional[float]` name two."""
+    """The kinds that an annotation names, as text or as types: `float | None` and `Optional[float]` name two."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
         return annotation.split(" | ")
@@ -86,7 +86,7 @@ def kinds_of(parameter: inspect.Parameter) -> list[str]:
 
 
 def _is_number(value: object) -> bool:
-    """True and False are none, although Python counts with them; nor is NaN."""
+    """A real number other than NaN; True and False, which Python counts as numbers, are none."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
@@ -94,7 +94,7 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
 
 
-# What the annotations of builders mean; a kind that is not here is left to the builder.
+# The check of each kind that builders annotate, and its name in messages; other kinds are left to the builder.
 _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "float": (_is_number, "a number"),
     "int": (lambda value: _is_number(value) and isinstance(value, numbers.Integral), "a whole number"),

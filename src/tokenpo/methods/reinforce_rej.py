@@ -33,7 +33,7 @@ class MixedReward(CreditStage):
     """The reward in groups whose rewards differ, 0 in the others."""
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        # Before shaping: a length penalty makes no prompt one that is sometimes solved.
+        # The rewards before shaping: a length penalty must not make a group mixed.
         mixed = Groups.of(rollouts.group, rollouts.mask.any(1)).varied(rollouts.reward)
         return torch.where(mixed, rollouts.reward + bonus, 0.0)[:, None].expand(rollouts.mask.shape)
 

@@ -66,7 +66,7 @@ def s_grpo(*, fraction: float = 0.5, low: float = 0.2, high: float = 0.2, always
         fraction: probability of a token to be kept, 0 < fraction <= 1.
         low: clip below.
         high: clip above.
-        always: so many first tokens of a response are always kept.
+        always: the number of first tokens of a response that are always kept.
     """
     return Objective(
         name="s_grpo",

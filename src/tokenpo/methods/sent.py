@@ -1,4 +1,4 @@
-"""SENT: hold the sure tokens at the old policy, the more the higher their covariance.
+"""SENT: among tokens with low entropy, hold those with extreme covariance at the old policy.
 
 Paper: Efficient RL with Semantic and Token Entropy (2512.04359); provenance: code.
 
@@ -30,6 +30,7 @@ from ..objective import Objective
 from ..ops import covariance, masked, ranked
 from ..signals import BatchSignal, Look
 from ..stages import Anchor, GroupAdvantage, ReferenceKl, TokenMean, Unclipped
+from ..stages.selection import entropies
 from ..types import Batch
 from .paper import Paper, published
 
@@ -62,8 +63,7 @@ class CovarianceTails(BatchSignal):
         return frozenset({"entropy" if self.current else "old_entropy"})
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
-        assert entropy is not None  # declared in `needs`, checked by the objective
+        entropy = entropies(batch, current=self.current)
         values = entropy[batch.mask]
         border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)

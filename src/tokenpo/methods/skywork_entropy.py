@@ -7,9 +7,9 @@ Paper: Skywork Open Reasoner 1 Technical Report (2505.22312); provenance: code.
     α ← min(α + delta, largest) where H̄_old < target, else max(α − delta, 0), after each rollout batch
 
 Defaults: target 0.2 nats, delta 1e-4, largest 0.005, α from 0 (the authors' script); clip 0.2/0.2.
-Departures: α moves once a rollout batch, by the entropy of the policy that sampled it; the authors' runs make one
+Departures: α moves once per rollout batch, by the entropy of the policy that sampled it; the authors' runs make one
 update per batch, where this is the same. TRL gates by the entropy of the step before, and its delta is 0.005.
-Under dynamic sampling the gate sees the groups that are kept and α moves by all that were drawn.
+Under dynamic sampling the gate reads the groups that are kept, the change of α all that were drawn.
 Reductions: largest = 0 is GRPO over tokens.
 """
 

@@ -1,4 +1,4 @@
-"""STAPO: silence the rare tokens that a right answer rewards by accident.
+"""STAPO: drop the improbable tokens that a right answer rewards by accident.
 
 Paper: STAPO (2602.15620); provenance: paper.
 
@@ -25,6 +25,7 @@ from ..objective import Objective
 from ..ops import ranked
 from ..signals import BatchSignal, Look
 from ..stages import Clip, Drop, FixedBounds, GroupAdvantage, NormalisedWeight, TokenMean
+from ..stages.selection import entropies
 from ..types import Batch
 from .paper import Paper, published
 
@@ -58,8 +59,7 @@ class Spurious(BatchSignal):
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         logprob = batch.policy.logprob if self.current else batch.rollouts.old_logprob
-        entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
-        assert entropy is not None  # declared in `needs`, checked by the objective
+        entropy = entropies(batch, current=self.current)
         unlikely = batch.mask & (batch.credit.advantage > 0) & (logprob.exp() < self.prob)
         if not unlikely.any():
             return torch.zeros_like(entropy)

@@ -4,7 +4,7 @@ Paper: Token-Efficient RL for LLM Reasoning (2504.20834); provenance: reconstruc
 says that credit is given to tokens by matching the prefixes of a group's responses; the formulas are ours.
 
     A(u, v)  = mean R of the responses that go on from prefix u with token v
-             − mean R of those that go on from u with another token;   0 where nobody does
+             − mean R of those that go on from u with another token;   0 where none does
     A_it     = A(o_i,<t, o_it)                  J_it = min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
     count="pairs":     J = 1/|U| Σ_{(u, v) in U} mean of J_it over the responses that go through (u, v)
     count="rollouts":  J = 1/Σ|o_i| Σ_i Σ_t J_it
@@ -31,7 +31,7 @@ from .paper import Paper, published
 
 PAPER = Paper(
     "Token-Efficient RL for LLM Reasoning", "2504.20834", "", "reconstructed",
-    "the credit of a pair, the denominator, and prefixes that nobody leaves",
+    "the credit of a pair, the denominator, and prefixes from which no response parts",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ class PrefixTree(CreditStage):
         node = rollouts.group
         for t in range(rollouts.mask.shape[1]):
             alive = rollouts.mask[:, t]
-            # Free-running responses soon share no prefix: then nobody can part any more.
+            # Free-running responses soon share no prefix: then none can part any more.
             if (Groups.of(node, rollouts.mask[:, t:].any(1)).size() <= 1).all():
                 break
             pair = torch.unique(torch.stack([node, rollouts.token_ids[:, t]]), dim=1, return_inverse=True)[1]

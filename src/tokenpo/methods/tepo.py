@@ -10,11 +10,11 @@ read. Two sources agree on the geometric mean; clip and beta are unknown and our
 Defaults: low = high = 0.2 (a geometric mean practically never leaves 0.8..1.2; `GSPO_CLIP` is the alternative),
 beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
 The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
-after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where a sampler scored the old
-policy and a trainer scores the new one, rounding decides there which entropy is lower: nothing to k3, whose gradient is
-as small as the rounding, but not to k1, whose gradient is 1. "analytic" takes the exact sign
-of the entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but a k3, k2 or |·|
-towards the old policy has no gradient at lp = lp_old either.
+after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where one engine scored the old
+policy and another scores the current one, rounding decides in that update which entropy is lower: k3, whose gradient is
+as small as the rounding, does not feel it, but k1, whose gradient is 1, does. "analytic" takes the exact sign of the
+entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old
+policy has no gradient at lp = lp_old either.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
 """
 
@@ -112,7 +112,7 @@ class MaskedKl(Penalty):
         return self.estimator(self.log_ratio(batch)) * strength
 
     def log_ratio(self, batch: Batch) -> Tensor:
-        """Over the policy that samples: π/π_old, of which tokens are samples; π_ref/π, as in GRPO."""
+        """[N, T] lp − lp_old, or lp_ref − lp as in GRPO; nats."""
         if not self.to_reference:
             return log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
         assert batch.rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective

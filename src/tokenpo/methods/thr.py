@@ -1,4 +1,4 @@
-"""THR: tokens that decide how likely right responses become, leaned towards exploiting or exploring.
+"""THR: weighs the tokens that decide how likely right responses become, towards exploitation or exploration.
 
 Paper: Token Hidden Reward (2510.03669); provenance: second-hand + reconstructed: the parts are told by reviews, the
 form of the factor, its size and its threshold are ours. The score s is NTHR's.
@@ -43,7 +43,7 @@ class HiddenReward(Signal):
     """1 + p · sign THR, and 0 where |THR| does not exceed the threshold; 1 in groups of equal rewards.
 
     Args:
-        p: lean, −1 < p < 1.
+        p: towards exploitation where p > 0, exploration where p < 0; −1 < p < 1.
         mask: silence the tokens of small |THR|.
     """
 

@@ -7,11 +7,11 @@ Paper: Tapered Off-Policy REINFORCE (2503.14286); provenance: second-hand.
     a_i = 1 where A_i ≥ 0, min(sg W_i, 1) where A_i < 0
     J = 1/N Σ_i Σ_t a_i A_i lp_it
 
-Pushing down what the policy no longer says is what makes REINFORCE unstable off-policy; its weight tapers off, that of
-right answers is never cut.
+Pushing down what the policy no longer says is what makes REINFORCE unstable off-policy: the weight of wrong answers
+tapers off, that of right ones is never cut.
 Defaults: the ratio of whole responses and rewards of ±1 without a baseline (the paper's rule, second-hand). The
 threshold 0.5 is ours. There is no clip and no divergence.
-Options: level="token" is how a framework's code has it, on advantages; read in that code.
+Options: level="token" is a framework's form, which it applies to advantages; read in its code.
 Departures: the anchor is the old policy; the paper's is the policy that sampled. The mean is over the responses of the
 step, the paper's sum over the data set. The log of W is bounded to ±20.
 Reductions: at lp = lp_old it is REINFORCE on the sum of log-probabilities. Right answers alone are RAFT with another

@@ -72,7 +72,7 @@ def tr_grpo(
         weight_prob: probability under the "current" or the "old" policy, detached.
         normalise_weights: divide by the mean weight of the batch.
         reverse: sigmoid of mu − p instead.
-        beta: coefficient of the k3 divergence from the reference.
+        beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
         kl_weighting: "none", "scale" (the divergence) or "inside" (the ratio in it).
     """
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)

@@ -10,11 +10,11 @@ Paper: VESPO (2602.10693), appendix; provenance: code.
 1.5, and neither far away.
 Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the docstring
 of the authors' code has other numbers).
-A lambda below 1e-4 counts as 1e-4 and a φ that overflows as 0, as in both codes.
+As in both codes, a lambda below 1e-4 counts as 1e-4, and a φ that overflows as 0.
 Departures: the anchor is the old policy; the framework's correction for its rollout engine inside W is not implemented.
 The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is far from 1.
-Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. k = lambda = 0 is that for
-any W, but for e^(1e-4 (1 − W)); k = 1, lambda = 0 is the importance weight of whole responses, but for the same.
+Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. Up to the factor
+e^(1e-4 (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from .known import sloped
 def pessimistic(
     ratio: Tensor, advantage: Tensor, lower: Tensor | float, upper: Tensor | float, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """min(r A, clip(r, lower, upper) A) [N, T], and where that is not r A and has no gradient, [N, T] bool.
+    """(value, clipped): min(r A, clip(r, lower, upper) A) [N, T], and [N, T] bool where that is not r A: no gradient.
 
-    With a dual clip it is at least dual · A where A < 0. A ratio on a bound keeps its gradient, next to it too where
-    the products are the same number; advantage and bounds have none.
+    With a dual clip the value is at least dual · A where A < 0. A ratio on a bound keeps its gradient, as does one so
+    near that both products round to the same number. Advantage and bounds get no gradient.
 
     >>> r = torch.tensor([0.5, 1.5, 0.5, 1.5, 20.0])
     >>> value, clipped = pessimistic(r, torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0]), 0.8, 1.2, dual=10.0)
@@ -30,9 +30,9 @@ def pessimistic(
     free, value = still * advantage, still.clamp(min=lower).clamp_(max=upper) * advantage
     torch.minimum(value, free, out=value)
     if dual is not None and math.isfinite(dual):
-        # Where A ≥ 0 nothing is below 0.
+        # Where A ≥ 0 the value is ≥ 0 and stays.
         torch.maximum(value, advantage.clamp(max=0).to(value.dtype) * dual, out=value)
-    # In the place of what is not needed again, as every other tensor would be a pass over fresh memory.
+    # Written over `free`, which is not needed again: a new tensor would cost a pass over fresh memory.
     cut = torch.ne(value, free, out=free)
     clipped = cut.bool()
     if not ratio.requires_grad:

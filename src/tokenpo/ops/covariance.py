@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-# Places of a block on a CPU: several stay in its cache.
+# Entries of a block on a CPU: several blocks fit its cache.
 _PLACES = 2**15
 
 
@@ -14,16 +14,16 @@ def tokenwise(advantage: Tensor, logprob: Tensor, count: int) -> Tensor:
     """(A_t − mean A)(lp_t − mean lp), without gradient; [N, T].
 
     Args:
-        advantage: 0 where nothing counts, as on padding; there the covariance means nothing.
-        logprob: the same.
-        count: how many tokens count in the means.
+        advantage: [N, T], 0 at tokens that do not count, such as padding; their covariance is meaningless.
+        logprob: [N, T], likewise.
+        count: the number of tokens that count.
     """
     mean, level = _means(advantage, logprob, count)
     return (advantage.detach() - mean).mul_(logprob.detach() - level)
 
 
 def in_blocks(advantage: Tensor, logprob: Tensor, count: int) -> Iterator[Tensor]:
-    """The same a block of rows at a time, in order, for what is read once and not kept."""
+    """The same in blocks of rows, in order, for a caller that reads each once."""
     mean, level = _means(advantage, logprob, count)
     rows = max(1, _PLACES // logprob.shape[1]) if logprob.device.type == "cpu" else len(logprob)
     for a, lp in zip(advantage.detach().split(rows), logprob.detach().split(rows), strict=True):

@@ -14,7 +14,7 @@ EPS = 1e-8
 
 
 class EntropyScale(NamedTuple):
-    """What turns an entropy into a score; numbers, or tensors of shape [].
+    """The four statistics that turn an entropy into a score; numbers, or tensors of shape [].
 
     Args:
         pivot: quantile of log H over the batch (log-nats).
@@ -30,7 +30,7 @@ class EntropyScale(NamedTuple):
 
 
 def measure(entropy: Tensor, mask: Tensor, quantile: float) -> EntropyScale:
-    """The scale of the true entries of entropy [N, T] (nats), its four numbers as tensors []."""
+    """The scale of the entropies [N, T] (nats) where mask is true, as tensors []."""
     values = entropy[mask].clamp(min=EPS).log()
     if values.numel() == 0:
         raise TokenPOError("the entropy scale needs at least one response token, the mask is empty")
@@ -52,6 +52,6 @@ def score(entropy: Tensor, scale: EntropyScale, *, negative_is_positive: bool = 
 
 
 def _over(x: Tensor, extent: Tensor | float) -> Tensor:
-    """x / extent, and 0 where there is no extent to measure by."""
+    """x / extent, and 0 where the extent is 0."""
     extent = torch.as_tensor(extent, dtype=x.dtype, device=x.device)
     return torch.where(extent == 0, 0.0, x / extent)

@@ -31,7 +31,7 @@ class Groups:
 
     def sum(self, x: Tensor) -> Tensor:
         """Sum of x [N, ...] over the valid rows of each row's group, same shape as x."""
-        # The other rows go into one more group, which nobody reads.
+        # Rows that do not count go into one more group, which is never read.
         index = torch.where(self.valid, self.index, self.count)
         return x.new_zeros(self.count + 1, *x.shape[1:]).index_add_(0, index, x)[self.index]
 
@@ -57,8 +57,8 @@ class Groups:
         return self.varied(x) & (x > self.mean_std(x)[0])
 
     def median(self, x: Tensor) -> Tensor:
-        """[N] median of x [N] in float64, the mean of the two middle values where they are even in number; +inf in a
-        group without valid rows."""
+        """[N] median of x [N] in float64, of an even number of values the mean of the middle two; +inf in a group
+        without valid rows."""
         x = torch.where(self.valid, x.double(), torch.inf)
         order = x.argsort()
         order = order[self.index[order].argsort(stable=True)]  # by group, inside a group by value

@@ -1,4 +1,4 @@
-"""The output embedding in both directions: logits of some rows, and gradients from what their softmax left behind.
+"""The output embedding forward and backward: logits of some rows, and gradients from the residual of their softmax.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -17,9 +17,9 @@ from .softmax import part, wide
 
 # Logits per chunk: 16 MB, or as much as keeps a GPU busy.
 _CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30
-# With fewer rows, reading the head and its gradient takes longer than multiplying.
+# With fewer rows, reading the head and its gradient takes longer than the products.
 _LEAST_CHUNK_ROWS = 512
-# Entries of the head whose gradient is added at once where it must change its dtype, or of logits that move.
+# Entries handled at once: of the head's gradient where it is added in another dtype, and of logits that are moved.
 _TILE, _GPU_TILE = 2**19, 2**24
 
 
@@ -28,14 +28,15 @@ def chunk_rows(vocabulary: int, dtype: torch.dtype = torch.float32, device: torc
 
     Args:
         dtype: of the logits.
-        device: where a learner holds a chunk and little else; None for those who hold several tensors like it.
+        device: where the chunk is held, alone; None, for callers that hold several tensors of its size, gives the
+            CPU's small chunk everywhere.
     """
     many = device is not None and device.type != "cpu"
     return max(_LEAST_CHUNK_ROWS, (_GPU_CHUNK_BYTES if many else _CHUNK_BYTES) // (vocabulary * dtype.itemsize))
 
 
 def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
-    """hidden [M, H] headᵀ [H, V] + bias [V], without graph; in the first M rows of `out`, if given."""
+    """hidden [M, H] headᵀ [H, V] + bias [V], without graph; written to the first M rows of `out`, if given."""
     out = part(out, slice(len(hidden)))
     if bias is None:
         return torch.mm(hidden, head.t(), out=out)
@@ -44,14 +45,13 @@ def logits_of(hidden: Tensor, head: Tensor, bias: Tensor | None, out: Tensor | N
 
 @dataclass(eq=False)
 class HeadGradient:
-    """Sums of gradients: `hidden` [M, H] in its own dtype, `head` [V, H] and `bias` [V] in float32 at least, `head` in
-    its own dtype too where a single product makes it.
-
-    None where a gradient is not wanted.
+    """Gradients being summed; None where one is not wanted.
 
     Args:
-        blank: nothing is in `head` yet, not even zeros: what is added first is written, which saves passes over a
-            large head.
+        hidden: [M, H], in the dtype of the hidden states.
+        head: [V, H], in float32 at least, or in the head's own dtype where a single product makes it.
+        bias: [V], in float32 at least.
+        blank: `head` is uninitialised: the first sum is written instead of added, which saves passes over a large head.
     """
 
     hidden: Tensor | None
@@ -69,7 +69,13 @@ class HeadGradient:
         every: bool = False,
         once: bool = False,
     ) -> HeadGradient:
-        """Nothing added; with `every` row about to be, not even zeros in `hidden`; all at `once`, so nothing to sum."""
+        """No gradient added yet.
+
+        Args:
+            wanted: for hidden, head and bias in turn.
+            every: every row will be added, so that `hidden` need not be zeroed.
+            once: all rows will be added in one call, so that `head` needs no wider dtype to sum in.
+        """
         return HeadGradient(
             (torch.empty_like(hidden) if every else torch.zeros_like(hidden)) if wanted[0] else None,
             torch.empty_like(head, dtype=head.dtype if once else wide(head.dtype)) if wanted[1] else None,
@@ -78,14 +84,14 @@ class HeadGradient:
         )
 
     def settle(self) -> HeadGradient:
-        """Itself, with zeros where nothing was added."""
+        """Itself, zeroed where nothing was added."""
         if self.blank and self.head is not None:
             self.head.zero_()
         self.blank = False
         return self
 
     def like(self, hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The sums in the dtypes of what they are gradients of."""
+        """The sums, each in the dtype of the tensor that it is the gradient of."""
         self.settle()
         pairs = ((self.hidden, hidden), (self.head, head), (self.bias, bias))
         return tuple(None if x is None or y is None else x.to(y.dtype) for x, y in pairs)
@@ -94,15 +100,15 @@ class HeadGradient:
         """Adds the gradient f · w [M', V] of the logits of the rows `at`.
 
         Args:
-            at: their places, each row once.
+            at: places of the rows, none twice.
             w, factor: as `softmax.ascent` gives them.
-            hidden: [M', H], their hidden states.
+            hidden: [M', H], hidden states of the rows.
             head: [V, H].
             spend: w may be overwritten.
         """
         f: Tensor | None = factor
         if w.shape[1] < 2 * hidden.shape[1]:
-            # The smaller side is scaled.
+            # Scaling w costs less here than scaling both the hidden states and their gradient.
             w, f = scaled(w, factor, spend=spend), None
         if self.bias is not None:
             self.bias += w.sum(0, dtype=self.bias.dtype) if f is None else (f.to(w.dtype).t() @ w)[0]
@@ -126,7 +132,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
     if _adds_wide(a.device, a.dtype, total.dtype):
         torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
         return
-    # Both buffers stay: fresh ones cost page faults, and a sum of two dtypes would make one of its own.
+    # Both buffers are reused: new ones cost page faults, and a sum of two dtypes would allocate its own.
     rows = tile_rows(total)
     product = a.new_empty(min(rows, len(a)), b.shape[1])
     wider = torch.empty_like(product, dtype=total.dtype)
@@ -141,7 +147,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor, *, blank: bool) -> None:
 
 @functools.cache
 def _adds_wide(device: torch.device, narrow: torch.dtype, wider: torch.dtype) -> bool:
-    """Whether torch adds a product of halves to a wider sum there, as newer versions do on CUDA; tried once."""
+    """Whether torch can add a half-precision product to a wider sum on the device, as newer versions can on CUDA."""
     a, total = torch.ones(16, 24, dtype=narrow, device=device), torch.full((24, 24), torch.nan, device=device)
     total = total.to(wider)
     try:
@@ -154,7 +160,7 @@ def _adds_wide(device: torch.device, narrow: torch.dtype, wider: torch.dtype) ->
 
 
 def tile_rows(x: Tensor) -> int:
-    """Rows of a tile of the head [V, H], or of logits [M, V] that move."""
+    """Rows of a tile of the head [V, H], or of logits [M, V] that are moved."""
     tile = _TILE if x.device.type == "cpu" else _GPU_TILE
     return max(1, tile // x[0].numel())
 
@@ -164,7 +170,7 @@ def keep_rows_(w: Tensor, rows: Tensor) -> Tensor:
     if len(rows) < len(w):
         step = tile_rows(w)
         for start in range(0, len(rows), step):
-            # A row never moves down: what later blocks read is not yet overwritten. `w[block]` goes number by number.
+            # Rows only move up, so none is overwritten before it is read. `w[block]` would copy number by number.
             block = rows[start : start + step]
             w[start : start + len(block)] = w.index_select(0, block)
     return w[: len(rows)]

@@ -1,4 +1,4 @@
-"""Values whose gradients are known as soon as they are."""
+"""Values whose gradients are computed together with them, not by a later backward pass."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.autograd.function import once_differentiable
 
 
 def known(value: Tensor, inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None]) -> Tensor:
-    """The scalar `value` with a graph to `inputs`, whose backward pass scales `gradients` by what arrives.
+    """The scalar `value` with a graph to `inputs`; its backward pass only scales `gradients` by the incoming one.
 
     Args:
         value: without graph.
-        inputs: None, and inputs that want no gradient, are passed over.
+        inputs: None, and inputs that want no gradient, are skipped.
         gradients: of the value at each input, in its shape; None is zero.
     """
     return _Known.apply(value, gradients, *inputs)  # pyright: ignore[reportReturnType]
@@ -31,7 +31,7 @@ class _Known(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         arrived = grads[0]
-        # A loss by itself gets 1, and the gradients are what they are: no copy. On a GPU, to ask would be to wait.
+        # `loss.backward()` passes 1: then no copy is needed. On a GPU, reading the number would wait for the device.
         as_is = arrived.device.type == "cpu" and float(arrived) == 1
         out = (x if x is None or as_is else x * arrived.to(x.dtype) for x in ctx.saved_tensors)
         return (None, None, *out)
@@ -40,7 +40,7 @@ class _Known(torch.autograd.Function):
 def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
     """`value` as a function of `x` whose derivative is `slope`, entry by entry; it can be differentiated once.
 
-    What torch derives of a clamp or a choice goes through `where`, which no CPU kernel of it vectorises.
+    torch's own derivative of a clamp or a choice is a `where`, for which it has no vectorised CPU kernel.
     """
     if not x.requires_grad:
         return value

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Integers as wide as a float: times 1 the bits are what they were, times 0 none is set, not of NaN either.
+# Integers as wide as a float: multiplied by 1 its bits stay what they are, by 0 they become those of 0, NaN's too.
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
@@ -32,7 +32,7 @@ def count(mask: Tensor, dim: int | None = None) -> Tensor:
     """How many entries are true: [] for dim=None, else mask's shape with `dim` kept at size 1."""
     if dim is None:
         return mask.count_nonzero()
-    # As bytes into 32 bits: torch makes 64 of every bool before it adds them.
+    # Bytes summed in 32 bits: of bools torch makes 64-bit integers before it adds them.
     return mask.view(torch.int8).sum(dim, keepdim=True, dtype=torch.int32)
 
 
@@ -52,7 +52,7 @@ def _kept(x: Tensor, mask: Tensor) -> Tensor:
     bits = _BITS.get(x.dtype)
     if bits is None or x.device.type != "cpu":
         return torch.where(mask, x, 0.0)
-    # In place: memory that was never touched costs more than the arithmetic.
+    # In place: touching fresh memory costs more than the arithmetic.
     return mask.view(torch.int8).to(bits).mul_(x.view(bits)).view(x.dtype)
 
 

@@ -1,10 +1,10 @@
-"""Nearest-rank quantiles: exact at any size, of one tensor or of what several ranks hold together.
+"""Nearest-rank quantiles: exact at any size, of one tensor or of the values that several processes hold together.
 
-A few values are left to torch. Of more, the bits are read as integers of the same order and counted sixteen at a time,
+A few values are left to torch. The bits of more are read as integers of the same order and counted sixteen at a time,
 from the top: each round of counts says which bucket holds the rank, and only that bucket is looked at again. Counts of
-disjoint values add up, so ranks that sum them find the same value, the one of all their values together. Of many, a
-regular sample first tells between which two values the rank must lie; one pass counts what lies below and keeps what
-lies between. Should the sample have misled, which the counts show, the buckets are counted over everything.
+disjoint values add up, so processes that sum theirs all find the value of that rank among the values of all. For many
+values, a regular sample first tells between which two the rank must lie; one pass counts what lies below and keeps what
+lies between. Should the sample mislead, which the counts show, the buckets are counted over everything.
 
 Zeros of either sign are one value, +0; NaN of either sign is above +inf, as for `torch.sort`. Nothing carries a
 gradient.
@@ -21,13 +21,13 @@ from torch import Tensor
 from ..errors import TokenPOError
 from . import masked
 
-# Counts [B] of this rank, int64 -> their sum over all ranks. Called equally often on every rank.
+# Counts [B] of this process, int64 -> their sum over all processes. Called equally often in each.
 Reduce = Callable[[Tensor], Tensor]
 
 _SMALL = 2**14
 _SAMPLE = 2**19
-# Values compared at once: what stays in a core's cache, or what keeps a GPU busy. Counted at once: many more than there
-# are counts.
+# Values compared at once: what stays in a core's cache, or what keeps a GPU busy. Values counted at once: many more
+# than there are buckets.
 _BLOCK, _GPU_BLOCK = 2**17, 2**26
 _COUNTED_BLOCK = 2**20
 _DIGIT = 16
@@ -51,9 +51,9 @@ def quantile(x: Tensor, q: float, reduce: Reduce | None = None) -> Tensor:
     `torch.quantile` refuses more than 2^24 values and interpolates.
 
     Args:
-        x: [M] of any float dtype, which the quantile has.
+        x: [M] of any float dtype, which is the quantile's too.
         q: in [0, 1].
-        reduce: adds up counts over ranks, for the quantile of all values of all ranks; a rank may have none.
+        reduce: adds up counts over processes, for the quantile of the values of all; one of them may have none.
 
     Raises:
         TokenPOError: x is not flat or not of floats, there are no values at all, or q lies outside [0, 1].
@@ -68,8 +68,8 @@ def smallest(x: Tensor, rank: int, reduce: Reduce | None = None) -> Tensor:
     """The value of x [M] that has the given place, from 0, in ascending order: tensor [].
 
     Args:
-        x: [M] of any float dtype, which the value has.
-        rank: place among all values of all ranks.
+        x: [M] of any float dtype, which is the value's too.
+        rank: place among the values of all processes.
         reduce: as for `quantile`.
 
     Raises:
@@ -82,7 +82,7 @@ def smallest(x: Tensor, rank: int, reduce: Reduce | None = None) -> Tensor:
     if not 0 <= rank < total:
         raise TokenPOError(f"rank {rank} lies outside 0 to {total - 1}, the places of {total} values")
     found = None
-    # Ranks save rounds of counts rather than looks at a value.
+    # Among several processes rounds of counts cost more than looks at values, and a sample adds rounds.
     if total > 4 * (_SMALL if reduce is None else _SAMPLE) and x.element_size() > 2:
         found = _between(x, rank, total, reduce)
     return _looked_up(x, rank, reduce) if found is None else found
@@ -113,10 +113,10 @@ def largest(x: Tensor, mask: Tensor, count: int) -> Tensor:
 
 
 def _floor(x: Tensor, mask: Tensor, count: int) -> float:
-    """A value that, as far as a sample can tell, at least `count` of the masked ones reach; −inf where it cannot."""
+    """A value that at least `count` of the masked ones reach, going by a sample; −inf where that is too small."""
     step = (len(x) // _SMALL + 1) | 1
     sample = x[::step][mask[::step]]
-    # Three standard deviations more than a random sample holds of those `count`, and three values.
+    # How many of those `count` a random sample holds, plus three standard deviations, plus three.
     most = count / step + 3 * (count / step) ** 0.5 + 3
     return float(smallest(sample, len(sample) - int(most))) if most <= len(sample) else -math.inf
 
@@ -129,10 +129,10 @@ def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
             [2.]])
     """
     t = x.shape[1]
-    last = nearest_rank(q, t)  # of a row that has all its entries; others have fewer below and above
+    last = nearest_rank(q, t)  # in a full row; a shorter one has fewer entries below and above the rank
     count = masked.count(mask, 1)
     rank = (q * (count - 1).clamp(min=0).double()).round().long()
-    # Only the entries from the nearer end: all in order take several times as long.
+    # Only the entries from the nearer end are sorted: sorting all takes several times as long.
     above = 2 * last >= t
     place = (count - 1 - rank).clamp(min=0) if above else rank
     filled = x.masked_fill(~mask, -torch.inf if above else torch.inf)
@@ -141,7 +141,7 @@ def row_quantile(x: Tensor, mask: Tensor, q: float) -> Tensor:
 
 
 def _total(x: Tensor, reduce: Reduce | None) -> int:
-    """How many values there are over all ranks."""
+    """How many values all processes have together."""
     if x.dim() != 1 or not x.is_floating_point():
         raise TokenPOError(f"quantile needs a flat tensor of floats, got {x.dtype} of shape {list(x.shape)}")
     total = _summed(reduce, [len(x)], x.device)[0]
@@ -155,8 +155,8 @@ def _summed(reduce: Reduce | None, counts: list[int], device: torch.device) -> l
 
 
 def _between(x: Tensor, rank: int, total: int, reduce: Reduce | None) -> Tensor | None:
-    """The value at a rank, by what a sample says of its neighbourhood; None where the sample is wrong."""
-    # Odd, so that it does not keep step with rows whose length is a power of two.
+    """The value at a rank, looked for only between two values of a sample; None where it is not between them."""
+    # An odd step samples all columns of rows whose length is a power of two.
     sample = x[:: (total // (_SAMPLE if total > 4 * _SAMPLE else _SMALL)) | 1].contiguous()
     count = _summed(reduce, [len(sample)], x.device)[0]
     # Three standard deviations of the place in a random sample.
@@ -167,7 +167,7 @@ def _between(x: Tensor, rank: int, total: int, reduce: Reduce | None) -> Tensor 
     before, among = _summed(reduce, [below, len(inside)], x.device)
     if not before <= rank < before + among:
         return None
-    # Ties may be most of the values.
+    # Most of the values may be ties, which need no further look.
     return x.new_tensor(low) + 0.0 if low == high else _looked_up(inside, rank - before, reduce)
 
 
@@ -177,7 +177,7 @@ def _narrowed(x: Tensor, low: float, high: float) -> tuple[int, Tensor]:
     whole = len(x) // 8 * 8
     tail = x[whole:]
     below, near = int((tail < low).count_nonzero()), [tail]
-    # Flags as floats: written, and summed over eight rows, several at a time, which bytes are not.
+    # Flags as floats, which torch writes, and sums over the eight rows, with vector instructions; bytes it does not.
     flags = x.new_empty(min(size, whole), dtype=torch.float32)
     for block in x[:whole].split(size):
         eight, out = block.view(8, -1), flags[: len(block)].view(8, -1)

@@ -1,7 +1,7 @@
-"""The residual of a softmax by the quickest way there is on a device: its formulas are in `softmax`.
+"""The residual of a softmax, by the fastest kernel of the device; its formulas are in `softmax`.
 
-A compiled way is tried against torch's before it is used, and replaced by it, with a warning, where the two differ or
-it fails. `TOKENPO_KERNELS=0` in the environment leaves all of them out.
+A compiled kernel is compared with torch before it is used; where it differs or fails, torch takes its place, with a
+warning. `TOKENPO_KERNELS=0` in the environment turns the compiled kernels off.
 
 Axes: M rows, V vocabulary.
 """
@@ -59,8 +59,8 @@ def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
 
 
 def _kernels(x: Tensor, out: Tensor) -> Kernels:
-    # What is compiled wants rows that lie each in one piece and not on each other, and memory behind them: tensors of
-    # other types, and those of torch.compile, may have none. Who records what torch does would miss it.
+    # Compiled kernels need rows that are contiguous and do not overlap, in memory that is there: subclasses of Tensor,
+    # and the tensors of torch.compile, may have none. What records torch's operations would not see them.
     alike = x.dtype == out.dtype and x.shape == out.shape and type(x) is type(out) is Tensor and not out.requires_grad
     apart = x.stride(1) == out.stride(1) == 1 and out.stride(0) >= out.shape[1]
     return _of(x.device, x.dtype) if alike and apart and not _recorded() else _TORCH
@@ -72,7 +72,7 @@ def _recorded() -> bool:
 
 
 def compiler() -> str | None:
-    """The compiler there is for a processor's kernels, None without; last bits of the numbers depend on it."""
+    """The C compiler of the CPU's kernels, None where there is none; the last bits of results depend on it."""
     if _off():
         return None
     try:
@@ -84,7 +84,7 @@ def compiler() -> str | None:
 
 @functools.cache
 def _of(device: torch.device, dtype: torch.dtype) -> Kernels:
-    """In Triton on a GPU, in C on a processor, where the machine has what compiles them."""
+    """Triton's on a GPU, those in C on a CPU, where the machine can compile them; else torch's."""
     if _off():
         return _TORCH
     try:
@@ -110,9 +110,9 @@ def _off() -> bool:
 
 
 def _trusted(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> Kernels:
-    """The kernels if they give there what torch gives; else torch's, with a warning."""
+    """The kernels if their numbers agree with torch's on the device; else torch's, with a warning."""
     try:
-        # With a number, and with a scale of each row.
+        # Once with one scale for all rows, once with a scale for each.
         right = _agree(kernels, device, dtype, drift=True, by_row=False)
         right = right and _agree(kernels, device, dtype, drift=False, by_row=True)
         fault = None if right else "its numbers differ"
@@ -122,15 +122,15 @@ def _trusted(kernels: Kernels, device: torch.device, dtype: torch.dtype) -> Kern
     if fault is None:
         return kernels
     warnings.warn(
-        f"tokenpo's compiled softmax fails on {device}, torch's slower passes run for {dtype}: {fault}. "
-        "TOKENPO_KERNELS=0 in the environment leaves it out and says nothing",
+        f"tokenpo's compiled softmax fails on {device}, so torch's slower one runs for {dtype}: {fault}. "
+        "TOKENPO_KERNELS=0 in the environment turns it off, and this warning too",
         stacklevel=2,
     )
     return _TORCH
 
 
 def _agree(kernels: Kernels, device: torch.device, dtype: torch.dtype, *, drift: bool, by_row: bool) -> bool:
-    # Of rows longer than a kernel's block, enough for several threads.
+    # Rows longer than a kernel's block, and numbers enough for several threads.
     m, v = 6, 20_001
     with torch.device(device):
         logits = torch.linspace(-9, 9, m * v, dtype=torch.float32).sin_().mul_(9).view(m, v).to(dtype)
@@ -143,7 +143,7 @@ def _agree(kernels: Kernels, device: torch.device, dtype: torch.dtype, *, drift:
         left = logits.clone()
         stats = residual_of(left, target, scale, drift, left)
         seen.append([*stats, left, scaled_by(left, factor, torch.empty_like(left))])
-    # Sums of 20,001 float32 in another order; probabilities as far as their dtype tells them apart.
+    # Statistics differ by the order of 20,001 float32 in a sum, probabilities also by the rounding of their dtype.
     narrow = max(1e-5, torch.finfo(dtype).eps)
     return all(
         torch.allclose(ours, theirs, rtol=1e-5 if ours.dim() == 1 else narrow, atol=1e-6, equal_nan=True)

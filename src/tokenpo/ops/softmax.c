@@ -12,7 +12,7 @@
 #define ALWAYS static inline __attribute__((always_inline))
 /* Logits summed in float32 before their sum is added to the others in float64. */
 #define PIECE 1024
-/* Rows whose statistics are made of their sums together. */
+/* Rows whose statistics are computed together from their sums. */
 #define ROWS 16
 #define LN2 0.69314718055994530942
 
@@ -89,10 +89,10 @@ ALWAYS uint16_t nearest(float x) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* The same in fewer operations, for what seldom lies half-way: of two as near the one further from 0. */
+/* The same in fewer operations, where halves are rare: they are rounded away from 0. */
 ALWAYS uint16_t near(float x) { return (uint16_t)(((uint32_t)bits_of(x) + 0x8000) >> 16); }
 
-/* One number; a NaN of any bits becomes one that stays one. */
+/* Writes one number; a NaN stays one in bf16, whatever its bits. */
 ALWAYS void store(void *p, int64_t j, float x, int half) {
     if (half) ((uint16_t *)p)[j] = x != x ? 0x7fc0 : nearest(x);
     else ((float *)p)[j] = x;
@@ -117,7 +117,7 @@ ALWAYS void row(const char *z, char *left, int64_t v, int64_t y, float scale, do
         Sums part = piece(z + start * (half ? 2 : 4), n, half, peak, scale, e + start, moments);
         peaks += part.peaks, rest += part.rest, mean += part.mean, squares += part.squares, moved += part.moved;
     }
-    /* What the other tokens have: of a target at the peak not the difference of two numbers that may be nearly the same. */
+    /* The mass of the other tokens: for a target at the peak not as a difference of two numbers that may nearly agree. */
     double s = peaks + rest, share = 1 / s, others = d == 0 ? peaks - 1 + rest : s - e[y];
     divide(e, v, (float)share, left, half);
     store(left, y, (float)(-others * share), half);
@@ -161,7 +161,7 @@ ALWAYS void times(const char *from, char *to, int64_t v, float factor) {
     for (int64_t j = 0; j < v; j++) store(to, j, number(logit(from, j, 1)) * factor, 1);
 }
 
-/* Whether a target is no entry of its row. */
+/* Whether a target lies outside its row. */
 static int outside(const int64_t *y, int64_t m, int64_t v) {
     int found = 0;
     for (int64_t i = 0; i < m; i++) found |= y[i] < 0 || y[i] >= v;
@@ -175,9 +175,9 @@ static int64_t together(int64_t m, int threads) {
 }
 
 /* The loops over rows are macros: a compiler moves the body of a parallel loop into a function of its own before it
- * knows what `half` and `moments` are, and would ask at every number. */
+ * knows what `half` and `moments` are, and would test them at every number. */
 
-/* m rows by some threads; 1 if a target is no entry of its row. `scratch` is [threads, v]. */
+/* m rows by some threads; returns 1 if a target lies outside its row. `scratch` is [threads, v]. */
 #define RESIDUAL(name, half, moments)                                                                                \
     int name(const char *z, char *left, int64_t m, int64_t v, int64_t z_step, int64_t left_step, const int64_t *y,   \
              const float *scales, float *found, float *scratch, int threads) {                                       \

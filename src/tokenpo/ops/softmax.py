@@ -28,7 +28,7 @@ _LN2 = math.log(2)
 FLOOR = -1e4
 # Logits worked on at once: what stays in a core's cache, or what keeps a GPU busy.
 _BLOCK_LOGITS, _GPU_BLOCK_LOGITS = 2**17, 2**26
-# What `sums` is; a kernel in its place may ask for rows that lie each in one piece.
+# The type of `sums`; a kernel in its place may ask for contiguous rows.
 Sums = Callable[[Tensor, float | Tensor, Tensor, int], Tensor]
 
 
@@ -63,25 +63,25 @@ class RowStats(NamedTuple):
     drift: Tensor
 
     def at(self, rows: slice | Tensor) -> RowStats:
-        """Of some rows."""
+        """The statistics of some rows."""
         logprob, entropy = part(self.logprob, rows), part(self.entropy, rows)
         return RowStats(logprob, entropy, part(self.drift, rows) if len(self.drift) else self.drift)
 
 
 def part(x: Any, at: slice | Tensor) -> Any:
-    """The rows `at` of a tensor, itself where that is all of it: a slice too is a call. Of anything else itself."""
+    """The rows `at` of a tensor; x itself where those are all, which saves a call, and where x is no tensor."""
     if not isinstance(x, Tensor) or (isinstance(at, slice) and at.indices(len(x)) == (0, len(x), 1)):
         return x
     return x[at]
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What is accumulated in: float32 at least."""
+    """The dtype to accumulate in: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
-    """What a residual is made of; p is written to `out`, p_y as it is.
+    """The sums that statistics are made of; writes p to `out`, also at the target.
 
     Args:
         logits: [M, V].
@@ -95,7 +95,7 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
     m, v = logits.shape
     step = block_rows(v, logits.device)
     found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
-    # One buffer for all blocks, in halves another for what cannot be written to `out`: fresh ones cost page faults.
+    # One buffer for all blocks, and in half precision a second one for p: new ones would cost page faults.
     shifted = logits.new_empty(min(step, m), v, dtype=found.dtype)
     apart = None if out.dtype == found.dtype else torch.empty_like(shifted)
     scales = scale.split(step) if isinstance(scale, Tensor) else repeat(scale)
@@ -108,7 +108,7 @@ def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tens
 
 
 def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor) -> None:
-    """The sums [3 or 5, k, 1] of k rows, and their p; d is scratch. Few calls: a block is done in no time."""
+    """Writes the sums [3 or 5, k, 1] of k rows, and p; d is scratch. As few calls as can be: a block is small."""
     peak, s, mean, *moments = found
     torch.amax(z, -1, keepdim=True, out=peak)
     torch.exp2(torch.sub(z, peak, out=d).mul_(scale).clamp_(min=FLOOR), out=p)
@@ -122,10 +122,10 @@ def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor
 def residual(
     logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool, out: Tensor, *, by: Sums = sums
 ) -> RowStats:
-    """Statistics of softmax(logits · scale) at `target`, and p - 1_y, in torch; `ops.residual` says of what.
+    """Statistics of softmax(logits · scale) at `target`; writes p - 1_y to `out`. Arguments as of `ops.residual`.
 
     Args:
-        by: what takes the sums; writes p to `out`.
+        by: takes the sums and writes p to `out`.
     """
     place = target.unsqueeze(-1)
     # Powers of two are cheaper than those of e.
@@ -159,14 +159,14 @@ def ascent(
 ) -> tuple[Tensor, Tensor]:
     """(w [M, V], f [M, 1]) with f · w the gradient of Σ g log p_y + g_entropy H to the logits.
 
-    Kept apart because f is cheaper to apply to hidden states than to w, and because w keeps its precision in half the
-    width however small f is. Without g_entropy w is `left` itself.
+    Kept apart because f is cheaper to apply to hidden states than to w, and because w in half precision would lose
+    digits to a small f. Without g_entropy w is `left` itself.
 
     Args:
-        left: [M, V], what `residual` left.
-        stats: what it returned.
+        left: [M, V], what `residual` wrote.
+        stats: what `residual` returned.
         target: [M].
-        scale: as given to it.
+        scale: as given to `residual`.
         g: [M], gradient that arrives at log p_y.
         g_entropy: [M], gradient that arrives at H, if any.
         spend: `left` may be overwritten.

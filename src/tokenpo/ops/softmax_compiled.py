@@ -1,7 +1,7 @@
-"""The residual of a softmax in C (`softmax.c`), compiled by each process for the processor it runs on; nothing is kept.
+"""The residual of a softmax in C (`softmax.c`), compiled by each process for the CPU it runs on; no file is kept.
 
-For a processor what `softmax_triton` is for a GPU, and more: statistics and residual are one function here. Where
-there is no compiler this module cannot be imported.
+What `softmax_triton` is for a GPU, except that statistics and residual are one function here. Where there is no
+compiler this module cannot be imported.
 
 Axes: M rows, V vocabulary.
 """
@@ -28,15 +28,15 @@ from .softmax import RowStats
 _SOURCE = Path(__file__).with_name("softmax.c")
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 DTYPES = frozenset(_NAMES)
-# Many terms of a sum at once, so in any order; no signals of what is met on the way. NaN and infinities stay.
+# Sums may be taken in any order, hence many terms at once, and no exception is tracked. NaN and infinities stay.
 _MATHS = "-fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math -freciprocal-math -ffp-contract=fast"
-# Logits that are worth a thread.
+# Logits that make a further thread worth while.
 _SHARE = 2**15
 
-# A compiler that takes longer than this many seconds hangs.
+# Seconds after which a compiler is taken to hang.
 _PATIENCE = 60
 
-# Elsewhere compilers come without OpenMP, whose threads (gcc's) are the ones that torch has.
+# Elsewhere compilers come without OpenMP; on Linux its threads (gcc's) are those that torch has.
 if platform.system() != "Linux":
     raise ImportError("compiled on Linux only")
 try:
@@ -48,17 +48,17 @@ if shutil.which(_COMPILER[0]) is None:
 
 
 def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool, out: Tensor) -> RowStats:
-    """As `softmax.residual`, of float32 or bf16 whose rows lie each in one piece.
+    """As `softmax.residual`, of float32 or bf16 logits whose rows are contiguous.
 
     Raises:
-        IndexError: a target is no entry of its row.
-        RuntimeError: it cannot be compiled.
-        OSError: what was compiled cannot be loaded.
+        IndexError: a target outside the vocabulary.
+        RuntimeError: the C code cannot be compiled.
+        OSError: the compiled library cannot be loaded.
         subprocess.TimeoutExpired: the compiler hangs.
     """
     m, v = logits.shape
     threads = _threads(logits)
-    # Dtypes are named: a default may be another.
+    # The dtype is given, as torch's default may be another.
     found = logits.new_empty(3 if drift else 2, m, dtype=torch.float32)
     scratch = found.new_empty(threads, v)
     given = target.long().view(m).contiguous(), _column(scale, logits)
@@ -68,7 +68,7 @@ def residual(logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool,
 
 
 def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
-    """As `softmax.scaled`, of the same; what torch does quickest itself is left to it."""
+    """As `softmax.scaled`, for the same dtypes; float32 is left to torch, which is faster."""
     if w.dtype == torch.float32:
         return softmax.scaled(w, factor, out)
     _call("scaled", w, out, _column(factor, w), _threads(w))
@@ -78,7 +78,7 @@ def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
 def compiler() -> str:
     """Name and version of the compiler, as it gives them; its command where it gives none."""
     try:
-        done = _told([*_COMPILER, "--version"])
+        done = _run([*_COMPILER, "--version"])
     except (OSError, subprocess.TimeoutExpired):
         return _COMPILER[0]
     return done.stdout.partition("\n")[0].strip() or _COMPILER[0]
@@ -89,20 +89,20 @@ def _threads(x: Tensor) -> int:
 
 
 def _column(factor: float | Tensor, x: Tensor) -> Tensor:
-    """One of each row of x, in one piece."""
+    """The factor of each row of x, [M, 1] or [M], contiguous."""
     if isinstance(factor, Tensor):
         return factor.float().expand(len(x), 1).contiguous()
     return x.new_full((len(x),), factor, dtype=torch.float32)
 
 
 def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = False) -> None:
-    # Whatever is passed by its place stays alive until the call returns: it is held by `rest`.
+    # `rest` keeps every tensor whose address is passed alive until the call returns.
     steps = (tensor.stride(0) * tensor.itemsize for tensor in (x, out))
-    places = (y.data_ptr() if isinstance(y, Tensor) else y for y in rest)
+    passed = (y.data_ptr() if isinstance(y, Tensor) else y for y in rest)
     function: Any = getattr(_library(), f"{name}_{_NAMES[x.dtype]}{'_drift' if drift else ''}")
-    if function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *places):
+    if function(x.data_ptr(), out.data_ptr(), *x.shape, *steps, *passed):
         raise IndexError(f"a target outside the vocabulary of {x.shape[1]} tokens")
-    # As torch's own writing does: autograd must know of it.
+    # As after torch's own in-place operations: autograd must notice that `out` has changed.
     torch.autograd.graph.increment_version(out)
 
 
@@ -112,28 +112,29 @@ def _library() -> ctypes.CDLL:
         made = str(Path(folder) / "softmax.so")
         flags = ["-O3", "-fopenmp", "-fno-strict-aliasing", *_processor(), *_MATHS.split(), "-shared", "-fPIC"]
         command = [*_COMPILER, *flags, str(_SOURCE), "-o", made, "-lm"]
-        # What a compiler leaves on its way is gone with the folder too.
-        done = _told(command, TMPDIR=folder)
+        # The compiler's temporary files go with the folder.
+        done = _run(command, TMPDIR=folder)
         if done.returncode:
             raise RuntimeError(f"{shlex.join(command)}: {done.stderr.strip()[:400]}")
         library = ctypes.CDLL(made)
-    place, number, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    # What each is given by its place, beside the rows it reads and those it writes.
-    places = {f"residual_{dtype}{moments}": 4 for dtype in _NAMES.values() for moments in ("", "_drift")}
-    for name, count in {**places, "scaled_bfloat16": 1}.items():
+    address, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    # How many addresses each function takes beside those of the rows it reads and of the rows it writes.
+    further = {f"residual_{dtype}{moments}": 4 for dtype in _NAMES.values() for moments in ("", "_drift")}
+    for name, count in {**further, "scaled_bfloat16": 1}.items():
         function = getattr(library, name)
-        function.argtypes, function.restype = [place, place, *[number] * 4, *[place] * count, threads], threads
+        function.argtypes = [address, address, *[size] * 4, *[address] * count, number]
+        function.restype = number
     return library
 
 
-def _told(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    told = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": _PATIENCE}
-    return subprocess.run(command, env=os.environ | environment, check=False, **told)
+def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": _PATIENCE}
+    return subprocess.run(command, env=os.environ | environment, check=False, **options)
 
 
 def _processor() -> list[str]:
-    """All that the processor can do."""
+    """Flags for all instructions of the CPU."""
     if platform.machine() == "x86_64":
-        # By default a compiler works there on half as many numbers at once as it could.
+        # By default compilers use vectors of half the width there.
         return ["-march=native", "-mprefer-vector-width=512"]
     return ["-mcpu=native"]

@@ -1,8 +1,8 @@
 """The sums of a softmax in one Triton kernel: a row of logits is read twice and written once.
 
-What torch does in nine passes over the logits (`softmax.sums`) is here two, so that on a GPU they take little beside
-the matrix products. In the first the maximum is the largest logit so far, and what was summed before is seen anew from
-each higher one, as in `tiles`. Without Triton this module cannot be imported.
+What torch does in nine passes over the logits (`softmax.sums`) takes two here, so that on a GPU they take little time
+beside the matrix products. In the first the maximum is the largest logit so far, and sums are rescaled to each higher
+one, as in `tiles`. Without Triton this module cannot be imported.
 
 Axes: M rows, V vocabulary.
 """
@@ -14,18 +14,20 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-# As in `softmax`; a kernel takes no number from outside that is not declared so.
+from .softmax import wide
+
+# As in `softmax`; a kernel reads a global only if it is declared constexpr.
 _FLOOR = tl.constexpr(-1e4)
 _LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
-# Logits of a row in flight at once, and who works on them.
+# Logits of a row that are worked on at once, and by how many warps.
 _BLOCK, _WARPS = 8192, 16
 
 
 def sums(logits: Tensor, scale: float | Tensor, out: Tensor, count: int) -> Tensor:
-    """As `softmax.sums`, for tensors whose rows lie each in one piece."""
+    """As `softmax.sums`, for tensors whose rows are contiguous."""
     m, v = logits.shape
-    found = logits.new_empty(count, m, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    # A number is filled in on the device: to copy it there would wait for what the device is at.
+    found = logits.new_empty(count, m, 1, dtype=wide(logits.dtype))
+    # A number is filled in on the device: copying it there would wait for the work in progress.
     scales = scale if isinstance(scale, Tensor) else found.new_full((1, 1), scale)
     scales = scales.to(found.dtype).expand(m, 1).contiguous()
     block = min(_BLOCK, triton.next_power_of_2(v))

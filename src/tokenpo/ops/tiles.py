@@ -1,8 +1,7 @@
 """The head one tile of the vocabulary at a time: the least memory, for one more product.
 
-Statistics come from a running softmax over the tiles; the way back forms each tile of logits again and adds its rows of
-the head's gradient in place. Nothing larger than a block of tokens x a tile of the vocabulary is held, whatever the
-number of tokens and the size of the vocabulary.
+Statistics come from a running softmax over the tiles; the backward pass forms each tile of logits again and adds its
+rows of the head's gradient in place. The logits held are never more than a block of tokens x a tile of the vocabulary.
 
 Axes: M rows (tokens), H hidden size, V vocabulary; k rows of a block, t columns of a tile.
 """
@@ -26,7 +25,7 @@ _LN2 = log(2)
 
 @dataclass(frozen=True, eq=False)
 class Tiled:
-    """A head that is never looked at as a whole.
+    """A head whose logits are formed a tile at a time.
 
     Args:
         head: [V, H].
@@ -42,7 +41,7 @@ class Tiled:
 
     @staticmethod
     def of(head: Tensor, bias: Tensor | None = None) -> Tiled:
-        """In tiles that suit the device."""
+        """A head in tiles that suit its device."""
         return Tiled(head, bias, *(_SHAPE if head.device.type == "cpu" else _GPU_SHAPE))
 
     def stats(
@@ -109,7 +108,7 @@ class Tiled:
             d = z.sub_(peak).mul_(scale).clamp_(min=FLOOR)
             p = d.exp2()
             d.mul_(p)
-            # What was summed at the old maximum, seen from the new one.
+            # Sums relative to the old maximum become sums relative to the new one.
             moved = (moved + step * squares) * shrink.square() + (d * p).sum(-1, keepdim=True)
             squares = squares * shrink.square() + p.square().sum(-1, keepdim=True)
             mean = (mean + step * s) * shrink + d.sum(-1, keepdim=True)
@@ -123,7 +122,7 @@ class Tiled:
     def _residual(
         self, hidden: Tensor, target: Tensor, scale: float | Tensor, partition: Tensor, logprob: Tensor, tile: slice
     ) -> Tensor:
-        """p - 1_y of a tile in the head's dtype, [k, t + 1]: targets of other tiles fall into the last column."""
+        """p - 1_y of a tile in the head's dtype, [k, t + 1]; the last column takes the targets in other tiles."""
         peak, log_s = partition[0].unsqueeze(-1), partition[1].unsqueeze(-1)
         z = logits_of(hidden, self.head[tile], None if self.bias is None else self.bias[tile])
         left = z.new_zeros(len(z), z.shape[1] + 1)
@@ -137,7 +136,7 @@ class Tiled:
 
 
 def _column(target: Tensor, tile: slice, outside: int) -> Tensor:
-    """Where in a tile each target stands; `outside` where it stands in another."""
+    """The column of each target in a tile; `outside` where the target is in another."""
     place = target - tile.start
     return torch.where((place >= 0) & (place < outside), place, outside)
 

@@ -1,8 +1,8 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
-Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, what their softmax left
-(`residual.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms
-each chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
+Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, the residual of their softmax
+(`ops.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms each
+chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
 """
@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokenpo.errors import TokenPOError, choose
-
+from ..errors import TokenPOError, choose
 from .head import HeadGradient, chunk_rows, logits_of
 from .residual import residual, scaled
 from .softmax import RowStats, ascent, part, wide
@@ -57,7 +56,7 @@ def token_stats(
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
         chunk: rows of logits alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
-        impl: "naive" holds all logits and leaves the rest to autograd: slow, and plainly right.
+        impl: "naive" holds all logits and leaves the rest to autograd: slow, and the reference.
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
@@ -112,7 +111,7 @@ def naive_stats(
 
 
 class _LogitStats(torch.autograd.Function):
-    """The residual of logits that belong to somebody else is kept for the backward pass."""
+    """Keeps the residual for the backward pass beside the logits, which are the caller's."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, scale: Any, drift: bool, entropy_grad: bool) -> Any:
@@ -133,7 +132,7 @@ class _LogitStats(torch.autograd.Function):
 
 
 class _HeadStats(torch.autograd.Function):
-    """Logits live one chunk at a time, in both directions."""
+    """One chunk of logits is alive at a time, forward and backward."""
 
     @staticmethod
     def forward(
@@ -175,7 +174,7 @@ class _HeadStats(torch.autograd.Function):
             if kept is None:
                 residual(left, y, scale)
             known = RowStats(*stats).at(at)
-            # A view of what is kept must outlive this pass.
+            # A view of what is kept must not be overwritten: there may be another backward pass.
             spend = kept is None or not every
             incoming = part(g, at), part(g_entropy, at)
             w, factor = ascent(left, known, y, scale, *incoming, spend=spend)
@@ -184,10 +183,9 @@ class _HeadStats(torch.autograd.Function):
 
 
 def live_rows(g: Tensor, g_entropy: Tensor | None, head: Tensor, chunk: int) -> Sequence[slice | Tensor]:
-    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time: slices where all are.
+    """The rows whose incoming gradient [M] is not exactly zero, at most `chunk` at a time; slices where those are all.
 
-    All of them also where a row's logits are fewer than its hidden states: to move the others together would cost what
-    the products save.
+    Where V ≤ H all rows are given: gathering the others would cost as much as the smaller products save.
     """
     if head.shape[0] > head.shape[1]:
         live = (g != 0) if g_entropy is None else (g != 0) | (g_entropy != 0)
@@ -198,7 +196,7 @@ def live_rows(g: Tensor, g_entropy: Tensor | None, head: Tensor, chunk: int) -> 
 
 
 def joined(pieces: Sequence[RowStats]) -> RowStats:
-    """The rows of several chunks below each other."""
+    """The statistics of several chunks, concatenated."""
     if len(pieces) == 1:
         return pieces[0]
     return RowStats(*(torch.cat(column) for column in zip(*pieces, strict=True)))
@@ -225,7 +223,7 @@ def inverse_temperature(temperature: float | Tensor, m: int, target: Tensor, whe
 
 
 def same_dtype(hidden: Tensor, head: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Under autocast what autocast would use; otherwise the wider of the two."""
+    """All three in one dtype: autocast's where it is enabled, else the wider of hidden's and head's."""
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)

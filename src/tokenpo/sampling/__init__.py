@@ -1,8 +1,8 @@
-"""Pure pieces of sampling, torch only: a private stream of uniforms per rollout, and one draw from logits."""
+"""Pure pieces of sampling, torch only: seeds, a private stream of uniforms per rollout, and one draw from logits."""
 
 from __future__ import annotations
 
-from tokenpo.sampling.draw import Draw, TemperatureRule, draw, greedy
-from tokenpo.sampling.streams import stream_keys, uniforms
+from .draw import Draw, TemperatureRule, draw, greedy
+from .streams import stream_keys, uniforms
 
 __all__ = ["Draw", "TemperatureRule", "draw", "greedy", "stream_keys", "uniforms"]

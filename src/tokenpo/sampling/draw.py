@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from tokenpo.ops.softmax import Softmax, entropy_of, softmax_parts
+from ..ops.softmax import Softmax, entropy_of, softmax_parts
 
-# Above this vocabulary the running sum goes over blocks first: one pass instead of a long serial one.
+# A vocabulary of more than four such blocks is summed by block first, as one long running sum is slow.
 _BLOCK = 256
 
 
@@ -65,7 +65,7 @@ def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
     """The first index at which the running sum of `weight` [M, V] exceeds uniform · total; never one of weight 0."""
     m, v = weight.shape
     if v <= 4 * _BLOCK:
-        # NaN is above nothing: its index would lie outside, which on a GPU ends the process.
+        # No entry is above NaN: the index would lie outside, which on a GPU ends the process.
         return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0].clamp(max=v - 1)
     blocks = -(-v // _BLOCK)
     tail = v % _BLOCK
@@ -81,7 +81,7 @@ def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _first_above(running: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Index [M] of the first entry above uniform · total, and what of that product is left there."""
+    """Index [M] of the first entry above uniform · total, and by how much that product exceeds the entry before it."""
     # uniform <= 1 - 2^-32, so in float64 the product stays below the total and an entry above it exists.
     mark = (running[:, -1] * uniform).unsqueeze(-1)
     index = torch.searchsorted(running, mark, right=True)

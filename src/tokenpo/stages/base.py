@@ -49,7 +49,7 @@ class Penalty(Part):
 
     @property
     def follows_advantage(self) -> bool:
-        """It is 0 wherever the advantage is 0, so that engines may skip rows without advantage."""
+        """True where the penalty is 0 wherever the advantage is, so that engines may skip rows without advantage."""
         return False
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
@@ -58,8 +58,8 @@ class Penalty(Part):
 
 
 class Aggregate(Part):
-    """The coefficient of a token's loss in the scalar."""
+    """The coefficient of each token's loss in the scalar."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
-        """A number, [N, 1] or [N, T]; sums to about 1 over the step. Counts nothing but the row's own length."""
+        """A number, [N, 1] or [N, T]; sums to about 1 over the step. May count nothing but the row's own length."""
         raise NotImplementedError

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class RolloutCorrection(BatchWeight):
     """ρ = exp(lp_old − lp_roll), the importance weight of the sampling engine, kept in bounds; without gradient.
 
-    It goes with every method: a factor on the surrogate, known before the first update. Where the old log-probs are the
+    A factor on the surrogate, known before the first update, that goes with any method. Where the old log-probs are the
     sampler's own, ρ is 1.
 
     Args:
         sequence: one weight for a response, ρ_i = Π_t ρ_it, rather than one for each token.
-        mask: a weight outside [floor, cap] becomes 0; otherwise it is clamped to them.
+        mask: set a weight outside [floor, cap] to 0 instead of clamping it.
         cap: largest weight.
         floor: smallest weight.
     """

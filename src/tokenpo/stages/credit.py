@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 class GroupAdvantage(CreditStage):
     """A_i = (R_i − mean_g) / (std_g + eps), the same for every token of the response; GRPO (2402.03300).
 
+    A group whose rewards are all equal gets exactly 0, however the mean rounds. Rows without a response token are in no
+    group.
+
     Args:
         std: divide by the group's standard deviation (ddof 1); without it this is Dr. GRPO's advantage.
         eps: added to the deviation.
-
-    A group whose rewards are all equal gets exactly 0, however the mean rounds. Rows without a response token are in no
-    group.
     """
 
     std: bool = True
@@ -39,5 +39,5 @@ class GroupAdvantage(CreditStage):
     def of(self, groups: Groups, reward: Tensor) -> Tensor:
         """Advantage [N] of rewards [N], in float64."""
         mean, std = groups.mean_std(reward)
-        centred = torch.where(groups.varied(reward), reward.double() - mean, 0.0)
-        return centred / (std + self.eps) if self.std else centred
+        centred = reward.double() - mean
+        return torch.where(groups.varied(reward), centred / (std + self.eps) if self.std else centred, 0.0)

@@ -21,7 +21,7 @@ class Estimator(Part):
     """A divergence of one token from its log-ratio x, in nats.
 
     Args:
-        stationary: it has no gradient at x = 0.
+        stationary: its gradient at x = 0 is 0.
     """
 
     @property
@@ -62,7 +62,7 @@ class K3(Estimator):
 
 @dataclass(frozen=True)
 class AbsoluteLogRatio(Estimator):
-    """|x|, flat where x is rounding."""
+    """|x|, without gradient within ±1e-5, where x is rounding."""
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.absolute(x)
@@ -72,7 +72,7 @@ class AbsoluteLogRatio(Estimator):
 class StraightThrough(Estimator):
     """The value of one estimator, the gradient of another.
 
-    k1 has no gradient in expectation and k3's is not that of the divergence; k2's is, on samples of the policy.
+    On samples of the policy k2's expected gradient is that of the divergence; k1's is 0, and k3's is another.
 
     Args:
         value: what the loss and the report show.
@@ -125,7 +125,7 @@ class EntropyBonus(Penalty):
     """−coef · H of the current policy, with gradient: the loss falls where the policy hesitates.
 
     Args:
-        coef: coefficient, or a memory that steers it.
+        coef: coefficient, or the memory that sets it.
     """
 
     coef: float | MemorySignal
@@ -146,11 +146,11 @@ class EntropyBonus(Penalty):
 
 @dataclass(frozen=True)
 class Anchor(Penalty):
-    """coef · strength · |lp − lp_old|: chosen tokens are held at the old policy; flat where the two are nearly equal.
+    """coef · strength · |lp − lp_old|: holds chosen tokens at the old policy; no gradient where the two nearly agree.
 
     Args:
         coef: coefficient, ≥ 0.
-        strength: a signal ≥ 0, 0 at the tokens that are free.
+        strength: a signal ≥ 0, 0 at the tokens that are not held.
     """
 
     coef: float

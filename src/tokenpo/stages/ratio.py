@@ -86,7 +86,7 @@ class ProductSequence(Ratio):
 
 @dataclass(frozen=True)
 class WeightedRatio(Ratio):
-    """sg[w] · ratio: a weight inside the minimum and the clip, which can kill the gradient it means to raise."""
+    """sg[w] · ratio: a weight inside minimum and clip, where a large one clips the token that it should strengthen."""
 
     ratio: Ratio
     weight: BatchWeight

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Selection(Part):
-    """Some of the tokens, told from any rows alone (and from signals)."""
+    """Chooses tokens, each row by itself; what depends on other rows comes in as a signal."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """[N, T] bool."""
@@ -25,9 +25,16 @@ class Selection(Part):
 
 
 def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tensor:
-    """[N, T] bool of a selection, or of a signal that marks tokens by anything but 0."""
+    """[N, T] bool: the tokens of a selection, or those at which a signal is not 0."""
     chosen = selection(batch) if isinstance(selection, Selection) else batch.signal(selection)
     return chosen if chosen.dtype == torch.bool else chosen != 0
+
+
+def entropies(batch: Batch, *, current: bool) -> Tensor:
+    """[N, T] nats of the current policy, or of the old one; a part that reads them declares the need."""
+    entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
+    assert entropy is not None  # declared in `needs`, checked by the objective
+    return entropy
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class HighInResponse(Selection):
 
     Args:
         quantile: nearest rank, over the response's tokens.
-        current: of the current policy's entropies rather than of the old one's.
+        current: take the current policy's entropies rather than the old one's.
     """
 
     quantile: float
@@ -47,14 +54,13 @@ class HighInResponse(Selection):
         return frozenset({"entropy" if self.current else "old_entropy"})
 
     def __call__(self, batch: Batch) -> Tensor:
-        entropy = batch.policy.entropy if self.current else batch.rollouts.old_entropy
-        assert entropy is not None  # declared in `needs`, checked by the objective
+        entropy = entropies(batch, current=self.current)
         return entropy > ranked.row_quantile(entropy, batch.mask, self.quantile)
 
 
 @dataclass(frozen=True)
 class HighInBatch(Selection):
-    """Tokens whose entropy reaches a quantile of the whole batch's, ties included."""
+    """Tokens whose entropy reaches a quantile of the whole batch's; equal ones are in."""
 
     threshold: OldEntropyQuantile | CurrentEntropyQuantile
 
@@ -64,6 +70,4 @@ class HighInBatch(Selection):
 
     def __call__(self, batch: Batch) -> Tensor:
         current = isinstance(self.threshold, CurrentEntropyQuantile)
-        entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
-        assert entropy is not None  # declared in `needs`, checked by the objective
-        return entropy >= batch.signal(self.threshold)
+        return entropies(batch, current=current) >= batch.signal(self.threshold)

@@ -46,7 +46,7 @@ class GroupOverlong(Shaping):
     lengths gets −scale · (|o| − L⁺)/L⁺, at most −scale from 2 L⁺ on. Hard prompts and wrong responses get nothing.
 
     Args:
-        easy: accuracy from which a prompt counts as easy (the paper names it g without a value here; 0.5).
+        easy: accuracy from which a prompt counts as easy (the paper's g, for which it gives no value here).
         scale: largest penalty.
         threshold: a response is correct when its reward exceeds this.
     """

@@ -91,10 +91,10 @@ class Unclipped(SurrogateStage):
 
 
 class Region(Part):
-    """The tokens that stay inside a trust region which is not an interval of the ratio."""
+    """A trust region that is not an interval of the ratio."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """[N, T] bool."""
+        """[N, T] bool, true inside."""
         raise NotImplementedError
 
 
@@ -105,7 +105,7 @@ class DetachedClip(SurrogateStage):
     Args:
         bounds: what the weight is clamped to, whatever the sign of the advantage.
         ratio: the importance weight.
-        region: tokens outside get no gradient; None lets every token in.
+        region: tokens outside it get no gradient; None is no such region.
     """
 
     bounds: Bounds
@@ -126,7 +126,7 @@ class DetachedClip(SurrogateStage):
 
 @dataclass(frozen=True)
 class LogLikelihood(SurrogateStage):
-    """A · lp: the plain policy gradient. The ratio is only shown: nothing corrects for a policy that has moved."""
+    """A · lp: the plain policy gradient. The ratio is only reported: nothing corrects for a policy that has moved."""
 
     @property
     def assumes_on_policy(self) -> bool:

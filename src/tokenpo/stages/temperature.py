@@ -1,4 +1,4 @@
-"""Temperature rules: how hot the next token is sampled. The value is the objective's; samplers apply it."""
+"""Temperature rules: the temperature of the next token. The rule is part of the objective; samplers apply it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AdaptiveTemperature(Memory):
     Args:
         tau: largest relative change, 0 <= tau < 1.
         quantile: pivot of the entropy scale.
-        released_sign: the released code's sign, which never cools.
+        released_sign: the released code's sign of ĥ, with which the temperature never falls.
     """
 
     tau: float = 0.05

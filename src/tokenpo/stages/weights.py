@@ -53,7 +53,7 @@ class Affine(Part):
 
 
 class BatchWeight(Weight):
-    """A weight that needs no surrogate, so that ratios, penalties and means can read it too."""
+    """A weight that does not depend on the surrogate, so that ratios, penalties and means can read it too."""
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         return self.of_batch(batch)
@@ -68,7 +68,7 @@ class ProbabilityWeight(BatchWeight):
     """A curve of the sampled token's probability p = exp(lp), detached.
 
     Args:
-        curve: what to make of p.
+        curve: the weight as a function of p.
         old: take p from the old policy (fixed in phase one) rather than from the current one.
     """
 
@@ -92,7 +92,7 @@ class CurrentMean(BatchSignal):
 
 @dataclass(frozen=True)
 class OldMean(Signal):
-    """The same for a weight of the old policy: known in phase one, over the rollout batch."""
+    """The same for a weight of the old policy, known in phase one: its mean over the rollout batch."""
 
     weight: ProbabilityWeight
 
@@ -103,8 +103,8 @@ class OldMean(Signal):
 
 @dataclass(frozen=True)
 class NormalisedWeight(BatchWeight):
-    """A weight divided by its mean over the tokens: learning rates compare between methods, and of a weight of zeros
-    and ones the denominator shrinks to the tokens that are kept."""
+    """A weight divided by its mean over the tokens, so that learning rates compare between methods. With a weight of
+    zeros and ones the loss becomes a mean over the tokens that are kept."""
 
     weight: BatchWeight
     mean: CurrentMean | OldMean
@@ -121,7 +121,7 @@ class NormalisedWeight(BatchWeight):
 
 @dataclass(frozen=True)
 class RowNormalised(BatchWeight):
-    """A weight divided by its mean over the response: with zeros and ones, a mean over the tokens that are kept."""
+    """A weight divided by its mean over the response; with zeros and ones a mean over the tokens that are kept."""
 
     weight: BatchWeight
 
@@ -142,7 +142,7 @@ class SignalWeight(BatchWeight):
 
 @dataclass(frozen=True)
 class Keep(BatchWeight):
-    """1 where tokens are selected, 0 elsewhere; the denominator stays."""
+    """1 where tokens are selected, 0 elsewhere; the denominator still counts all."""
 
     selection: Selection | Signal | BatchSignal
 
@@ -152,7 +152,7 @@ class Keep(BatchWeight):
 
 @dataclass(frozen=True)
 class Drop(BatchWeight):
-    """0 where tokens are selected, 1 elsewhere; the denominator stays."""
+    """0 where tokens are selected, 1 elsewhere; the denominator still counts all."""
 
     selection: Selection | Signal | BatchSignal
 
@@ -161,5 +161,5 @@ class Drop(BatchWeight):
 
 
 def _over_mean(weight: Tensor, mean: Tensor) -> Tensor:
-    """weight / mean, 0 where everything weighs 0."""
+    """weight / mean, 0 where the mean is 0."""
     return torch.where(mean > 0, weight / mean, 0.0)
