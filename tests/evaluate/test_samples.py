@@ -11,9 +11,23 @@ import pytest
 from tokenpo.errors import TokenPOError
 from tokenpo.evaluate.estimators import Vote
 from tokenpo.evaluate.samples import Sample, read_samples
+from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
 
 RIGHT = {"prompt": "1+1=", "answer": "2", "correct": True}
+
+
+class Silent:
+    """Everything is right, and nothing is read."""
+
+    needs_answer, gives_away, reads_answers, source = False, False, False, ""
+
+    def check(self, problem: Problem) -> None: ...
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [Score(1.0, True) for _ in completions]
+
+    def close(self) -> None: ...
 
 
 def written(path: Path, *records: dict[str, Any], tail: str = "") -> Path:
@@ -129,9 +143,13 @@ def test_a_function_without_answers_leaves_those_of_the_file(tmp_path: Path) -> 
     verifier = make_verifier(f"{own}:reward", VerifierOptions(reward_seconds=0), "eval")
     samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), verifier)
     assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, False)]
-    assert notes == [f"{own}:reward reads no answers: maj@k counts those of s.jsonl."]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     samples, notes = read_samples(written(tmp_path / "s.jsonl", said | {"completion": "two"}), verifier)
     assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
+    # So does any verifier that says so of itself, whatever it is made of.
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), Silent())
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, True)]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     # A verifier that reads answers and finds none is believed.
     exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
     file = written(tmp_path / "s.jsonl", said | {"completion": "two", "answer": "2", "reference": "2"})

@@ -23,7 +23,6 @@ from typing import Any
 
 from ..errors import MissingInput, TokenPOError, nearest
 from ..jsonl import whole_lines
-from ..tasks.rewards import UserReward
 from ..tasks.types import Problem, Score
 from ..tasks.verify import Verifier, checked, normalised
 from .estimators import Vote
@@ -66,8 +65,8 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
         raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
     if verifier is not None:
         records = _judged(records, verifier)
-        if isinstance(verifier, UserReward) and any(record.get("answer") is not None for _, record in records):
-            notes.append(f"{verifier.path} reads no answers: maj@k counts those of {path.name}.")
+        if not verifier.reads_answers and any(record.get("answer") is not None for _, record in records):
+            notes.append(f"The verifier reads no answers: maj@k counts those of {path.name}.")
     return [_sample(where, record) for where, record in records], notes
 
 
@@ -138,8 +137,8 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
         problems.append(Problem(record.get("prompt", ""), reference, record, where))
         texts.append(completion)
     scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])
-    # A function of the user gives a verdict and no answer: it says nothing against the one that the file holds.
-    reads = not isinstance(verifier, UserReward)
+    # A verdict without an answer says nothing against the one that the file holds.
+    reads = verifier.reads_answers
     return [
         (where, record | {"correct": score.correct, "note": score.note} | ({"answer": score.answer} if reads else {}))
         for (where, record), score in zip(records, scores, strict=True)
