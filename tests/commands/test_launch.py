@@ -126,6 +126,13 @@ def test_several_processes_are_trls_alone(command: list[str], remedy: str, capsy
     assert "--processes 3 means nothing to" in said and remedy in said
 
 
+@pytest.mark.parametrize("count", ["0", "-1"])
+@pytest.mark.parametrize("command", [["launch", "quickstart", "--print"], ["train", "quickstart"]])
+def test_there_is_one_process_at_least(command: list[str], count: str, capsys: pytest.CaptureFixture) -> None:
+    assert main([*command, "--engine", "trl", "--processes", count]) == 2
+    assert capsys.readouterr().err == f"tokenpo: --processes is {count}, expected at least 1\n"
+
+
 def test_a_run_of_another_engine_is_not_resumed(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
