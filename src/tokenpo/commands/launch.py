@@ -130,12 +130,9 @@ def require_processes(engine: str, processes: int | None) -> None:
 
 def _check_trl(config: Config, processes: int) -> None:
     """Refuses here what each process of TRL would refuse, before a directory is made."""
-    from ..adapters.trl.provides import require_inputs
     from ..adapters.trl.recipe import accepted, schedule
 
-    objective = accepted(config)
-    require_inputs(objective, reported=False)
-    schedule(config, objective, processes, longest_prompt=0)
+    schedule(config, accepted(config), processes, longest_prompt=0)
 
 
 @contextlib.contextmanager
