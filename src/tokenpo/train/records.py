@@ -15,7 +15,6 @@ from ..lm import LanguageModel
 from ..ops import ranked
 from ..recorded import Response, responses
 from ..responses import Draw
-from ..tasks import Problem
 from ..types import Credit, Policy, Rollouts
 from .rollout import Experience, mixed_groups
 from .tally import Tracer

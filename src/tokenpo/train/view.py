@@ -211,4 +211,5 @@ def _evaluation(metrics: Mapping[str, float]) -> str:
     if "eval/accuracy" not in metrics:
         return ""
     low, high = number(metrics["eval/low"]), number(metrics["eval/high"])
-    return f"held-out accuracy {number(metrics['eval/accuracy'])} ({low} to {high})  "
+    text = f"held-out accuracy {number(metrics['eval/accuracy'])} ({low} to {high})  "
+    return text + (f"held-out reward {number(metrics['eval/reward'])}  " if "eval/reward" in metrics else "")
