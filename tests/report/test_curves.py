@@ -280,6 +280,14 @@ def test_held_out_rewards_stand_beside_the_training_reward(make_run, page):
     }  # fmt: skip
 
 
+def test_a_held_out_reward_is_drawn_although_training_met_verdicts_alone(make_run, page):
+    run = make_run(steps=4)
+    rows = [{"step": 1, "accuracy": 0.5, "reward": 0.5}, {"step": 2, "accuracy": 0.75, "reward": 0.75}]
+    rows[1] |= {"eval/accuracy": 0.5, "eval/reward": 0.625}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert readings(figure(page(run), "Reward"))[2]["held-out, greedy"] == "held-out, greedy 0.625"
+
+
 def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(make_run, page):
     run = make_run(steps=4)
     rows = [

@@ -80,15 +80,13 @@ def _outcome(run: Run) -> list[Chart]:
         lines.append(_line(run, "accuracy", "training, sampled" + (" (= reward)" if same else ""), 0))
     text = "Share of right answers; the whiskers are the interval of the held-out evaluation."
     accuracy = Chart("Accuracy", "share of answers", text, lines, fraction=True, high=1.0, always=True)
-    if same and lines:
+    if same and lines and not _has(run, "eval/reward"):
         return [accuracy]
-    rewards = _chart(
-        run, "Reward", "mean", "Mean reward of the responses, before shaping.", [("reward", "training", 0)]
-    )
+    rewards = [_line(run, "reward", "training", 0)] if _has(run, "reward") else []
     for name, label, colour in (("eval/reward", "held-out, greedy", 1), ("eval/avg_reward", "held-out, sampled", 2)):
         if _has(run, name):
-            rewards.lines.append(_line(run, name, label, colour, span=(f"{name}_low", f"{name}_high"), dots=True))
-    return [accuracy, rewards]
+            rewards.append(_line(run, name, label, colour, span=(f"{name}_low", f"{name}_high"), dots=True))
+    return [accuracy, Chart("Reward", "mean", "Mean reward of the responses, before shaping.", rewards)]
 
 
 def _entropy(run: Run) -> Chart:
