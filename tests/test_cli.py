@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenpo import cli
 from tokenpo.cli import main
 from tokenpo.methods import METHODS
 from tokenpo.train.config import find_recipe, load_config
@@ -120,6 +121,16 @@ def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path,
     assert error.startswith("tokenpo: ")
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_the_verdict_has_rewards_where_they_are_graded():
+    """Before, every response was wrong with reward 0, so the mean reward was the accuracy; after, all are alike."""
+    before = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
+    after = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
+    assert len(cli._verdict([before, after])) == 1
+    graded = {"eval/reward": 0.3, "eval/reward_low": None, "eval/reward_high": float("nan")}
+    _, said = cli._verdict([before, after | graded])
+    assert said == "held-out greedy reward: 0.000 (0.000 to 0.100) before -> 0.300 after; 95 % intervals"
 
 
 def test_recipes_are_listed_and_printed_with_every_setting(capsys, tmp_path):

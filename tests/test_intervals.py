@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpo.intervals import Interval, bootstrap, interval, student, widened, wilson
+from tokenpo.intervals import Interval, bootstrap, interval, spread, student, widened, wilson
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 7), (60, 200)])
@@ -63,6 +63,15 @@ def test_what_is_wrong_mirrors_what_is_right() -> None:
 def test_two_values_reach_from_end_to_end() -> None:
     """Student's 12.7 deviations at one degree of freedom hold every resample."""
     assert bootstrap([0.2, 0.6]) == (0.2, 0.6)
+
+
+def test_numbers_without_bounds_are_resampled_or_have_none() -> None:
+    """Rewards of 0 and 1 alone too: that they are trials is known of accuracies only."""
+    for values in ([-2.0, 0.5, 3.0], [0.0, 1.0, 1.0]):
+        assert spread(values, 9) == Interval(*bootstrap(values, 9), "bootstrap")
+    for values in ([], [0.3], [-2.0] * 5, [0.1 + 0.2, 0.3]):
+        none = spread(values)
+        assert math.isnan(none.low) and math.isnan(none.high) and none.kind == ""
 
 
 def test_the_kind_follows_the_values() -> None:

@@ -184,19 +184,28 @@ def _train_elsewhere(options: argparse.Namespace, config: Any) -> int:
 
 
 def _verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
-    """Held-out accuracy before and after, with 95 % intervals."""
+    """Held-out accuracy, and reward where graded, before and after, with 95 % intervals."""
+    from .held_out import with_rewards
+
     if len(evaluations) < 2:
         return []
-    first, last = evaluations[0], evaluations[-1]
+    first, *_, last = with_rewards(evaluations)
     lines = []
     for name, key, low, high in (
         ("greedy accuracy", "eval/accuracy", "eval/low", "eval/high"),
+        ("greedy reward", "eval/reward", "eval/reward_low", "eval/reward_high"),
         (f"avg@{int(last.get('eval/k', 0))}", "eval/avg", "eval/avg_low", "eval/avg_high"),
+        ("sampled reward", "eval/avg_reward", "eval/avg_reward_low", "eval/avg_reward_high"),
     ):
         if last.get(key) is not None and first.get(key) is not None:
-            before, after = (f"{e[key]:.3f} ({e[low]:.3f} to {e[high]:.3f})" for e in (first, last))
+            before, after = (f"{e[key]:.3f}{_ends(e[low], e[high])}" for e in (first, last))
             lines.append(f"held-out {name}: {before} before -> {after} after; 95 % intervals")
     return lines
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    """Undefined ends are NaN, and null in a file."""
+    return "" if low is None or high is None or low != low else f" ({low:.3f} to {high:.3f})"
 
 
 def _methods(options: argparse.Namespace) -> int:

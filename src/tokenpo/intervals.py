@@ -46,6 +46,17 @@ def interval(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES)
     return Interval(*bootstrap(values, seed, resamples), "bootstrap")
 
 
+def spread(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """The 95 % interval of the mean of `values`, any numbers, one value per problem, by resampling.
+
+    Values that agree with each other, or a single one, have none: no bounds say how far off another may lie.
+    """
+    values = [round(value, _DIGITS) for value in values]
+    if len(set(values)) < 2:
+        return Interval(math.nan, math.nan, "")
+    return Interval(*bootstrap(values, seed, resamples), "bootstrap")
+
+
 def wilson(successes: float, n: int) -> tuple[float, float]:
     """The 95 % Wilson score interval of a proportion.
 

@@ -85,6 +85,29 @@ def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys:
     assert 0 < trained.average < 1
 
 
+def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixture) -> None:
+    """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
+    Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
+    file = lines(Path("sums.jsonl"), *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
+    given = {"path": file, "verifier": "judge.py:partial", "reward_seconds": 0}
+    config = {
+        "rollout": {"max_new_tokens": 20},
+        "evaluate": {"problems": 4, "samples": 3, "rows": 16},
+        "task": {"name": "files", "options": given},
+        "model": {"device": "cpu"},
+    }
+    trained = evaluate(build_engine(parse_config(config, "test"))).average_reward
+    told = [word for key, value in given.items() for word in ("--task-option", f"{key}={value}")]
+    common = ["tiny", "--task", "files", *told, "--problems", "4", "--max-new-tokens", "20", "--rows", "16"]
+    assert run(*common, "--samples-per-prompt", "3", "--out", "a") == 0
+    assert trained is not None
+    assert f"Mean reward of a sample: {trained.value:.3f}, {trained.low:.3f} to " in capsys.readouterr().out
+    found = json.loads(Path("a/results.json").read_text("utf-8"))["reward"]
+    assert (found["value"], found["low"], found["high"]) == (trained.value, trained.low, trained.high)
+    assert run("--samples", "a/samples.jsonl", "--out", "b") == 0
+    assert json.loads(Path("b/results.json").read_text("utf-8"))["reward"] == found
+
+
 def test_a_model_on_a_file_of_ones_own(capsys: pytest.CaptureFixture) -> None:
     file = lines(Path("sums.jsonl"), *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
     common = ["tiny", "--benchmark", file, "--verifier", "exact", "--extract", "hash", "--max-new-tokens", "20"]
@@ -166,7 +189,9 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
         ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
         ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
         ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
-        ([*TINY, "--temperature", "1e-40"], "Sampling.temperature is 1e-40: logits are divided by it in float32"),
+        ([*TINY, "--max-new-tokens", "0"], "--max-new-tokens is 0, expected at least 1"),
+        ([*TINY, "--temperature", "-1"], "--temperature is -1.0, expected 0 (greedy) or a positive number"),
+        ([*TINY, "--temperature", "1e-40"], "--temperature is 1e-40: logits are divided by it in float32"),
         (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
         (["--samples", "absent.jsonl"], "there is no such file"),
         (["--samples", "empty.jsonl"], "holds no samples"),

@@ -46,6 +46,17 @@ def test_trl_on_a_cpu(capsys: pytest.CaptureFixture) -> None:
     assert two[two.index("--nproc-per-node") + 1] == "2"
 
 
+def test_a_method_that_reads_the_sampler_is_told_what_a_recipe_can_set(capsys: pytest.CaptureFixture) -> None:
+    """TRL's own settings for it, use_vllm and rollout_func, are in no recipe; with the remedy it is accepted."""
+    given = ["quickstart", "--engine", "trl", "--method", "dppo_tv"]
+    assert main(["launch", *given, "--print"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tokenpo: dppo_tv needs rollout_logprob, which the TRL engine does not provide (it has ")
+    assert said.endswith("(for dppo: --set method.anchor=old), or leave out --engine trl\n")
+    assert "vllm" not in said and "rollout_func" not in said
+    assert printed(capsys, *given, "--set", "method.anchor=old")[-2:] == ["--set", "method.anchor=old"]
+
+
 def test_verl_says_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
@@ -124,6 +135,13 @@ def test_several_processes_are_trls_alone(command: list[str], remedy: str, capsy
     assert main([*command, "--processes", "3"]) == 2
     said = capsys.readouterr().err
     assert "--processes 3 means nothing to" in said and remedy in said
+
+
+@pytest.mark.parametrize("count", ["0", "-1"])
+@pytest.mark.parametrize("command", [["launch", "quickstart", "--print"], ["train", "quickstart"]])
+def test_there_is_one_process_at_least(command: list[str], count: str, capsys: pytest.CaptureFixture) -> None:
+    assert main([*command, "--engine", "trl", "--processes", count]) == 2
+    assert capsys.readouterr().err == f"tokenpo: --processes is {count}, expected at least 1\n"
 
 
 def test_a_run_of_another_engine_is_not_resumed(

@@ -11,9 +11,23 @@ import pytest
 from tokenpo.errors import TokenPOError
 from tokenpo.evaluate.estimators import Vote
 from tokenpo.evaluate.samples import Sample, read_samples
+from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import VerifierOptions, make_verifier
 
 RIGHT = {"prompt": "1+1=", "answer": "2", "correct": True}
+
+
+class Silent:
+    """Everything is right, and nothing is read."""
+
+    needs_answer, gives_away, reads_answers, source = False, False, False, ""
+
+    def check(self, problem: Problem) -> None: ...
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [Score(1.0, True) for _ in completions]
+
+    def close(self) -> None: ...
 
 
 def written(path: Path, *records: dict[str, Any], tail: str = "") -> Path:
@@ -38,6 +52,7 @@ def test_every_column_is_read(tmp_path: Path) -> None:
     )
     samples, _ = read_samples(file)
     assert samples[0] == Sample("problem=7", 7, Vote("1234", False), "no answer", 3, False)
+    assert samples[0].reward is None
     assert (samples[1].name, samples[1].vote, samples[1].tokens) == (chat, Vote("2.5", True), None)
     assert samples[0].problem != samples[1].problem
 
@@ -53,6 +68,12 @@ def test_lengths_are_whole_numbers_and_tokens_themselves_are_not_read(tmp_path: 
     given = [3, 3.0, None, ["a", "b"], True]
     samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"tokens": tokens} for tokens in given]))
     assert [sample.tokens for sample in samples] == [3, 3, None, None, None]
+
+
+def test_rewards_are_numbers_and_anything_else_is_none(tmp_path: Path) -> None:
+    given = [0.3, -2, True, None, "0.3", [1.0]]
+    samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"reward": reward} for reward in given]))
+    assert [sample.reward for sample in samples] == [0.3, -2.0, 1.0, None, None, None]
 
 
 def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
@@ -75,6 +96,8 @@ def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
         ({"tokens": -3}, "line 2: 'tokens' is -3: give the completion's length, a whole number from 0 on"),
         ({"tokens": 10**400}, "line 2: 'tokens' is 1000"),
         ({"tokens": 2.5}, "line 2: 'tokens' is 2.5"),
+        ({"reward": float("nan")}, "line 2: 'reward' is nan: give a finite number of float32, or null"),
+        ({"reward": -(10**400)}, "line 2: 'reward' is -1000"),
         ({"tokens": float("inf")}, "line 2: 'tokens' is inf"),
         ({"prompt": None}, r"line 2: no column 'prompt' \(columns: answer, correct"),
         ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
@@ -129,9 +152,14 @@ def test_a_function_without_answers_leaves_those_of_the_file(tmp_path: Path) -> 
     verifier = make_verifier(f"{own}:reward", VerifierOptions(reward_seconds=0), "eval")
     samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), verifier)
     assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, False)]
-    assert notes == [f"{own}:reward reads no answers: maj@k counts those of s.jsonl."]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     samples, notes = read_samples(written(tmp_path / "s.jsonl", said | {"completion": "two"}), verifier)
     assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
+    # So does any verifier that says so of itself, whatever it is made of.
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), Silent())
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, True)]
+    assert [sample.reward for sample in samples] == [1.0, 1.0]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
     # A verifier that reads answers and finds none is believed.
     exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
     file = written(tmp_path / "s.jsonl", said | {"completion": "two", "answer": "2", "reference": "2"})

@@ -133,6 +133,30 @@ def test_one_right_sample_without_an_answer_leaves_no_majority() -> None:
     assert (number(result, "maj@k", 3).prompts, result.sentences) == (5, ())
 
 
+def rewarded(*rewards: tuple[float | None, ...]) -> list[Sample]:
+    """One prompt per tuple; right is what has reward 1."""
+    return [
+        Sample(f"p{i}", i, Vote(None, reward == 1), reward=reward) for i, some in enumerate(rewards) for reward in some
+    ]
+
+
+def test_graded_rewards_have_a_mean_over_prompts() -> None:
+    """(0.3 + 0.5)/2 = 0.4, (-1 + 1)/2 = 0, 1 alone: every prompt counts alike, mean 1.4/3."""
+    result = summarise(rewarded((0.3, 0.5), (-1.0, 1.0), (1.0,)), [1], seed=4)
+    expected = bootstrap([0.4, 0.0, 1.0], 4)
+    assert result.reward is not None
+    assert result.reward == Number("reward", 1, pytest.approx(1.4 / 3), *map(pytest.approx, expected), "bootstrap", 3)
+    assert f"Mean reward of a sample: 0.467, {expected[0]:.3f} to {expected[1]:.3f} b.\n" in shown(result)
+    alike = summarise(rewarded((0.3,), (0.3, 0.3)))
+    assert "Mean reward of a sample: 0.300.\n" in shown(alike)
+
+
+def test_rewards_that_are_the_verdicts_or_are_not_known_have_none() -> None:
+    for samples_ in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
+        result = summarise(samples_)
+        assert result.reward is None and "reward" not in shown(result)
+
+
 def test_no_samples_is_an_error() -> None:
     with pytest.raises(TokenPOError, match="there are no samples"):
         summarise([])

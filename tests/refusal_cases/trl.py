@@ -395,6 +395,8 @@ CASES = [
             "--set output.rollouts_every=0"),
     _recipe("one GPU by name", {"model": {"device": "cuda:1"}}, "model.device = 'cuda:1'", "--set model.device=auto"),
     _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
+    _recipe("`dppo_tv`, which reads `rollout_logprob`", {"method": {"name": "dppo_tv"}}, "rollout_logprob",
+            "--set method.anchor=old"),
     Case("in a recipe: rows that do not divide into minibatches", _uneven,
          ("train.minibatches = 5", "24 rows"), "change one of them"),
 ]  # fmt: skip

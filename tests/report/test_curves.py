@@ -260,6 +260,34 @@ def test_what_moves_at_all_stays_in_sight(make_run, page):
     assert titles(tree)[: -len(shut)] == ["Accuracy", "Entropy", "Ratio", "KL moved", "Gradient norm"]
 
 
+def test_held_out_rewards_stand_beside_the_training_reward(make_run, page):
+    """An evaluation that leaves them out has rewards that are its verdicts: its accuracy is drawn."""
+    run = make_run(steps=4)
+    rows = [
+        {"step": 0, "eval/accuracy": 0.25, "eval/low": 0.2, "eval/high": 0.4, "eval/avg": 0.125},
+        *({"step": s, "accuracy": 0.5, "reward": 0.75} for s in (1, 2)),
+    ]
+    rows[2] |= {"eval/accuracy": 0.5, "eval/reward": 0.625, "eval/reward_low": None, "eval/reward_high": None}
+    rows[2] |= {"eval/avg_reward": 1.5, "eval/avg": 0.5}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    assert "Eval/" not in " ".join(titles(tree)) and "eval/" not in " ".join(titles(tree))
+    found = readings(figure(tree, "Reward"))
+    assert found[0] == {"held-out, greedy": "held-out, greedy 0.25", "held-out, sampled": "held-out, sampled 0.125"}
+    assert found[2] == {
+        "training": "training 0.75", "held-out, greedy": "held-out, greedy 0.625",
+        "held-out, sampled": "held-out, sampled 1.5",
+    }  # fmt: skip
+
+
+def test_a_held_out_reward_is_drawn_although_training_met_verdicts_alone(make_run, page):
+    run = make_run(steps=4)
+    rows = [{"step": 1, "accuracy": 0.5, "reward": 0.5}, {"step": 2, "accuracy": 0.75, "reward": 0.75}]
+    rows[1] |= {"eval/accuracy": 0.5, "eval/reward": 0.625}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert readings(figure(page(run), "Reward"))[2]["held-out, greedy"] == "held-out, greedy 0.625"
+
+
 def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(make_run, page):
     run = make_run(steps=4)
     rows = [

@@ -31,6 +31,13 @@ def test_a_live_table_on_a_terminal(small, coin, tmp_path):
         assert text in shown
 
 
+def test_a_held_out_reward_stands_behind_the_accuracy():
+    stream = io.StringIO()
+    held = {"eval/accuracy": 0.25, "eval/low": 0.125, "eval/high": 0.5, "eval/reward": 0.375}
+    PlainView(stream).step({"step": 1, **held}, 2)
+    assert "held-out accuracy 0.250 (0.125 to 0.500)  held-out reward 0.375  " in stream.getvalue()
+
+
 def test_text_of_the_run_is_never_markup():
     stream = io.StringIO()
     LiveView(Console(file=stream, force_terminal=True)).say("[bold]runs/[x][/]")

@@ -13,7 +13,7 @@ from .needs import need_engine
 
 if TYPE_CHECKING:
     from ..evaluate.benchmarks import Benchmark
-    from ..evaluate.run import Drawing
+    from ..evaluate.drawing import Drawing
     from ..tasks import Task
 
 EXAMPLES = """examples:
@@ -164,7 +164,7 @@ def _of_model(options: argparse.Namespace) -> int:
 
 def _drawing(options: argparse.Namespace) -> Drawing:
     """How to sample, by the options that were given."""
-    from ..evaluate.run import Drawing
+    from ..evaluate.drawing import Drawing
 
     given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
     given |= {"temperature": options.temperature, "seed": options.seed}

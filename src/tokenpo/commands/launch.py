@@ -114,8 +114,8 @@ def trl_command(arguments: Sequence[str], processes: int, config: Config) -> lis
 
 
 def require_processes(engine: str, processes: int | None) -> None:
-    """Raises Unsupported where several processes are asked of an engine that this command starts in one."""
-    from ..errors import Unsupported
+    """Raises TokenPOError for fewer than one, Unsupported for several of an engine that this command starts in one."""
+    from ..errors import TokenPOError, Unsupported
 
     remedies = {
         "embedded": "leave it out, or add --engine trl",
@@ -124,16 +124,15 @@ def require_processes(engine: str, processes: int | None) -> None:
     if engine in remedies and processes not in (None, 1):
         name = "the embedded engine" if engine == "embedded" else "the verl engine"
         raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
+    if processes is not None and processes < 1:
+        raise TokenPOError(f"--processes is {processes}, expected at least 1")
 
 
 def _check_trl(config: Config, processes: int) -> None:
     """Refuses here what each process of TRL would refuse, before a directory is made."""
-    from ..adapters.trl.provides import require_inputs
     from ..adapters.trl.recipe import accepted, schedule
 
-    objective = accepted(config)
-    require_inputs(objective, reported=False)
-    schedule(config, objective, processes, longest_prompt=0)
+    schedule(config, accepted(config), processes, longest_prompt=0)
 
 
 @contextlib.contextmanager

@@ -20,60 +20,18 @@ from typing import Any
 from ..disk import is_fresh, locked, numbered, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, finite
-from ..lm import LanguageModel, Sampling
+from ..lm import LanguageModel
 from ..lm.directory import identity, is_local
 from ..responses import Draw, draw
-from ..sampling.seeds import keyed_seed
 from ..tasks import Task
 from ..tasks.files import Files
 from ..versions import versions
 from ..wording import differences
+from .drawing import Drawing
 from .samples import record_of
 from .summary import Summary
 
 CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """How samples are drawn.
-
-    Args:
-        samples: of each prompt.
-        max_new_tokens: longest sample.
-        temperature: 0 is greedy.
-        seed: that of a training run, for the samples that its own evaluation draws.
-        rows: samples drawn at once.
-
-    Raises:
-        TokenPOError: a number that makes no sense; the message names the option.
-    """
-
-    samples: int = 1
-    max_new_tokens: int = 512
-    temperature: float = 1.0
-    seed: int = 0
-    rows: int = 64
-
-    def __post_init__(self) -> None:
-        for option, value in (("--samples-per-prompt", self.samples), ("--rows", self.rows)):
-            if value < 1:
-                raise TokenPOError(f"{option} is {value}, expected at least 1")
-        if self.temperature == 0 and self.samples > 1:
-            raise TokenPOError(
-                f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
-                "--temperature above 0"
-            )
-        assert self.sampling  # its own limits hold too
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"))
-
-    @property
-    def at_once(self) -> int:
-        """Problems in one batch."""
-        return max(1, self.rows // self.samples)
 
 
 @dataclass(frozen=True)

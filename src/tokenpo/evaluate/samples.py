@@ -6,11 +6,12 @@ completion  what the model wrote
 answer      what was read from it, text or number; null: nothing. Counted by majority votes only
 reference   the right answer, or a list of right answers
 correct     true or false
+reward      a number, where it says more than `correct`
 note        "" or what went wrong: "no answer", "timeout", ...
 tokens      length of the completion, a whole number; finished: whether the model ended it
 
-Read are `problem` or `prompt`, and `correct`; the rest is for people, for majority votes, and for a verifier that is to
-judge the samples (`completion` and `reference`).
+Needed are `problem` or `prompt`, and `correct`; the rest is for people, majority votes and the mean reward, and for a
+verifier that is to judge the samples (`completion` and `reference`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Any
 
 from ..errors import MissingInput, TokenPOError, nearest
 from ..jsonl import whole_lines
-from ..tasks.rewards import UserReward
 from ..tasks.types import Problem, Score
 from ..tasks.verify import Verifier, checked, normalised
 from .estimators import Vote
 
 _MOST_TOKENS = 2**53  # floats hold every whole number below it
+_MOST_REWARD = 3.4028234663852886e38  # float32, as in training
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Sample:
     Args:
         problem: the same for all samples of one prompt.
         name: the problem as the file calls it.
+        reward: finite; None where the file says none.
     """
 
     problem: str
@@ -46,6 +48,7 @@ class Sample:
     note: str = ""
     tokens: int | None = None
     finished: bool | None = None
+    reward: float | None = None
 
 
 def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sample], list[str]]:
@@ -66,8 +69,8 @@ def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sam
         raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
     if verifier is not None:
         records = _judged(records, verifier)
-        if isinstance(verifier, UserReward) and any(record.get("answer") is not None for _, record in records):
-            notes.append(f"{verifier.path} reads no answers: maj@k counts those of {path.name}.")
+        if not verifier.reads_answers and any(record.get("answer") is not None for _, record in records):
+            notes.append(f"The verifier reads no answers: maj@k counts those of {path.name}.")
     return [_sample(where, record) for where, record in records], notes
 
 
@@ -81,6 +84,7 @@ def record_of(position: int, problem: Problem, completion: str, tokens: int, fin
         # A parquet file may hold more kinds of values than JSON.
         "reference": json.loads(json.dumps(problem.answer, default=str)),
         "correct": score.correct,
+        "reward": score.reward,
         "note": score.note,
         "tokens": tokens,
         "finished": finished,
@@ -112,7 +116,17 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
         note=str(record.get("note") or ""),
         tokens=_tokens(where, record.get("tokens")),
         finished=finished if isinstance(finished, bool) else None,
+        reward=_reward(where, record.get("reward")),
     )
+
+
+def _reward(where: str, reward: Any) -> float | None:
+    """What a verifier gave; None where it is no number."""
+    if not isinstance(reward, (int, float)):
+        return None
+    if not abs(reward) <= _MOST_REWARD:
+        raise TokenPOError(f"{where}: 'reward' is {reward!r:.40}: give a finite number of float32, or null")
+    return float(reward)
 
 
 def _tokens(where: str, tokens: Any) -> int | None:
@@ -138,12 +152,13 @@ def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -
         problems.append(Problem(record.get("prompt", ""), reference, record, where))
         texts.append(completion)
     scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])
-    # A function of the user gives a verdict and no answer: it says nothing against the one that the file holds.
-    reads = not isinstance(verifier, UserReward)
-    return [
-        (where, record | {"correct": score.correct, "note": score.note} | ({"answer": score.answer} if reads else {}))
-        for (where, record), score in zip(records, scores, strict=True)
-    ]
+    # A verdict without an answer says nothing against the one that the file holds.
+    reads = verifier.reads_answers
+    judged = []
+    for (where, record), score in zip(records, scores, strict=True):
+        verdict = {"correct": score.correct, "reward": score.reward, "note": score.note}
+        judged.append((where, record | verdict | ({"answer": score.answer} if reads else {})))
+    return judged
 
 
 def _column(where: str, record: Mapping[str, Any], name: str, meaning: str) -> Any:

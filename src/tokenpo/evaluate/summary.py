@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import TokenPOError
-from ..intervals import interval
+from ..intervals import interval, spread
 from .estimators import METRICS, Vote
 from .samples import Sample
 
@@ -19,7 +19,7 @@ class Number:
     """One estimate over prompts.
 
     Args:
-        metric: a name of `METRICS`, "pass@k".
+        metric: a name of `METRICS`, "pass@k", or "reward".
         k: samples.
         value: mean over the `prompts` for which it is defined; NaN where there are none, and maj@k also where a right
             sample of any prompt has no answer, or no sample has one.
@@ -47,6 +47,7 @@ class Summary:
         length: mean tokens of a sample; None where the samples do not say.
         cut: share of samples that the model did not end; None where the samples do not say.
         sentences: what a reader of the numbers should know.
+        reward: of one sample; None where every reward is 1 for a right and 0 for a wrong sample, or some are not known.
     """
 
     prompts: int
@@ -58,6 +59,7 @@ class Summary:
     length: float | None
     cut: float | None
     sentences: tuple[str, ...]
+    reward: Number | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For results.json; NaN is still a float."""
@@ -111,6 +113,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
         length=math.fsum(tokens) / len(tokens) if tokens else None,
         cut=1 - sum(finished) / len(finished) if finished else None,
         sentences=tuple(_sentences(ks, [len(of_prompt) for of_prompt in votes.values()], silent)),
+        reward=_reward(samples, seed),
     )
 
 
@@ -119,6 +122,20 @@ def _number(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Numb
     value = math.fsum(known) / len(known) if known else math.nan
     ends = interval(known, seed)
     return Number(metric, k, value, ends.low, ends.high, ends.kind, len(known))
+
+
+def _reward(samples: Sequence[Sample], seed: int) -> Number | None:
+    """The mean over prompts of a sample's expected reward."""
+    of_prompts: dict[str, list[float]] = {}
+    for sample in samples:
+        if sample.reward is None:
+            return None
+        of_prompts.setdefault(sample.problem, []).append(sample.reward)
+    if all(sample.reward == sample.vote.correct for sample in samples):
+        return None
+    means = [math.fsum(rewards) / len(rewards) for rewards in of_prompts.values()]
+    ends = spread(means, seed)
+    return Number("reward", 1, math.fsum(means) / len(means), ends.low, ends.high, ends.kind, len(means))
 
 
 def _silent(votes: Sequence[Vote]) -> str:

@@ -19,7 +19,7 @@ def show(summary: Summary, title: str, console: Console) -> None:
     console.print(Text(f"{title}: {summary.prompts} prompts, {summary.samples} samples, {summary.correct} right"))
     console.print(_table(summary), soft_wrap=True)
     console.print(Text("Below each value its 95 % interval over prompts: w Wilson, b bootstrap."), soft_wrap=True)
-    for sentence in (*_facts(summary), *summary.sentences):
+    for sentence in (*_reward(summary.reward), *_facts(summary), *summary.sentences):
         console.print(Text(sentence), soft_wrap=True)
 
 
@@ -41,6 +41,13 @@ def _cell(number: Number) -> Text:
     return Text.assemble(
         (f"{number.value:.3f}\n", "bold"), (f"{number.low:.3f} to {number.high:.3f} {number.kind[:1]}", "dim")
     )
+
+
+def _reward(number: Number | None) -> list[str]:
+    if number is None:
+        return []
+    ends = f", {number.low:.3f} to {number.high:.3f} {number.kind[:1]}" if number.kind else ""
+    return [f"Mean reward of a sample: {number.value:.3f}{ends}."]
 
 
 def _facts(summary: Summary) -> list[str]:

@@ -15,7 +15,8 @@ _NAMES = """
     eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
     zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
     loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std length_min
-    equal_reward_groups skipped_updates
+    equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward eval/avg_reward_low
+    eval/avg_reward_high
 """
 KNOWN = frozenset(_NAMES.split())
 
@@ -79,10 +80,13 @@ def _outcome(run: Run) -> list[Chart]:
         lines.append(_line(run, "accuracy", "training, sampled" + (" (= reward)" if same else ""), 0))
     text = "Share of right answers; the whiskers are the interval of the held-out evaluation."
     accuracy = Chart("Accuracy", "share of answers", text, lines, fraction=True, high=1.0, always=True)
-    if same and lines:
+    if same and lines and not _has(run, "eval/reward"):
         return [accuracy]
-    text = "Mean reward of the sampled responses, shaping included."
-    return [accuracy, _chart(run, "Reward", "mean of a batch", text, [("reward", "training", 0)])]
+    rewards = [_line(run, "reward", "training", 0)] if _has(run, "reward") else []
+    for name, label, colour in (("eval/reward", "held-out, greedy", 1), ("eval/avg_reward", "held-out, sampled", 2)):
+        if _has(run, name):
+            rewards.append(_line(run, name, label, colour, span=(f"{name}_low", f"{name}_high"), dots=True))
+    return [accuracy, Chart("Reward", "mean", "Mean reward of the responses, before shaping.", rewards)]
 
 
 def _entropy(run: Run) -> Chart:

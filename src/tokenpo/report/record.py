@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TokenPOError
+from ..held_out import with_rewards
 from ..jsonl import whole_lines
 
 Number = float | None
@@ -112,7 +113,7 @@ def read_run(path: Path | str) -> Run:
         )
     if repeated:
         notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
-    metrics = tuple(by_step[step] for step in sorted(by_step))
+    metrics = tuple(with_rewards([by_step[step] for step in sorted(by_step)]))
     notes += _missing_steps([_step(row) for row in metrics])
     return Run(
         path=path,

@@ -41,8 +41,8 @@ def files(
         path: .jsonl or .parquet with the train rows.
         test_path: the same with the test rows; without it a share of the train file's prompts is held out.
         holdout: that share, more than 0 and less than 1; 0.1 unless said. Rows of one prompt stay together.
-        verifier: "exact", "math", "countdown", "knights_knaves", or a reward function of yours:
-            "package.module:function", "file.py:function".
+        verifier: "exact" (text), "math" (value, exactly: 0.50 is 1/2, but 0.333333 is not 1/3), "countdown",
+            "knights_knaves", or a reward function of yours: "package.module:function", "file.py:function".
         extract: where the answer stands in a completion (a name of `EXTRACTORS`); "" is the verifier's own way.
         prompt_key: the column with the prompt, text or chat messages.
         answer_key: the column with the reference; "" is the first there is of answer, solution, verl's

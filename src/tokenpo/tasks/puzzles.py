@@ -23,7 +23,7 @@ class Countdown:
     `Problem.answer` is the target, the numbers are the column `nums` or `numbers`. Notes: "no answer", "malformed".
     """
 
-    needs_answer, gives_away, source = True, False, ""  # the target is part of the question
+    needs_answer, gives_away, reads_answers, source = True, False, True, ""  # the target is part of the question
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
@@ -57,7 +57,7 @@ class KnightsKnaves:
     "malformed".
     """
 
-    needs_answer, gives_away, source = True, True, ""
+    needs_answer, gives_away, reads_answers, source = True, True, True, ""
 
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find

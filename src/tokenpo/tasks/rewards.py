@@ -48,6 +48,7 @@ class UserReward:
     """
 
     needs_answer, gives_away = False, False  # what it makes of which column only the function knows
+    reads_answers = False
 
     def __init__(self, path: str, correct_at: float = 1.0, seconds: float = 300.0, on_error: str = "stop") -> None:
         self.path, self._correct_at = path, correct_at

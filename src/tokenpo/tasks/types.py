@@ -25,6 +25,11 @@ class Problem:
     columns: Mapping[str, Any] = field(default_factory=dict)
     place: str = field(default="", compare=False)
 
+    @property
+    def reference(self) -> str | None:
+        """The answer as text for people; None where there is none."""
+        return None if self.answer is None else str(self.answer)
+
 
 @dataclass(frozen=True)
 class Score:

@@ -26,11 +26,13 @@ _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 class Verifier(Protocol):
     """Scores completions against `Problem.answer` (needed only where `needs_answer`); `source`: see `UserReward`.
 
-    `gives_away`: whether a prompt that shows the reference gives the answer away.
+    `gives_away`: whether a prompt that shows the reference gives the answer away. `reads_answers`: whether a score
+    says which answer the completion gives; else its `answer` is None, of which nothing follows.
     """
 
     needs_answer: bool
     gives_away: bool
+    reads_answers: bool
     source: str
 
     def check(self, problem: Problem) -> None:
@@ -97,7 +99,7 @@ def _refuse_ignored(name: str, options: VerifierOptions, task: str) -> None:
 class Exact:
     """Reward 1 where the extracted answer and the reference are the same text, but for case, blanks and separators."""
 
-    needs_answer, gives_away, source = True, True, ""
+    needs_answer, gives_away, reads_answers, source = True, True, True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         self._find = extractor(options.extract or "auto", task).find
@@ -128,7 +130,7 @@ class Math:
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
 
-    needs_answer, gives_away, source = True, True, ""
+    needs_answer, gives_away, reads_answers, source = True, True, True, ""
 
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:

@@ -15,7 +15,6 @@ from ..lm import LanguageModel
 from ..ops import ranked
 from ..recorded import Response, responses
 from ..responses import Draw
-from ..tasks import Problem
 from ..types import Credit, Policy, Rollouts
 from .rollout import Experience, mixed_groups
 from .tally import Tracer
@@ -90,7 +89,7 @@ def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
             "position": piece.start + row // piece.group_size,
             "prompt": piece.problems[row // piece.group_size].prompt,
             "completion": piece.completions[row],
-            "answer": _reference(piece.problems[row // piece.group_size]),
+            "answer": piece.problems[row // piece.group_size].reference,
             "reward": piece.scores[row].reward,
             "correct": piece.scores[row].correct,
             "note": piece.scores[row].note,
@@ -112,7 +111,7 @@ def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> l
             "tokens": lm.pieces(kept.token_ids[row][kept.mask[row]].tolist()),
             "reward": kept.scores[row].reward,
             "correct": kept.scores[row].correct,
-            "answer": _reference(kept.problems[row // kept.group_size]),
+            "answer": kept.problems[row // kept.group_size].reference,
             "terms": terms,
         }
         for row, terms in sorted(tracer.found.items())
@@ -125,10 +124,6 @@ def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]
     return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
-
-
-def _reference(problem: Problem) -> str | None:
-    return None if problem.answer is None else str(problem.answer)
 
 
 def _in_words(prompt: str | list[dict[str, Any]]) -> str:

@@ -187,8 +187,8 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
 def number(x: float | None) -> str:
     """Three significant digits.
 
-    >>> number(0.12345), number(31.97), number(0.0000123), number(0.0), number(None)
-    ('0.123', '32.0', '1.2e-05', '0', '-')
+    >>> number(0.12345), number(31.97), number(999.6), number(0.0000123), number(0.0), number(None)
+    ('0.123', '32.0', '1000', '1.2e-05', '0', '-')
     """
     if x is None or not math.isfinite(x):
         return "-"
@@ -196,7 +196,7 @@ def number(x: float | None) -> str:
         return "0"
     if abs(x) < 1e-3:
         return f"{x:.1e}"
-    return f"{x:.3f}" if abs(x) < 1 else f"{x:#.3g}" if abs(x) < 1000 else f"{x:.0f}"
+    return f"{x:.3f}" if abs(x) < 1 else f"{x:#.3g}" if abs(x) < 999.5 else f"{x:.0f}"
 
 
 def split(metrics: Mapping[str, float]) -> str:
@@ -211,4 +211,5 @@ def _evaluation(metrics: Mapping[str, float]) -> str:
     if "eval/accuracy" not in metrics:
         return ""
     low, high = number(metrics["eval/low"]), number(metrics["eval/high"])
-    return f"held-out accuracy {number(metrics['eval/accuracy'])} ({low} to {high})  "
+    text = f"held-out accuracy {number(metrics['eval/accuracy'])} ({low} to {high})  "
+    return text + (f"held-out reward {number(metrics['eval/reward'])}  " if "eval/reward" in metrics else "")

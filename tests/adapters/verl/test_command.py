@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel  # noqa: E402
 
 from refusal_cases.verl import small_recipe  # noqa: E402
 from tokenpo.adapters.verl.command import command, prepare, resumes  # noqa: E402
-from tokenpo.adapters.verl.data import compute_score  # noqa: E402
+from tokenpo.adapters.verl.data import compute_score, write_parquet  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
 from tokenpo.train.config import Config  # noqa: E402
@@ -146,6 +147,25 @@ def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:
     assert compute_score(told[0], "thinking#x", told[1], told[2]) == {"score": 0.0, "acc": 0.0}
     with pytest.raises(TokenPOError, match=r"a row of gsm8k has no extra_info\.tokenpo"):
         compute_score("gsm8k", "1", "1", {"index": 0})
+
+
+def test_a_problem_without_an_answer_has_none_there(tmp_path: Path) -> None:
+    """For a reward function of the user's: None written as text would be an answer. The columns keep their kinds."""
+    import datasets
+
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"say {i}"}) + "\n" for i in range(4)))
+    (tmp_path / "judge.py").write_text("def reward(completions, **_):\n    return [0.5] * len(completions)\n")
+    options = {"path": str(tmp_path / "rows.jsonl"), "verifier": f"{tmp_path / 'judge.py'}:reward", "reward_seconds": 0}
+    bare = write_parquet(tmp_path / "bare.parquet", "files", options, 0, "train", 2)
+    full = write_parquet(tmp_path / "full.parquet", "dial_sum", {}, 0, "train", 2)
+    read = [
+        datasets.load_dataset("parquet", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
+        for file in (bare, full)
+    ]
+    assert [row["reward_model"]["ground_truth"] for row in read[0]] == [None, None]
+    assert read[0].features == read[1].features
+    row = read[0][1]
+    assert compute_score("files", "x", None, row["extra_info"]) == {"score": 0.5, "acc": 0.0}
 
 
 def test_values_are_written_for_hydra(tmp_path: Path) -> None:

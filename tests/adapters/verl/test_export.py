@@ -10,7 +10,7 @@ import tokenpo
 from foreign_support import need
 from oracle_support import ragged, tensors
 from tokenpo.adapters.verl.export import from_batch
-from tokenpo.errors import MissingInput
+from tokenpo.errors import MissingInput, NotFinite
 from tokenpo.explain.explanation import explain
 from tokenpo.recorded import read, step_file, write_lines
 
@@ -112,4 +112,15 @@ def test_what_is_not_there_is_named():
     batch = padded(sample)
     del batch.batch["token_level_scores"]
     with pytest.raises(MissingInput, match=r"holds no rewards \(token_level_scores, rm_scores, token_level_rewards\)"):
+        from_batch(batch)
+
+
+def test_a_wrong_number_is_named_by_its_row_in_verls_batch():
+    """Not by its place among the rows that have a response."""
+    sample = ragged(0)
+    dead = int(np.flatnonzero(~sample.mask.any(1))[0])
+    row = int(np.flatnonzero(sample.mask.any(1) & (np.arange(len(sample.mask)) > dead))[0])
+    batch = padded(sample)
+    batch.batch["old_log_probs"][row, int(sample.mask[row].argmax())] = torch.inf
+    with pytest.raises(NotFinite, match=rf"old_logprob\[{row}, "):
         from_batch(batch)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tensordict import NonTensorStack, TensorDict
 
 import tokenpo
 from foreign_support import need
@@ -13,7 +15,7 @@ from foreign_support import need
 need("verl.workers.utils.padding", "verl is not installed: no token of its runs was traced")
 
 from adapters.verl.support import batches  # noqa: E402
-from tokenpo.adapters.verl.trace import PARTS, Record  # noqa: E402
+from tokenpo.adapters.verl.trace import PARTS, Record, _answer  # noqa: E402
 from tokenpo.report.record import read_run, read_trace  # noqa: E402
 
 
@@ -73,6 +75,14 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     assert len(read_run(tmp_path / "report.1").metrics) == 3
     assert read_run(tmp_path / "report.1").objective.startswith("objective grpo")
     assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
+
+
+def test_a_problem_without_an_answer_has_none_in_the_report() -> None:
+    """verl's batch holds a null of the data as None, which is no answer."""
+    told: list[Any] = [{"ground_truth": "7"}, {"ground_truth": None}, {"style": "rule"}, "odd"]
+    data = TensorDict({}, 4)
+    data["reward_model"] = NonTensorStack(*told)
+    assert [_answer(data, place) for place in range(4)] == ["7", "", "", ""]
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(1, True), (2, False), (9, False), (10, True), (20, True)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...objective import Objective
 from ...train.objective import negotiate
 
@@ -17,10 +19,18 @@ REMEDIES = {
 }
 
 
-def require_inputs(objective: Objective, *, reported: bool) -> None:
+# A recipe has no setting for either: there the trainer's own model samples.
+RECIPE_REMEDIES = REMEDIES | {
+    "rollout_logprob": "take the ratio to the old policy, which is the one that samples in a recipe's run (for dppo: "
+    "--set method.anchor=old), or leave out --engine trl",
+}
+
+
+def require_inputs(objective: Objective, *, reported: bool, remedies: Mapping[str, str] = REMEDIES) -> None:
     """Raises Unsupported where the objective reads what TRL does not have.
 
     Args:
         reported: whoever samples reports log-probabilities.
+        remedies: input -> what the user can do about it.
     """
-    negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, REMEDIES)
+    negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, remedies)

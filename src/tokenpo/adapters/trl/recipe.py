@@ -12,6 +12,7 @@ from ...objective import Objective
 from ...tasks import Problem, Task
 from ...train.config import Config
 from ...train.objective import build_objective
+from .provides import RECIPE_REMEDIES, require_inputs
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def accepted(config: Config) -> Objective:
     """The recipe's objective, where TRL can honour the recipe.
 
     Raises:
-        Unsupported: naming the setting and what to write instead.
+        Unsupported: naming the setting, or what the method reads, and what to write instead.
     """
     rollout, train, output = config.rollout, config.train, config.output
     refusals = (
@@ -133,7 +134,9 @@ def accepted(config: Config) -> Objective:
     for refused, sentence in refusals:
         if refused:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
-    return build_objective(config)
+    objective = build_objective(config)
+    require_inputs(objective, reported=False, remedies=RECIPE_REMEDIES)
+    return objective
 
 
 def peft_config(config: Config) -> Any:

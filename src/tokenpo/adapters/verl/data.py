@@ -21,7 +21,10 @@ from ...tasks import Problem, Split, Task, make_task
 def write_parquet(
     path: Path, task: str, options: Mapping[str, Any], seed: int, split: Split, count: int, start: int = 0
 ) -> Path:
-    """`count` problems of a task as verl's columns: data_source, prompt, reward_model, extra_info."""
+    """`count` problems of a task as verl's columns: data_source, prompt, reward_model, extra_info.
+
+    Where a problem has no reference answer, reward_model.ground_truth is null.
+    """
     import pyarrow
     import pyarrow.parquet
 
@@ -36,13 +39,22 @@ def write_parquet(
             "data_source": task,
             "prompt": _messages(problem),
             "ability": task,
-            "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
+            "reward_model": {"style": "rule", "ground_truth": problem.reference},
             "extra_info": {"index": start + number, "tokenpo": source},
         }
         for number, problem in enumerate(problems)
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    text = pyarrow.string()
+    # Told, not inferred: a column of nulls alone would be of no kind, and verl joins files of the same kinds only.
+    columns = {
+        "data_source": text,
+        "prompt": pyarrow.list_(pyarrow.struct({"role": text, "content": text})),
+        "ability": text,
+        "reward_model": pyarrow.struct({"style": text, "ground_truth": text}),
+        "extra_info": pyarrow.struct({"index": pyarrow.int64(), "tokenpo": text}),
+    }
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns)), path)
     return path
 
 
@@ -57,7 +69,7 @@ _TURN = threading.Lock()
 
 
 def compute_score(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None
+    data_source: str, solution_str: str, ground_truth: str | None, extra_info: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" what accuracy counts.
 

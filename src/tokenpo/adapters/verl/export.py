@@ -48,29 +48,23 @@ def from_batch(
         raise MissingInput(
             f"verl's batch holds no rewards ({', '.join(REWARDS)}): call from_batch after they are known"
         )
-    alive = mask.any(1)
-    uid = [str(name) for name in _needed(batch, "uid")]
-
-    def rows(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x[alive]
-
-    old = _needed(batch, "old_log_probs")
-    recorded = entropies if entropies is not None else _either(batch, "entropys", "entropy")
+    uid, old = [str(name) for name in _needed(batch, "uid")], _needed(batch, "old_log_probs")
     rollouts = Rollouts(
-        mask=mask[alive],
-        reward=torch.where(mask, scores, 0.0).sum(1).double()[alive],
-        group=torch.tensor(numbered(uid), device=mask.device)[alive],
-        old_logprob=old[alive],
-        old_entropy=rows(recorded),
-        ref_logprob=rows(_field(batch, "ref_log_prob")),
-        rollout_logprob=rows(_field(batch, "rollout_log_probs")),
-        temperature=None if temperature is None else torch.full_like(old, temperature)[alive],
-        token_ids=ids[alive],
+        mask=mask,
+        reward=torch.where(mask, scores, 0.0).sum(1).double(),
+        group=torch.tensor(numbered(uid), device=mask.device),
+        old_logprob=old,
+        old_entropy=entropies if entropies is not None else _either(batch, "entropys", "entropy"),
+        ref_logprob=_field(batch, "ref_log_prob"),
+        rollout_logprob=_field(batch, "rollout_log_probs"),
+        temperature=None if temperature is None else torch.full_like(old, temperature),
+        token_ids=ids,
     )
+    alive = mask.any(1)
     kept = alive.nonzero()[:, 0].tolist()
     return [
         *responses(
-            rollouts,
+            rollouts.rows(alive),
             [_words(tokenizer, ids[row][mask[row]].tolist()) for row in kept],
             groups=[uid[row] for row in kept],
             prompts=_prompts(batch, tokenizer, kept),

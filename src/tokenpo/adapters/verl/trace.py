@@ -164,7 +164,8 @@ def _answer(data: TensorDict, place: int) -> str:
     # The queue gives a list of its own or a stack of tensordict's.
     found = data["reward_model"]
     told = (found.tolist() if hasattr(found, "tolist") else list(found))[place]
-    return str(told.get("ground_truth", "")) if isinstance(told, Mapping) else ""
+    answer = told.get("ground_truth") if isinstance(told, Mapping) else None
+    return "" if answer is None else str(answer)
 
 
 def write(directory: str, data: TensorDict, live: Sequence[int], batch: Batch, loss: Loss) -> None:
