@@ -173,7 +173,7 @@ def test_its_module_is_executed_once() -> None:
             "loose.py:late",
             {},
             TokenPOError,
-            r"objective late: Position is no value \(unhashable type: 'Position'\)",
+            r"objective late: Position is no frozen dataclass: put @dataclasses\.dataclass\(frozen=True\) above its",
         ),
         ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
         ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
@@ -229,7 +229,7 @@ def test_a_loss_that_is_no_number_is_named(capsys: pytest.CaptureFixture) -> Non
     assert train("--no-report") == 0
     Path("nan.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
     assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "nan.py:late") == 2
-    assert "late on this recording is not finite: look at weight, loss" in capsys.readouterr().err
+    assert "late on this recording is not finite: weight Position() is nan on token 0 of " in capsys.readouterr().err
     assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "hapo:name=3") == 2
     assert "method hapo has no option 'name'" in capsys.readouterr().err
 
