@@ -121,7 +121,7 @@ def test_what_the_surrogate_raises_is_the_surrogates_wherever_it_is_asked() -> N
     assert str(_told(objective)) == f"objective grpo: surrogate Mine() {SAID}"
 
 
-NUMBERS = "return a dict of finite numbers by name"
+NUMBERS = "return a dict of finite Python numbers by name"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Answers:
         x = self.asked("memory", part, getattr(part, call), *given)
         if isinstance(x, Mapping) and all(isinstance(name, str) and _is_finite(value) for name, value in x.items()):
             return x
-        raise self._wrong(x, "memory", part, "a dict of finite numbers by name", call)
+        raise self._wrong(x, "memory", part, "a dict of finite Python numbers by name", call)
 
     def asked(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
         """What `call`, of the part, gives."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .answers import Answers
 from .blocks import TrustInBlocks, in_blocks
-from .errors import MissingInput, TokenPOError
+from .errors import MissingInput, TokenPOError, UnknownName, nearest
 from .ops import masked
 from .phase_two import PhaseTwo
 from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, check_kinds, walk
@@ -36,6 +36,7 @@ from .stages import (
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_POLICY_FIELDS = frozenset(field.name for field in dataclasses.fields(Policy))
 _PER_ROLLOUT = frozenset({"prompt_logprob"})
 _SLOTS: dict[str, type] = {
     "credit": CreditStage,
@@ -254,7 +255,10 @@ class Objective:
 
     def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
         for name in sorted(names):
-            if getattr(owner, name) is None:
+            if getattr(owner, name, None) is None:
+                if name not in _ROLLOUT_FIELDS | _POLICY_FIELDS:
+                    hint = nearest(name, _ROLLOUT_FIELDS | _POLICY_FIELDS)
+                    raise UnknownName(f"{self.name} needs {name}, which is no field of Rollouts or Policy; {hint}")
                 shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
                 raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape {shape}")
 
