@@ -30,7 +30,7 @@ def check(methods: str) -> int:
     from ..train.objective import build_entry
 
     # A mistake in any of them is told before the first is held to anything.
-    built = {entry.label: build_entry(entry) for entry in parse_entries(methods)}
+    built = {entry.label: build_entry(entry) for entry in parse_entries(methods, "check")}
     broken = 0
     for label, objective in built.items():
         try:

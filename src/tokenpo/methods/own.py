@@ -34,7 +34,7 @@ def own(name: str) -> Callable[..., Objective]:
         try:
             signature.bind(**options)
         except TypeError as error:
-            raise TokenPOError(f"method {name}: {error}") from error
+            raise TokenPOError(f"method {name}: {error}: give it, or let the function have a default") from error
         try:
             objective = build(**options)
         except TokenPOError:
