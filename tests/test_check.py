@@ -352,7 +352,6 @@ WRONG = {
     "mean over padding": (_slot(weights=(PaddedMean(),)), {"padding_is_inert"}),
     "undeclared input": (_slot(weights=(Secret(),)), {"needs_are_true"}),
     "undeclared where present": (_slot(weights=(Optional(),)), {"needs_are_true"}),
-    "declared under a wrong name": (_slot(weights=(Misspelt(),)), {"needs_are_true"}),
     "a negative weight": (_slot(weights=(Minus(),)), {"weights_are_not_negative"}),
     "negative weights whose product is not": (_slot(weights=(Minus(), Minus())), {"weights_are_not_negative"}),
     "gradient through a weight": (_slot(surrogate=AttachedWeight()), {"gradient_at_ratio_one"}),
@@ -376,6 +375,45 @@ WRONG = {
     "padding in the sum": (PaddingInTheSum(), {"padding_is_inert"}),
     "NaN from padding": (RawPadding(), {"rows_add_up", "padding_is_inert", "degenerate_batches_are_finite"}),
 }
+
+
+@dataclass(frozen=True)
+class Fails(Weight):
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        raise KeyError("x")
+
+
+@dataclass(frozen=True)
+class Inverse(Weight):
+    """1 / |lp|, infinite on padding alone."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return 1 / batch.policy.logprob.abs()
+
+
+@pytest.mark.parametrize(
+    ("weight", "seen"),
+    [
+        (Misspelt(), "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?"),
+        (Fails(), "objective plain: weight Fails() raised KeyError at test_check.py:"),
+        (Inverse(), "weight Inverse() is inf behind the end of rollout "),
+    ],
+)
+def test_what_has_no_loss_is_told_once_and_not_for_each_law(weight: Weight, seen: str) -> None:
+    with pytest.raises(check.Nonconforming) as caught:
+        check.check_method(_slot(weights=(weight,)))
+    first = "plain cannot be held to the laws, which take a finite loss and gradient: "
+    assert str(caught.value).startswith(first + seen)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_law_that_broke_takes_two_lines() -> None:
+    with pytest.raises(check.Nonconforming) as caught:
+        check.check_method(_slot(surrogate=WrongSign()))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"plain breaks {len(lines) // 2} of 15 laws"
+    assert all(line.startswith("  ") and line[2] != " " for line in lines[1::2])
+    assert all(line.startswith("    AssertionError: ") for line in lines[2::2])
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -449,6 +449,7 @@ def test_a_coefficient_may_be_a_whole_number() -> None:
 def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
     """As those of a class inside of a function, whose names are the function's own."""
 
+    @dataclass(frozen=True)
     class Local(Signal):
         pass
 
@@ -467,12 +468,14 @@ def test_the_annotations_of_every_method_can_be_read() -> None:
 
 def _gives(kind: type, answer: object) -> object:
     """A stage of that kind that answers so, whatever it is given; it shows itself by the name of its kind."""
-    return type(kind.__name__, (kind,), {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"})()
+    said = {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"}
+    return dataclass(frozen=True)(type(kind.__name__, (kind,), said))()
 
 
 ONES = torch.ones(2, 3, dtype=torch.float64)
 TRUST = Unclipped()(_batch(PLAIN))
 WHOLE = "let its __call__ return a tensor of shape [N, T] = [2, 3]"
+BOUND = "let its __call__ return a number or a tensor of shape [N, T] = [2, 3]"
 NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T] = [2, 3]"
 
 
@@ -492,6 +495,18 @@ NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T]
         (
             {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
             f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
+            "Trust.clipped of surrogate Mine() returned torch.float64: let its __call__ return a tensor of torch.bool",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
+            f"Trust.lower of surrogate Mine() returned None: {BOUND}",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
+            f"Trust.upper of surrogate Mine() returned shape [3]: {BOUND}",
         ),
         ({"credit": _gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
         ({"credit": _gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),

@@ -2,11 +2,11 @@
 
     python tools/mutants.py [--only PATH ...] [--sample K] [--seed S] [--list]
 
-Each mutant is one changed expression of `ops`, `signals`, `stages`, `methods`, `fused`, `objective.py`, `blocks.py` or
-`terms.py`: a flipped sign, a swapped operator, a dropped mask, stop-gradient or clamp, a changed constant. A forked
-child of a process that has torch loaded already imports the package with that one change and runs the core's tests
-until the first failure: the nearest tests first, the rest after. Works on a copy of the tree. Exit 1 when a mutant
-survives.
+Each mutant is one changed expression of `ops`, `signals`, `stages`, `methods`, `fused`, `objective.py`,
+`phase_two.py`, `blocks.py` or `terms.py`: a flipped sign, a swapped operator, a dropped mask, stop-gradient or clamp, a
+changed constant. A forked child of a process that has torch loaded already imports the package with that one change and
+runs the core's tests until the first failure: the nearest tests first, the rest after. Works on a copy of the tree.
+Exit 1 when a mutant survives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mutation import Change, changes
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("src/tokenpo")
 FOLDERS = ("ops", "signals", "stages", "methods", "fused")
-FILES = ("objective.py", "blocks.py", "terms.py")
+FILES = ("objective.py", "phase_two.py", "blocks.py", "terms.py")
 # In this order: small and sharp ones first.
 TESTS = (
     "tests/test_objective.py", "tests/ops", "tests/stages", "tests/signals", "tests/test_types.py",

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,6 +18,9 @@ from typing import Any
 
 # The names of modules loaded from files begin with this, which no import can clash with.
 FROM_FILE = "tokenpo user "
+# Code that a user calls and does not write: this package, Python's own modules, and what is installed.
+_NOT_OWN = (Path(__file__).parent, Path(os.__file__).parent)
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Loaded:
@@ -88,9 +92,27 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
 
 
 def place_of(error: BaseException) -> str:
-    """File and line at which it was raised."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    """File and line of the user's own code that it came out of, not of what that code called."""
+    frame = _frame_of(error)
     return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
+def told(error: BaseException) -> str:
+    """Kind, place and text of what a function of the user's raised; without a text, where in it."""
+    inside = "" if str(error) else f" in {_frame_of(error).name}"
+    return f"{type(error).__name__}{inside} at {place_of(error)}{': ' if str(error) else ''}{error}"
+
+
+def _frame_of(error: BaseException) -> traceback.FrameSummary:
+    frames = traceback.extract_tb(error.__traceback__)
+    return ([frame for frame in frames if _is_own(frame.filename)] or frames)[-1]
+
+
+def _is_own(filename: str) -> bool:
+    # What Python generates, such as the __init__ of a dataclass, stands in "<string>".
+    path = Path(filename)
+    installed = _INSTALLED.intersection(path.parts) or any(path.is_relative_to(place) for place in _NOT_OWN)
+    return not (filename.startswith("<") or installed)
 
 
 def _source(module: Any, function: Any) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .errors import MissingInput, TokenPOError
+from .nonfinite import SOUND, broken
 from .objective import Objective
 from .trial import OPTIONAL, Evaluation, Inputs, evaluate, example
 from .types import Batch, Policy, Rollouts, Totals
@@ -179,7 +180,8 @@ def same_inputs_same_bytes(objective: Any) -> None:
     inputs = example(9)
     kept = inputs.map(Tensor.clone)
     first, second = evaluate(objective, inputs), evaluate(objective, inputs)
-    assert torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
+    same = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
+    assert same, "the second evaluation is not the first"
     for before, after in ((kept.rollouts, inputs.rollouts), (kept.policy, inputs.policy)):
         for name, x in before.items():
             assert torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place"
@@ -248,18 +250,41 @@ def check_method(objective: Any) -> tuple[str, ...]:
     """Holds a method to every law; returns the names of the laws.
 
     Raises:
-        Nonconforming: listing every law that broke and what was seen.
+        Nonconforming: listing every law that broke and what was seen; or why an ordinary batch has no loss at all, of
+            which no law says anything.
     """
-    broken = []
+    name = getattr(objective, "name", type(objective).__name__)
+    if reason := _unsound(objective):
+        raise Nonconforming(f"{name} cannot be held to the laws, which take a finite loss and gradient: {reason}")
+    failed = []
     for law in LAWS:
         try:
             law(objective)
         except Exception as error:  # a method may fail in any way; the report must list them all
-            broken.append(f"{law.__name__}: {law.__doc__}\n    {type(error).__name__}: {error}")
-    if broken:
-        name = getattr(objective, "name", type(objective).__name__)
-        raise Nonconforming(f"{name} breaks {len(broken)} of {len(LAWS)} laws\n  " + "\n  ".join(broken))
+            seen = " ".join(str(error).split())
+            failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {seen}")
+    if failed:
+        raise Nonconforming(f"{name} breaks {len(failed)} of {len(LAWS)} laws\n  " + "\n  ".join(failed))
     return tuple(law.__name__ for law in LAWS)
+
+
+def statement(law: Callable[[Any], None]) -> str:
+    """What a law says, in a line."""
+    return (law.__doc__ or "").partition("\n")[0]
+
+
+def _unsound(objective: Any) -> str:
+    """What keeps an ordinary batch from a finite loss and gradient; "" where nothing does."""
+    inputs = example()
+    try:
+        seen = evaluate(objective, inputs)
+    except Exception as error:  # as with the laws
+        return str(error) if isinstance(error, TokenPOError) else f"{type(error).__name__}: {error}"
+    if not isinstance(objective, Objective) or (seen.loss.value.isfinite() and seen.gradient.isfinite().all()):
+        return ""
+    rollouts = Rollouts(**inputs.rollouts)
+    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(**inputs.policy))
+    return str(broken(objective, objective.observe(batch), Totals.of(rollouts)) or SOUND)
 
 
 def _same(seen: Evaluation, expected: Evaluation) -> None:

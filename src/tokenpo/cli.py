@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("methods", help="table of the methods: paper, provenance, needs").set_defaults(run=_methods)
 
     show = commands.add_parser("show", help="the formula of a method, its options and its choices")
-    show.add_argument("method", metavar="METHOD", help=METHOD)
+    show.add_argument("method", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options")
     show.add_argument(
         "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
     )
@@ -226,25 +226,41 @@ def _show(options: argparse.Namespace) -> int:
     import inspect
 
     from . import methods
+    from .entries import parse_entries
     from .errors import TokenPOError
 
-    objective = methods.method(options.method)
+    entries = parse_entries(options.method, "show")
+    if len(entries) > 1:
+        raise TokenPOError(f"show {options.method!r} names {len(entries)} methods: give one at a time")
+    entry, objective = entries[0], _built(entries[0])
     if options.coefficients:
-        return _coefficients(options, objective)
+        return _coefficients(options, entry.label, objective)
     if options.out:
         raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
-    build = inspect.unwrap(methods.builder(options.method))
+    build = inspect.unwrap(methods.builder(entry.method))
     print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
-    print(f"\n{options.method}{_signature(build)}\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    print(f"\n{entry.method}{_signature(build)}\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
     return 0
 
 
-def _coefficients(options: argparse.Namespace, objective: Any) -> int:
+def _built(entry: Any) -> Any:
+    """The objective of one entry; options are read as a recipe's are."""
+    if not entry.options:
+        from .methods import method
+
+        return method(entry.method)
+    need("pydantic")
+    from .train.objective import build_entry
+
+    return build_entry(entry)
+
+
+def _coefficients(options: argparse.Namespace, name: str, objective: Any) -> int:
     need("matplotlib", "jinja2")
     from .report.coefficients import text, write_coefficients
 
-    picture = write_coefficients(options.method, objective, options.out or f"{objective.name}-coefficients.png")
-    print("\n".join(text(options.method, objective)))
+    picture = write_coefficients(name, objective, options.out or f"{objective.name}-coefficients.png")
+    print("\n".join(text(name, objective)))
     print(f"picture: {picture}")
     return 0
 
@@ -253,7 +269,8 @@ def _signature(build: Any) -> str:
     import inspect
 
     parameters = inspect.signature(build).parameters.values()
-    return "(" + ", ".join(f"{p.name}={p.default!r}" for p in parameters) + ")"
+    # Without the annotations, whose place is the docstring.
+    return "(" + ", ".join(str(p.replace(annotation=p.empty)) for p in parameters) + ")"
 
 
 def _recipes(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .errors import TokenPOError
 
 LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
-_METHOD = r"(?:[^\s:=@,]*[./][^\s:=@,]*:)?\w+"
+_METHOD = r"(?:[^:=@,]*[./][^:=@,]*:)?\w+"
 SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
 
 
@@ -24,11 +24,14 @@ class Entry:
     options: tuple[tuple[str, str], ...]
 
 
-def parse_entries(text: str) -> list[Entry]:
-    """The entries of `--methods`, in their order. A piece that begins with KEY= belongs to the method before it.
+def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
+    """The entries of a list, in their order. A piece that begins with KEY= belongs to the method before it.
 
     >>> [entry.label for entry in parse_entries("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
     ['tepo', 'hapo:tau=0,beta=0', 'plain']
+
+    Args:
+        where: the option or command that was given the list, for messages.
 
     Raises:
         TokenPOError: not of that form, or a label twice.
@@ -37,12 +40,12 @@ def parse_entries(text: str) -> list[Entry]:
     for piece in _pieces(text):
         if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
             if not found:
-                raise TokenPOError(f"--methods {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
+                raise TokenPOError(f"{where} {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
             found[-1][2].append((option[1], option[2]))
             continue
         head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?({_METHOD})\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
         if head is None:
-            raise TokenPOError(f"--methods {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
+            raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
         found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
     entries = []
     for label, method, options in found:
@@ -51,7 +54,7 @@ def parse_entries(text: str) -> list[Entry]:
         entries.append(Entry(label or (f"{name}:{written}" if written else name), method, tuple(options)))
     labels = [entry.label for entry in entries]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise TokenPOError(f"--methods names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
+        raise TokenPOError(f"{where} names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
     return entries
 
 

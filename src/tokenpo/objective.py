@@ -16,10 +16,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from . import answers
+from .answers import Answers
 from .blocks import TrustInBlocks, in_blocks
-from .errors import MissingInput, TokenPOError
+from .errors import MissingInput, TokenPOError, UnknownName, nearest
 from .ops import masked
+from .phase_two import PhaseTwo
 from .signals import BatchSignal, Memory, MemorySignal, Part, Signal, check_kinds, walk
 from .stages import (
     AdaptiveTemperature,
@@ -32,10 +33,10 @@ from .stages import (
     SurrogateStage,
     Weight,
 )
-from .terms import terms_of
-from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, Trust
+from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_POLICY_FIELDS = frozenset(field.name for field in dataclasses.fields(Policy))
 _PER_ROLLOUT = frozenset({"prompt_logprob"})
 _SLOTS: dict[str, type] = {
     "credit": CreditStage,
@@ -144,7 +145,7 @@ class Objective:
 
     def start(self) -> State:
         """What the memories hold before the first rollout batch."""
-        return {memory: memory.start() for memory in self.memories}
+        return {memory: self._answers.numbers(memory, "start") for memory in self.memories}
 
     def after(self, state: State, rollouts: Rollouts) -> State:
         """What the memories hold after a rollout batch, given all that it drew; once a batch, after `prepare`.
@@ -153,7 +154,7 @@ class Objective:
             MissingInput: an optional field of the rollouts that this objective needs is absent.
         """
         self._require(rollouts, frozenset().union(*(m.needs for m in self.memories)), "Rollouts")
-        return {memory: memory.after(state[memory], rollouts) for memory in self.memories}
+        return {m: self._answers.numbers(m, "after", state[m], rollouts) for m in self.memories}
 
     @torch.no_grad()
     def prepare(self, rollouts: Rollouts, state: State | None = None) -> Credit:
@@ -168,15 +169,15 @@ class Objective:
         """
         self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
         state = self.start() if state is None else state
-        zero = torch.zeros_like(rollouts.reward)
-        bonus = sum((answers.tensor(x(rollouts), zero, self.name, "shaping", x) for x in self.shaping), zero)
-        advantage = answers.tensor(self.credit(rollouts, bonus), rollouts.mask, self.name, "credit", self.credit)
-        advantage = masked.keep(advantage, rollouts.mask)  # one name: what has been replaced is not held
+        ask, mask, zero = self._answers.tensor, rollouts.mask, torch.zeros_like(rollouts.reward)
+        bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
+        advantage = ask("credit", self.credit, mask, rollouts, bonus)
+        advantage = masked.keep(advantage, mask)  # one name: what has been replaced is not held
         advantage = advantage.to(rollouts.old_logprob.dtype)
-        signals: dict[Part, Tensor] = {p: p(rollouts) for p in dict.fromkeys(walk(self)) if isinstance(p, Signal)}
-        signals |= {m: m(rollouts, state[m]) for m in self.memories if isinstance(m, MemorySignal)}
-        for part, signal in signals.items():
-            answers.tensor(signal, rollouts.mask, self.name, "signal", part)
+        parts = dict.fromkeys(part for part in walk(self) if isinstance(part, Signal))
+        signals: dict[Part, Tensor] = {part: ask("signal", part, mask, rollouts) for part in parts}
+        remembering = [part for part in self.memories if isinstance(part, MemorySignal)]
+        signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in remembering}
         return Credit(advantage, signals)
 
     @torch.no_grad()
@@ -192,8 +193,9 @@ class Objective:
         self._check(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                signal = part(batch, TrustInBlocks(self._trust, batch), generator)
-                batch = batch.with_signal(part, answers.tensor(signal, batch.mask, self.name, "signal", part))
+                look = TrustInBlocks(self.phase_two().trust, batch)
+                signal = self._answers.tensor("signal", part, batch.mask, batch, look, generator)
+                batch = batch.with_signal(part, signal)
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
@@ -230,50 +232,17 @@ class Objective:
             TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
         """
         self._check(batch)
-        return in_blocks(lambda rows: self._loss(rows, totals, terms), self.observed(batch, totals))
+        phase_two = self.phase_two()
+        return in_blocks(lambda rows: phase_two.loss(rows, totals, terms), self.observed(batch, totals))
 
-    def _loss(self, batch: Batch, totals: Totals, names: Collection[str] | None) -> Loss:
-        token, coefficient, terms = self._tokens(batch, totals, names)
-        return Loss((token * coefficient).sum(), terms)
+    def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
+        """The slots that make the loss; `answers` asks them in place of what a loss does."""
+        slots = self.surrogate, self.weights, self.penalties, self.aggregate, self.only
+        return PhaseTwo(self._answers if answers is None else answers, *slots)
 
-    def _tokens(
-        self, batch: Batch, totals: Totals, names: Collection[str] | None
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The loss of each token, its coefficient in the sum, and of the rest what is to be kept."""
-        trust = self._trust(batch)
-        weight = self._weight(batch, trust)
-        surrogate = trust.value if weight is None else weight * trust.value
-        penalty = self._penalty(batch, trust)
-        token = -surrogate if penalty is None else penalty - surrogate
-        coefficient = self._coefficient(batch, totals, token.dtype)
-        return token, coefficient, terms_of(batch, trust, weight, penalty, coefficient, token, names)
-
-    def _trust(self, batch: Batch) -> Trust:
-        return answers.trust(self.surrogate(batch), batch.mask, self.name, self.surrogate)
-
-    @torch.no_grad()
-    def _weight(self, batch: Batch, trust: Trust) -> Tensor | None:
-        product = None
-        for stage in self.weights:
-            factor = answers.tensor(stage(batch, trust), batch.mask, self.name, "weight", stage)
-            product = factor if product is None else product * factor
-        return product
-
-    def _penalty(self, batch: Batch, trust: Trust) -> Tensor | None:
-        total = None
-        for stage in self.penalties:
-            term = answers.tensor(stage(batch, trust), batch.mask, self.name, "penalty", stage)
-            total = term if total is None else total + term
-        return total
-
-    def _coefficient(self, batch: Batch, totals: Totals, dtype: torch.dtype) -> Tensor:
-        mask = batch.mask
-        coefficient = answers.coefficient(self.aggregate(mask, totals), mask, self.name, self.aggregate)
-        if self.only is not None:
-            mask = mask & answers.tensor(self.only(batch), mask, self.name, "selection", self.only)
-        # In the loss's precision before the product, not after; a number is taken to it by the product.
-        coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
-        return masked.ones(mask, dtype).mul_(coefficient)
+    @functools.cached_property
+    def _answers(self) -> Answers:
+        return Answers(self.name)
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:
@@ -286,7 +255,10 @@ class Objective:
 
     def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
         for name in sorted(names):
-            if getattr(owner, name) is None:
+            if getattr(owner, name, None) is None:
+                if name not in _ROLLOUT_FIELDS | _POLICY_FIELDS:
+                    hint = nearest(name, _ROLLOUT_FIELDS | _POLICY_FIELDS)
+                    raise UnknownName(f"{self.name} needs {name}, which is no field of Rollouts or Policy; {hint}")
                 shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
                 raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape {shape}")
 

@@ -125,12 +125,45 @@ def test_it_is_shown(capsys: pytest.CaptureFixture) -> None:
     assert out.startswith("Late: a baseline over the batch") and "late.py:late(low=0.2, high=0.2)" in out
 
 
+LOOSE = """import tokenpo
+
+def loose(low, *, high=0.3, **rest):
+    return tokenpo.method("dapo", low=low, high=high, **rest)
+"""
+
+
+def test_it_is_shown_with_options(capsys: pytest.CaptureFixture) -> None:
+    assert run("show", "late.py:late:low=0.1,high=0.3") == 0
+    out = capsys.readouterr().out
+    assert "late.py:late(low=0.2, high=0.2)" in out and "FixedBounds(low=0.1, high=0.3)" in out
+    assert run("show", "hapo:tau=0") == 0
+    assert "temperature -" in capsys.readouterr().out
+    assert run("show", "hapo:tua=0") == 2
+    assert "method hapo has no option 'tua'; did you mean 'tau'?" in capsys.readouterr().err
+    assert run("show", "grpo,dapo") == 2
+    assert "show 'grpo,dapo' names 2 methods: give one at a time" in capsys.readouterr().err
+    assert run("check", "gr!po") == 2
+    assert "check 'gr!po': 'gr!po' is no method" in capsys.readouterr().err
+
+
+def test_a_function_may_ask_for_an_option_and_hand_others_on(capsys: pytest.CaptureFixture) -> None:
+    Path("loose.py").write_text(LOOSE, encoding="utf-8")
+    assert run("show", "loose.py:loose:low=0.1,dual=3") == 0
+    out = capsys.readouterr().out
+    assert "loose.py:loose(low, high=0.3, **rest)" in out and "dual=3" in out
+    with pytest.raises(TokenPOError, match=r"missing a required argument: 'low': give it, or let the function have a"):
+        tokenpo.method("loose.py:loose")
+    with pytest.raises(UnknownName, match="method dapo has no option 'daul'; did you mean 'dual'"):
+        tokenpo.method("loose.py:loose", low=0.1, daul=3.0)
+
+
 def test_lists_tell_its_place_from_its_options() -> None:
-    entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late,hapo:tau=0")
+    entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late,hapo:tau=0")
     assert [(entry.label, entry.method, entry.options) for entry in entries] == [
         ("grpo", "grpo", ()),
         ("late:low=0.1,high=0.3", "a/b.py:late", (("low", "0.1"), ("high", "0.3"))),
         ("x", "pkg.mod:late", ()),
+        ("late", "my files/b.py:late", ()),
         ("hapo:tau=0", "hapo", (("tau", "0"),)),
     ]
 
@@ -173,7 +206,7 @@ def test_its_module_is_executed_once() -> None:
             "loose.py:late",
             {},
             TokenPOError,
-            r"objective late: Position is no value \(unhashable type: 'Position'\)",
+            r"objective late: Position is no frozen dataclass: put @dataclasses\.dataclass\(frozen=True\) above its",
         ),
         ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
         ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
@@ -229,7 +262,7 @@ def test_a_loss_that_is_no_number_is_named(capsys: pytest.CaptureFixture) -> Non
     assert train("--no-report") == 0
     Path("nan.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
     assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "nan.py:late") == 2
-    assert "late on this recording is not finite: look at weight, loss" in capsys.readouterr().err
+    assert "late on this recording is not finite: weight Position() is nan on token 0 of " in capsys.readouterr().err
     assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "hapo:name=3") == 2
     assert "method hapo has no option 'name'" in capsys.readouterr().err
 

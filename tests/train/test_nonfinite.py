@@ -14,6 +14,7 @@ import torch
 import tokenpo
 from tokenpo.errors import NotFinite, TokenPOError
 from tokenpo.sampling.seeds import keyed_generator
+from tokenpo.stages import Penalty, Weight
 from tokenpo.tasks import Score
 from tokenpo.train.engine import build_engine, with_optional_inputs
 from tokenpo.train.forward import Forward
@@ -164,6 +165,56 @@ def test_a_loss_that_is_no_number_is_not_learned_from(small, coin, tmp_path, mon
     skipped = improve(learner, *arguments, Tracer(0)).skipped
     assert skipped == [f"update {i} of 2: the loss of grpo is nan" for i in (1, 2)]
     assert not learner.optimizer.state
+
+
+@dataclasses.dataclass(frozen=True)
+class Fewer(Weight):
+    """NaN on one token of one rollout of the whole batch, told by its log-probability."""
+
+    logprob: float
+
+    def __call__(self, batch, trust):
+        return torch.where(batch.rollouts.old_logprob == self.logprob, math.nan, torch.ones_like(trust.ratio))
+
+
+@dataclasses.dataclass(frozen=True)
+class Root(Penalty):
+    """0 with an infinite slope where the policy has not moved."""
+
+    def __call__(self, batch, trust):
+        moved = batch.policy.logprob - batch.rollouts.old_logprob
+        return torch.where(moved > 1, moved.sqrt(), 0.0)
+
+
+@pytest.mark.parametrize("micro", [2, 1000])
+def test_a_part_that_breaks_the_loss_is_named_with_the_place_in_the_rollout_batch(small, coin, tmp_path, micro):
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": micro})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    rollouts, row = experience.rollouts, 5
+    token = int(rollouts.mask[row].sum()) - 1
+    weight = Fewer(float(rollouts.old_logprob[row, token]))
+    assert (rollouts.old_logprob[rollouts.mask] == weight.logprob).sum() == 1
+    objective = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,), name="mine")
+    credit = objective.prepare(rollouts)
+    assert credit.advantage[row].any()
+    learner = Learner.of(config, engine.lm, objective)
+    skipped = improve(learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0)).skipped
+    said = f"the loss of mine is nan: weight {weight!r} is nan on token {token} of rollout {row}"
+    assert [why.partition(": ")[2] for why in skipped] == [said]
+
+
+def test_a_part_that_breaks_the_gradient_is_named(small, coin, tmp_path):
+    config = small(tmp_path, rollout=ROLLOUT)
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    objective = dataclasses.replace(tokenpo.method("grpo"), penalties=(Root(),))
+    learner = Learner.of(config, engine.lm, objective)
+    arguments = experience.rollouts, experience.kept.prompts, objective.prepare(experience.rollouts), 0, Tracer(0)
+    with pytest.raises(
+        NotFinite, match=r"is not finite: the gradient of penalty Root\(\) is nan on token \d+ of rollout"
+    ):
+        improve(learner, *arguments)
 
 
 def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e300):

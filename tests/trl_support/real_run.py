@@ -7,6 +7,7 @@ Every part is a function of this file and makes OUT/PART.json, and the run direc
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -19,7 +20,10 @@ from datasets import Dataset
 from safetensors.torch import save_file
 
 import tokenpo
+from tokenpo import Batch
 from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.stages import Weight
+from tokenpo.types import Trust
 from trl_support.tapped import BACKEND, Dump, Tapped
 
 SEED = 3
@@ -189,6 +193,29 @@ def refused(build: Any) -> str:
     except tokenpo.TokenPOError as error:
         return f"{type(error).__name__}: {error}"
     return "nothing was refused"
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(Weight):
+    """A user's: divides by the entropy that a token has not, or reads a key that a table has not."""
+
+    divides: bool
+
+    def __call__(self, batch: Batch, trust: Trust) -> torch.Tensor:
+        ratio = trust.ratio.detach()
+        return ratio / torch.zeros(()) if self.divides else {}["x"]
+
+
+def broken(model: str, out: Path) -> dict[str, Any]:
+    """Parts of a user's that fail, in the model's head and by TRL's own pass."""
+    found = {}
+    for name, weight in {"raises": Own(False), "divides": Own(True)}.items():
+        for fused in (True, False):
+            args = config(out / "broken", max_steps=1, fused_objective=fused)
+            method = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,))
+            given = {"reward_funcs": even, "args": args, "train_dataset": prompts(), "method": method}
+            found[f"{name} {fused}"] = refused(TokenPOTrainer(model=model, **given).train)
+    return found
 
 
 def parser(model: str, out: Path) -> dict[str, Any]:

@@ -25,12 +25,12 @@ def check(methods: str) -> int:
     Raises:
         UnknownName: no such method or option.
     """
-    from ..check import LAWS, Nonconforming, check_method
+    from ..check import LAWS, Nonconforming, check_method, statement
     from ..entries import parse_entries
     from ..train.objective import build_entry
 
     # A mistake in any of them is told before the first is held to anything.
-    built = {entry.label: build_entry(entry) for entry in parse_entries(methods)}
+    built = {entry.label: build_entry(entry) for entry in parse_entries(methods, "check")}
     broken = 0
     for label, objective in built.items():
         try:
@@ -41,5 +41,5 @@ def check(methods: str) -> int:
         else:
             print(f"{label}: all {len(LAWS)} laws hold")
     if not broken:
-        print(*(f"  {law.__name__}: {(law.__doc__ or '').partition(chr(10))[0]}" for law in LAWS), sep="\n")
+        print(*(f"  {law.__name__}: {statement(law)}" for law in LAWS), sep="\n")
     return 1 if broken else 0

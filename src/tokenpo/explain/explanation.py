@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MissingInput, NotFinite
+from ..nonfinite import SOUND, broken
 from ..objective import Objective
 from ..recorded import Recording
 from ..signals import MemorySignal
@@ -89,12 +90,13 @@ def explain(label: str, objective: Objective, recording: Recording) -> Explained
     )
     batch = Batch(rollouts, objective.prepare(rollouts), policy)
     # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
-    loss = objective.loss(batch, Totals.of(rollouts))
+    totals = Totals.of(rollouts)
+    loss = objective.loss(batch, totals)
     (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
     mask, terms = rollouts.mask, loss.terms
     if not (gradient[mask].isfinite().all() and loss.value.isfinite()):
-        broken = ", ".join(name for name, x in terms.items() if not x[mask].float().isfinite().all()) or "its gradient"
-        raise NotFinite(f"{label} on this recording is not finite: look at {broken}")
+        whole = objective.observed(batch, totals)
+        raise NotFinite(f"{label} on this recording is not finite: {broken(objective, whole, totals) or SOUND}")
     return Explained(
         label=label,
         objective=objective,

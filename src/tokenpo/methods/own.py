@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..calling import Loaded, place_of
+from ..calling import Loaded, told
 from ..errors import TokenPOError, require_loaded
 from ..objective import Objective
 
@@ -34,15 +34,14 @@ def own(name: str) -> Callable[..., Objective]:
         try:
             signature.bind(**options)
         except TypeError as error:
-            raise TokenPOError(f"method {name}: {error}") from error
+            raise TokenPOError(f"method {name}: {error}: give it, or let the function have a default") from error
         try:
             objective = build(**options)
         except TokenPOError:
             raise
         # Whatever the user's code raises.
         except (Exception, SystemExit) as error:
-            told = f"{type(error).__name__} at {place_of(error)}: {error}"
-            raise TokenPOError(f"method {name} raised {told}") from error
+            raise TokenPOError(f"method {name} raised {told(error)}") from error
         if isinstance(objective, Objective):
             return objective
         raise TokenPOError(f"method {name} returned a {type(objective).__name__}: let it return a tokenpo.Objective")

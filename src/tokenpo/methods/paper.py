@@ -60,14 +60,20 @@ def published(paper: Paper) -> Callable[[Callable[P, Objective]], Callable[P, Ob
 def check_options(name: str, options: Mapping[str, object], known: Mapping[str, inspect.Parameter]) -> None:
     """Refuses a keyword that a builder does not have, and a value of another kind than its annotation says.
 
+    What a builder takes as `**options` is left to it.
+
     Raises:
         UnknownName: naming the method and the nearest keyword.
         TokenPOError: naming the method, the option, its value and the kind it must have.
     """
+    named = {option: x for option, x in known.items() if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)}
+    takes_all = any(x.kind is x.VAR_KEYWORD for x in known.values())
     for option, value in options.items():
-        if option not in known:
-            raise UnknownName(f"method {name} has no option {option!r}; {nearest(option, known)}")
-        kinds = kinds_of(known[option])
+        if option not in named and takes_all:
+            continue
+        if option not in named:
+            raise UnknownName(f"method {name} has no option {option!r}; {nearest(option, named)}")
+        kinds = kinds_of(named[option])
         if all(kind in _KINDS for kind in kinds) and not any(_KINDS[kind][0](value) for kind in kinds):
             wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
             raise TokenPOError(f"method {name}: option {option} = {value!r:.80} must be {wanted}")

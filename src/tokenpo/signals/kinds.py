@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any
 
+from ..calling import told
 from ..errors import TokenPOError
 from .base import Part, walk
+
+_FLAGS = ("idle_on_policy", "assumes_on_policy", "corrects_rollout", "entropy_gradient", "follows_advantage", "draws")
+_SAYS = {"needs": (frozenset, "a frozenset of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
 
 
 def check_kinds(whole: Any, owner: str) -> None:
@@ -18,10 +22,11 @@ def check_kinds(whole: Any, owner: str) -> None:
 
     Raises:
         TokenPOError: a field that is declared to hold a part holds something else, such as 0.2 for `FixedBounds`; a
-            part that is no value; `needs` that name nothing.
+            part that is no frozen value; what it says of itself and is no answer.
     """
     for part in walk(whole):
         _check_value(part, owner)
+        _check_words(part, owner)
         for field, kinds in _declared(type(part)).items():
             if not isinstance(value := getattr(part, field), kinds):
                 names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
@@ -31,19 +36,50 @@ def check_kinds(whole: Any, owner: str) -> None:
 
 
 def _check_value(part: Part, owner: str) -> None:
-    """Signals are kept by the parts that made them, and objectives compared: both take frozen values."""
+    """Signals are kept by the parts that made them, objectives compared and sent to workers, and `walk` finds what
+    stands in fields: all take frozen dataclasses."""
     kind = type(part).__name__
+    if _hides(part):
+        raise TokenPOError(
+            f"{owner}: {kind} is no frozen dataclass: put @dataclasses.dataclass(frozen=True) above its class, and "
+            "what it holds into fields"
+        )
     try:
         hash(part)
     except TypeError as error:
         raise TokenPOError(
-            f"{owner}: {kind} is no value ({error}): make it a frozen dataclass of numbers, text, tuples and parts"
+            f"{owner}: {kind} is no value ({error}): let its fields hold numbers, text, tuples and parts"
         ) from error
-    if not isinstance(part.needs, frozenset):
-        raise TokenPOError(
-            f"{owner}: needs of {kind} is a {type(part.needs).__name__}: let it be a property that returns a frozenset "
-            "of names"
-        )
+
+
+def _hides(part: Part) -> bool:
+    """It is no frozen dataclass, or more than one: a subclass that keeps what no field has, and no equality sees."""
+    parameters = getattr(part, "__dataclass_params__", None)
+    if parameters is None or not (parameters.frozen and parameters.eq):
+        return True
+    fields = {field.name for field in dataclasses.fields(part)}  # pyright: ignore[reportArgumentType]
+    held = vars(part) if hasattr(part, "__dict__") else ()
+    return any(
+        not isinstance(getattr(type(part), name, None), functools.cached_property) for name in set(held) - fields
+    )
+
+
+def _check_words(part: Part, owner: str) -> None:
+    """What it says of itself, which engines rely on: a method in place of a property would always be true."""
+    kind = type(part).__name__
+    for name, (wanted, words) in _SAYS.items():
+        if not hasattr(type(part), name):
+            continue
+        try:
+            said = getattr(part, name)
+        except TokenPOError:
+            raise
+        except Exception as error:
+            raise TokenPOError(f"{owner}: {name} of {kind} raised {told(error)}") from error
+        if not isinstance(said, wanted):
+            raise TokenPOError(
+                f"{owner}: {name} of {kind} is a {type(said).__name__}: let it be a property that returns {words}"
+            )
 
 
 @functools.cache

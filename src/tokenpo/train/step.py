@@ -18,9 +18,10 @@ from torch import Tensor
 
 from ..errors import NotFinite, Unsupported
 from ..lm import LanguageModel
+from ..nonfinite import broken
 from ..objective import Objective
 from ..sampling.seeds import keyed_generator
-from ..types import Batch, Credit, Rollouts, Totals
+from ..types import Batch, Credit, Loss, Rollouts, Totals
 from .config import Config, Train
 from .forward import Forward, wanted
 from .tally import Tally, Tracer
@@ -133,14 +134,16 @@ def improve(
     for number, (part, rows) in enumerate(plan):
         watching = tracer if number == len(plan) - 1 else None
         piece = Tally()
+        arguments = part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number
         try:
-            accumulate(part, rollouts.rows(rows), prompts, credit.rows(rows), updates + number, piece, rows, watching)
+            accumulate(*arguments, piece, rows, watching)
             if check is not None:  # an update that was skipped has moved nothing, so the next one is asked
                 check(piece, learner)
                 check = None
-            if not math.isfinite(piece.loss):
-                raise NotFinite(f"the loss of {part.objective.name} is {piece.loss}")
-            made = _descend(part, updates + number)
+            with _blaming(*arguments, rows):
+                if not math.isfinite(piece.loss):
+                    raise NotFinite(f"the loss of {part.objective.name} is {piece.loss}")
+                made = _descend(part, updates + number)
         except NotFinite as error:
             text = f"update {number + 1} of {len(plan)}: {error}"
             if learner.options.nonfinite == "stop":
@@ -198,6 +201,38 @@ def accumulate(
                 tally.add(batch, loss)
                 if tracer is not None and rows is not None:
                     tracer.add(rows[part[at]], batch, loss)
+
+
+class _Search(Tracer):
+    """Looks in place of a tracer for the part that broke a minibatch, and ends the evaluation where it is found."""
+
+    def __init__(self, objective: Objective, totals: Totals) -> None:
+        super().__init__(0)
+        self._objective, self._totals = objective, totals
+
+    def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
+        if found := broken(self._objective, batch, self._totals):
+            raise _Found(dataclasses.replace(found, row=int(rows[found.row])))
+
+
+class _Found(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _blaming(
+    learner: Learner, rollouts: Rollouts, prompts: Sequence[Sequence[int]], credit: Credit, update: int, rows: Tensor
+) -> Iterator[None]:
+    """Adds to an error of a whole minibatch the part of the objective that it comes from: evaluates it once more."""
+    try:
+        yield
+    except NotFinite as error:
+        search = _Search(learner.objective, Totals.of(rollouts, learner.length))
+        try:
+            accumulate(learner, rollouts, prompts, credit, update, Tally(), rows, search)
+        except _Found as found:
+            raise NotFinite(f"{error}: {found}") from error
+        raise
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from trl_support.drawn import agrees, heated
 from trl_support.reference import Reference
 
 pytestmark = pytest.mark.usefixtures("trl_here")
-PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "parser")
+PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "broken", "parser")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,18 @@ def part(out: Path) -> Callable[[str], dict[str, Any]]:
 
 def _lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "tokenpo" / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_part_of_a_users_own_that_fails_is_named(part: Callable, fused: bool) -> None:
+    """Before TRL would have made every weight NaN."""
+    said = part("broken")
+    raised = r"TokenPOError: objective grpo: weight Own\(divides=False\) raised KeyError at real_run\.py:\d+: 'x'"
+    assert re.fullmatch(raised, said[f"raises {fused}"])
+    nan = (
+        r"NotFinite: the loss of grpo is nan in a micro-batch of TRL's: weight Own\(divides=True\) is inf on token 0 of"
+    )
+    assert re.match(nan, said[f"divides {fused}"])
 
 
 def test_adaptive_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(

@@ -5,6 +5,7 @@ In the head, loss and gradients come out of the same chunks of logits (`tokenpo.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...errors import NotFinite
 from ...fused import Fused, fused_loss
+from ...nonfinite import SOUND, broken
 from ...ops.known import known
 from ...train.step import wanted
 from ...types import Batch, Loss
@@ -74,3 +77,16 @@ def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], step: Step,
     if fused is None or held is None:
         return Learned(value, None, None, torch.zeros(mask.shape, device=mask.device))
     return Learned(value, fused.batch(*held), fused.loss, fused.entropy)
+
+
+def require_finite(step: Step, batch: Batch, loss: Loss) -> None:
+    """Before a backward pass that would make every weight NaN; where the metrics were just read, nothing is waited for.
+
+    Raises:
+        NotFinite: the loss is not; the message names the part of the objective that it comes from.
+    """
+    value = float(loss.value.detach())
+    if math.isfinite(value):
+        return
+    found = broken(step.objective, batch, step.totals) or SOUND
+    raise NotFinite(f"the loss of {step.objective.name} is {value} in a micro-batch of TRL's: {found}")

@@ -32,7 +32,7 @@ from .chosen import chosen, with_reference
 from .config import TokenPOConfig
 from .cycle import Cycle
 from .forward import Forward
-from .learned import by_policy, in_head
+from .learned import by_policy, in_head, require_finite
 from .metrics import measured
 from .order import by_groups, require_whole_groups
 from .phase_one import Drawn, Scored, facts, whole
@@ -176,6 +176,7 @@ class TokenPOTrainer(GRPOTrainer):
         for name, value in measured(self.accelerator, batch, loss, scored.entropy).items():
             self._metrics["train" if train else "eval"][name].append(value)
         if train and current is not None and batch is not None and loss is not None:
+            require_finite(step, batch, loss)
             if not self._compared:
                 self._compared = True
                 _compare(self.policy_objective, batch)
