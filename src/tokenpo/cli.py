@@ -132,17 +132,17 @@ def _train(options: argparse.Namespace) -> int:
         raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
     launch.require_processes(options.engine, options.processes)
     need_engine()
-    from .train.config import find_recipe, load_config
+    from .train.config import load_config
     from .train.run import require_engine
+    from .train.shipped import find_recipe
 
     if options.resume is not None:
         require_engine(Path(options.resume), options.engine)
-    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
     # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
     file = find_recipe(options.recipe) if options.recipe else Path(options.resume or "", "config.json")
     if options.recipe is None and not file.is_file():
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
-    config = load_config(file, method=options.method, overrides=overrides)
+    config = load_config(file, method=options.method, overrides=options.set, out=options.out)
     # Mistakes in the recipe are found above, before torch and transformers are loaded.
     if options.engine != "embedded":
         return _train_elsewhere(options, config)

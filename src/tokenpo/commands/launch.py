@@ -31,7 +31,7 @@ def add(commands: Any, recipe: str) -> None:
     made.add_argument("recipe", metavar="RECIPE", help=recipe)
     made.add_argument("--engine", choices=ENGINES, required=True)
     made.add_argument("--print", action="store_true", help="only print the command, for a cluster's own scripts")
-    made.add_argument("--processes", type=int, metavar="N", help="of TRL, one for each GPU; default 1")
+    made.add_argument("--processes", type=int, default=1, metavar="N", help="processes of TRL, one per GPU; default: 1")
     made.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
     made.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="may be repeated")
     made.add_argument("--out", metavar="DIR", help="the run directory")
@@ -42,25 +42,27 @@ def launch(options: argparse.Namespace) -> int:
     """The command."""
     require_processes(options.engine, options.processes)
     need_engine()
-    from ..train.config import find_recipe, load_config
+    from ..train.config import load_config
+    from ..train.shipped import find_recipe
 
-    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
-    config = load_config(find_recipe(options.recipe), method=options.method, overrides=overrides)
-    if not options.print:
-        _require(options.engine)
-    if options.engine == "verl":
-        command = _verl_module().command(config) if options.print else _verl_run(config)[1]
-    else:
-        _check_trl(config, options.processes or 1)
-        given = [options.recipe]
-        given += ["--method", options.method] if options.method else []
-        given += [part for text in options.set for part in ("--set", text)]
-        given += ["--out", options.out] if options.out else []
-        command = trl_command(given, options.processes or 1, config)
+    config = load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out)
     if options.print:
-        print(shlex.join(command))
-        return 0
-    return subprocess.run(command, check=False).returncode
+        print(shlex.join(_printed(options, config)))
+    else:
+        train(config, options.engine, None, options.processes)
+    return 0
+
+
+def _printed(options: argparse.Namespace, config: Config) -> list[str]:
+    """The command for a script of the user's: it names the recipe as the user did."""
+    if options.engine == "verl":
+        return _verl_module().command(config)
+    _check_trl(config, options.processes)
+    given = [options.recipe]
+    given += ["--method", options.method] if options.method else []
+    given += [part for text in options.set for part in ("--set", text)]
+    given += ["--out", options.out] if options.out else []
+    return trl_command(given, options.processes, config)
 
 
 def train(config: Config, engine: str, resume: str | None, processes: int) -> Path:
@@ -113,15 +115,22 @@ def trl_command(arguments: Sequence[str], processes: int, config: Config) -> lis
     return [sys.executable, *start, "-m", MAIN, *arguments]
 
 
-def require_processes(engine: str, processes: int | None) -> None:
-    """Raises Unsupported where several processes are asked of an engine that this command starts in one."""
-    from ..errors import Unsupported
+def require_processes(engine: str, processes: int) -> None:
+    """Refuses a number of processes that an engine cannot be started in.
 
+    Raises:
+        Unsupported: several, of an engine that this command starts in one.
+        TokenPOError: fewer than one.
+    """
+    from ..errors import TokenPOError, Unsupported
+
+    if processes < 1:
+        raise TokenPOError(f"--processes is {processes}, expected at least 1")
     remedies = {
         "embedded": "leave it out, or add --engine trl",
         "verl": "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
     }
-    if engine in remedies and processes not in (None, 1):
+    if engine in remedies and processes > 1:
         name = "the embedded engine" if engine == "embedded" else "the verl engine"
         raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
 

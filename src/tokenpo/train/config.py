@@ -29,9 +29,9 @@ from ..disk import expanded
 from ..entries import short
 from ..errors import TokenPOError, UnknownName
 from .mistakes import explain, refuse_unwritable
-from .overrides import apply
-from .shipped import find_recipe as find_recipe
+from .overrides import apply, put
 
+OUT = ("output", "dir")  # the setting behind --out
 _PATH = r"^[^\x00-\x1f]+$"
 
 
@@ -224,8 +224,10 @@ class Config(Section):
         return expanded(self.output.dir or f"runs/{self.name}-{self.method.label}-seed{self.seed}")
 
 
-def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:
-    """The config of a recipe (TOML, or the config.json of a run) after `--method` and `--set section.key=value`.
+def load_config(
+    recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
+) -> Config:
+    """The config of a recipe (TOML, or the config.json of a run) after `--method`, `--set section.key=value`, `--out`.
 
     Another method than the recipe's starts from its own defaults: options written for one mean nothing to another.
 
@@ -239,6 +241,10 @@ def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    if out:
+        # Not through TOML, in which not every name of a file can be written as JSON writes it.
+        told[OUT] = f"--out {out}"
+        put(raw, OUT, str(out), told[OUT])
     return parse_config(raw, str(recipe), told)
 
 
