@@ -162,6 +162,18 @@ def test_only_steps_and_output_may_change(name, small, tmp_path):
         resumed_config(tmp_path, wanted)
 
 
+def test_a_run_is_resumed_where_it_is(small, tmp_path):
+    """Another directory would hold nothing of it, and its config.json would name a place where it is not."""
+    run = tmp_path / "run"
+    run.mkdir()
+    describe(run, small(run), "")
+    with pytest.raises(TokenPOError, match="is resumed where it is, not in .*other: leave out --out"):
+        resumed_config(run, small(tmp_path / "other"))
+    moved = run.rename(tmp_path / "moved")
+    for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
+        assert resumed_config(moved, wanted)[1] == []
+
+
 def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
     config = small(tmp_path / "run", output={"checkpoint_every": 1, "keep": 4})
     whole = logged(train(config, SilentView()).directory)
