@@ -186,12 +186,13 @@ def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """An entry of the registry, or a file."""
+    from ..disk import expanded
     from ..evaluate.benchmarks import Changes, benchmark, load
 
     entry: Benchmark = benchmark(
         options.benchmark, Changes(**{name: getattr(options, name) for name in CHANGES}), options.data
     )
-    file = options.data or (None if entry.hub else Path(options.benchmark).expanduser())
+    file = None if entry.hub else expanded(options.data or options.benchmark)
     task: Any = load(entry, file, options.problems)
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
 

@@ -64,7 +64,11 @@ class Drawing:
                 f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
                 "--temperature above 0"
             )
-        assert self.sampling  # its own limits hold too
+        try:
+            _ = self.sampling
+        except TokenPOError as error:  # its own limits, under the names of the options
+            setting, _, rest = str(error).partition(" ")
+            raise TokenPOError(f"{setting.replace('Sampling.', '--').replace('_', '-')} {rest}") from error
 
     @property
     def sampling(self) -> Sampling:
