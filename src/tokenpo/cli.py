@@ -12,6 +12,7 @@ from typing import Any
 from .commands import check, compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
 from .commands.streams import outliving
+from .errors import TokenPOError
 
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
@@ -43,12 +44,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130
-    except ValueError as error:
-        # Imported late: it is not heavy itself, but its package imports torch.
-        from .errors import TokenPOError
-
-        if not isinstance(error, TokenPOError):
-            raise
+    except TokenPOError as error:
         # One line, whatever was quoted in it.
         print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
         return 2
@@ -124,8 +120,6 @@ def _version_or_help(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from .errors import TokenPOError
-
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
     if options.accept_changes and (options.resume is None or options.engine != "embedded"):
@@ -217,7 +211,6 @@ def _show(options: argparse.Namespace) -> int:
     import inspect
 
     from . import methods
-    from .errors import TokenPOError
 
     objective = methods.method(options.method)
     if options.coefficients:

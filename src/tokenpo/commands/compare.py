@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ..errors import TokenPOError
 from .needs import need_engine
 
 # Only what --help needs is imported here.
@@ -64,7 +65,6 @@ def compare(options: argparse.Namespace) -> int:
     """
     from ..compare.measures import DEFAULT, measures
     from ..compare.plan import make_plan, pairs
-    from ..errors import TokenPOError
 
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")

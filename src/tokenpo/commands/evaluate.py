@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TokenPOError
 from .needs import need_engine
 
 if TYPE_CHECKING:
@@ -84,24 +85,24 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Refuses what would be ignored."""
     if options.seed < 0:
-        raise _error(f"--seed is {options.seed}, expected at least 0")
+        raise TokenPOError(f"--seed is {options.seed}, expected at least 0")
     if (options.model is None) == (options.samples is None):
-        raise _error("eval needs a MODEL to sample or --samples FILE, one of the two")
+        raise TokenPOError("eval needs a MODEL to sample or --samples FILE, one of the two")
     if options.samples:
         wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
         if wrong:
-            raise _error(f"--{wrong[0].replace('_', '-')} means nothing for samples that are there: leave it out")
+            raise TokenPOError(f"--{wrong[0].replace('_', '-')} means nothing for samples that are there: leave it out")
         return
     if (options.benchmark is None) == (options.task is None):
-        raise _error("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
+        raise TokenPOError("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
     if options.task:
         wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
         if wrong:
-            raise _error(f"--{wrong[0]} goes with --benchmark; a task is told by --task-option KEY=VALUE")
+            raise TokenPOError(f"--{wrong[0]} goes with --benchmark; a task is told by --task-option KEY=VALUE")
     if options.problems is not None and options.problems < 1:
-        raise _error(f"--problems is {options.problems}, expected at least 1")
+        raise TokenPOError(f"--problems is {options.problems}, expected at least 1")
     if options.benchmark and options.task_option:
-        raise _error("--task-option goes with --task; a benchmark is told by --question, --answer and --prompt")
+        raise TokenPOError("--task-option goes with --task; a benchmark is told by --question, --answer and --prompt")
 
 
 def _of_samples(options: argparse.Namespace) -> int:
@@ -115,7 +116,7 @@ def _of_samples(options: argparse.Namespace) -> int:
     if options.verifier:
         verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
     elif options.extract:
-        raise _error("--extract tells a verifier where the answer stands: name one with --verifier")
+        raise TokenPOError("--extract tells a verifier where the answer stands: name one with --verifier")
     try:
         samples, notes = read_samples(options.samples, verifier)
     finally:
@@ -179,7 +180,7 @@ def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     pairs = [text.partition("=") for text in options.task_option]
     wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]
     if wrong:
-        raise _error(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
+        raise TokenPOError(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
     settings = {key.strip(): toml_value(value) for key, _, value in pairs}
     return make_task(options.task, settings, options.seed), {"task": options.task, "options": settings}
 
@@ -231,7 +232,7 @@ def _ks(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise _error(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
+        raise TokenPOError(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
     return sorted({int(part) for part in parts})
 
 
@@ -253,9 +254,3 @@ def _progress(count: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True) as bar:
         job = bar.add_task("prompts", total=count)
         yield lambda done: bar.update(job, completed=done)
-
-
-def _error(text: str) -> Exception:
-    from ..errors import TokenPOError
-
-    return TokenPOError(text)

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from ..errors import MissingInput, TokenPOError
 from .needs import need
 
 EXAMPLES = """examples:
@@ -55,7 +56,6 @@ def explain(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
     """
     from ..entries import parse_entries
-    from ..errors import MissingInput, TokenPOError
     from ..explain.result import explain_all, to_json, token_lines
     from ..train.objective import build_entry
 
@@ -92,8 +92,6 @@ def _name(source: Path, step: int | None) -> str:
 
 
 def _make(out: Path) -> None:
-    from ..errors import TokenPOError
-
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

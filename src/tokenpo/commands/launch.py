@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TokenPOError, Unsupported
 from .needs import need_engine
 
 if TYPE_CHECKING:
@@ -71,8 +72,6 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
-    from ..errors import TokenPOError
-
     _require(engine)
     if engine == "verl":
         if resume:
@@ -89,8 +88,6 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
 
 
 def _run(engine: str, directory: Path, command: Sequence[str]) -> Path:
-    from ..errors import TokenPOError
-
     print(f"run {directory}: {shlex.join(command)}", flush=True)
     code = subprocess.run(command, check=False).returncode
     if code:
@@ -122,8 +119,6 @@ def require_processes(engine: str, processes: int) -> None:
         Unsupported: several, of an engine that this command starts in one.
         TokenPOError: fewer than one.
     """
-    from ..errors import TokenPOError, Unsupported
-
     if processes < 1:
         raise TokenPOError(f"--processes is {processes}, expected at least 1")
     remedies = {
@@ -149,7 +144,6 @@ def _check_trl(config: Config, processes: int) -> None:
 def _directory(config: Config, resume: str | None) -> Iterator[Path]:
     """The run directory, held for this process, with its config.json, which every process reads."""
     from ..disk import write_whole
-    from ..errors import TokenPOError
     from ..train import inputs
     from ..train.run import held, never_began, new_directory, resumed_config
 
@@ -184,8 +178,6 @@ def _verl_run(config: Config) -> tuple[Path, list[str]]:
 
 
 def _verl_module() -> Any:
-    from ..errors import Unsupported
-
     try:
         return importlib.import_module("tokenpo.adapters.verl.command")
     except ImportError as error:
@@ -194,8 +186,6 @@ def _verl_module() -> Any:
 
 def _require(engine: str) -> None:
     from importlib.util import find_spec
-
-    from ..errors import Unsupported
 
     if find_spec(engine) is None:
         raise Unsupported(f"--engine {engine} needs {engine}: pip install 'tokenpo[{engine}]'")
