@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   tokenpo train quickstart --method mine.py:late           a method of your own (docs/own_method.md)
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
-  tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
+  tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
@@ -92,19 +92,26 @@ def parser() -> argparse.ArgumentParser:
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
     train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    train.add_argument("--method", metavar="NAME", help=f"another than the recipe's, with its own defaults: {METHOD}")
+    train.add_argument(
+        "--method", metavar="NAME", help=f"a method other than the recipe's, with its own defaults: {METHOD}"
+    )
     train.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
     )
     train.add_argument(
         "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
     )
-    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument("--resume", metavar="RUN", help="continue the run in this directory")
     train.add_argument(
-        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
+        "--engine",
+        choices=("embedded", *launch.ENGINES),
+        default="embedded",
+        help="engine that trains; default: embedded",
     )
-    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
-    train.add_argument("--accept-changes", action="store_true", help="resume although settings differ; it is noted")
+    train.add_argument("--processes", type=int, default=1, metavar="N", help=launch.PROCESSES)
+    train.add_argument(
+        "--accept-changes", action="store_true", help="resume with other settings; they are noted in changes.jsonl"
+    )
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 

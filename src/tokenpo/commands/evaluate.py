@@ -42,37 +42,59 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
-    made.add_argument("--samples", metavar="FILE", type=Path, help="JSON lines made elsewhere, in the place of MODEL")
-    made.add_argument("--k", metavar="K,K,...", help="samples per estimate; default: 1 and all of a prompt")
-    made.add_argument("--seed", type=int, default=0, help="of problems, samples and resampling; default 0")
-    made.add_argument("--out", metavar="DIR", type=Path, help="default: runs/eval-MODEL-NAME-seedN")
+    made.add_argument(
+        "--samples", metavar="FILE", type=Path, help="samples made elsewhere (JSON Lines), in place of MODEL"
+    )
+    made.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
+    made.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of problems, samples and bootstrap; default: 0"
+    )
+    made.add_argument("--out", metavar="DIR", type=Path, help="directory to write; default: runs/eval-MODEL-NAME-seedN")
 
-    asked = made.add_argument_group("problems")
+    _add_problems(made.add_argument_group("problems"))
+    _add_sampling(made.add_argument_group("sampling"))
+    made.set_defaults(run=run)
+
+
+def _add_problems(asked: Any) -> None:
     asked.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
-    asked.add_argument("--data", metavar="FILE", type=Path, help="a local file with the benchmark's problems")
-    asked.add_argument("--task", metavar="NAME", help="a task that recipes train on, such as dial_sum; its test split")
-    asked.add_argument("--task-option", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    asked.add_argument("--data", metavar="FILE", type=Path, help="a local copy of the benchmark's problems")
+    asked.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
     asked.add_argument(
-        "--problems", type=int, metavar="N", help=f"the first N; default: all, {PROBLEMS} of a generator"
+        "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"
+    )
+    asked.add_argument(
+        "--problems",
+        type=int,
+        metavar="N",
+        help=f"only the first N; default: all, or {PROBLEMS} of a task that generates them",
     )
     asked.add_argument("--question", metavar="COLUMN", help="column with the question")
-    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference")
+    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference answer")
     asked.add_argument(
-        "--reference", metavar="HOW", help="where it stands there: whole, hash, boxed, ..., all of a list"
+        "--reference",
+        metavar="HOW",
+        help="how to read it from that column: whole, hash, boxed, ..., or all: join a list",
     )
-    asked.add_argument("--prompt", metavar="TEXT", help="with {question} and {COLUMN}")
-    asked.add_argument("--chat", choices=("yes", "no"), help="ask as a chat message; default: if the model can")
-    asked.add_argument("--verifier", metavar="NAME", help="math, exact, or package.module:function")
-    asked.add_argument("--extract", metavar="HOW", help="where a completion's answer stands: boxed, tag, hash, ...")
+    asked.add_argument(
+        "--prompt", metavar="TEXT", help="what to ask, with {question} and {COLUMN} filled in from the row"
+    )
+    asked.add_argument(
+        "--chat", choices=("yes", "no"), help="ask in the chat format; default: yes if the model has one"
+    )
+    asked.add_argument("--verifier", metavar="NAME", help="math, exact, ..., or package.module:function")
+    asked.add_argument(
+        "--extract", metavar="HOW", help="how to read the answer from a completion: boxed, tag, hash, ..."
+    )
 
-    drawn = made.add_argument_group("sampling")
-    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default 1")
-    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default 1")
-    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="default 512")
-    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default 64")
-    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default float32")
+
+def _add_sampling(drawn: Any) -> None:
+    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
+    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
+    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
+    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default: 64")
+    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default: float32")
     drawn.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
-    made.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -24,18 +24,25 @@ if TYPE_CHECKING:
 
 ENGINES = ("trl", "verl")
 MAIN = "tokenpo.adapters.trl.main"
+PROCESSES = "processes of the engine trl, one per GPU; default: 1"
 
 
 def add(commands: Any, recipe: str) -> None:
     """The parser of `tokenpo launch`."""
     made = commands.add_parser("launch", help="train a recipe with TRL or verl, or print the command that does")
     made.add_argument("recipe", metavar="RECIPE", help=recipe)
-    made.add_argument("--engine", choices=ENGINES, required=True)
-    made.add_argument("--print", action="store_true", help="only print the command, for a cluster's own scripts")
-    made.add_argument("--processes", type=int, default=1, metavar="N", help="processes of TRL, one per GPU; default: 1")
-    made.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
-    made.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="may be repeated")
-    made.add_argument("--out", metavar="DIR", help="the run directory")
+    made.add_argument("--engine", choices=ENGINES, required=True, help="engine that trains")
+    made.add_argument(
+        "--print", action="store_true", help="print the command instead of starting it, for the scripts of a cluster"
+    )
+    made.add_argument("--processes", type=int, default=1, metavar="N", help=PROCESSES)
+    made.add_argument("--method", metavar="NAME", help="a method other than the recipe's, with its own defaults")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
+    )
+    made.add_argument(
+        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
+    )
     made.set_defaults(run=launch)
 
 

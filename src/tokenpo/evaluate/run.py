@@ -231,11 +231,7 @@ def _writing(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(directory: Path) -> Iterator[None]:
-    """The directory for this process alone; where nothing was written to it, what was made here is gone again.
-
-    Raises:
-        TokenPOError: another process samples into it, or it cannot be made or written.
-    """
+    """The directory for this process alone; where nothing was written to it, what was made here is gone again."""
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
     ours = not lock.exists()

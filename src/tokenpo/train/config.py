@@ -31,7 +31,6 @@ from ..errors import TokenPOError, UnknownName
 from .mistakes import explain, refuse_unwritable
 from .overrides import apply, put
 
-OUT = ("output", "dir")  # the setting behind --out
 _PATH = r"^[^\x00-\x1f]+$"
 
 
@@ -241,10 +240,8 @@ def load_config(
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
-    if out:
-        # Not through TOML, in which not every name of a file can be written as JSON writes it.
-        told[OUT] = f"--out {out}"
-        put(raw, OUT, str(out), told[OUT])
+    if out:  # the name itself: read as TOML it may become another
+        told[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
     return parse_config(raw, str(recipe), told)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from typing import Any
 
 from ..errors import TokenPOError
@@ -19,12 +18,11 @@ def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
         raise TokenPOError(f"--set {override}: write section.key=value, e.g. train.lr=3e-4")
-    put(raw, path, toml_value(text), f"--set {override}")
-    return path
+    return put(raw, path, toml_value(text), f"--set {override}")
 
 
-def put(raw: dict[str, Any], path: Sequence[str], value: Any, flag: str) -> None:
-    """Sets the setting of a path to a value, as `flag` says.
+def put(raw: dict[str, Any], path: tuple[str, ...], value: Any, flag: str) -> tuple[str, ...]:
+    """Sets the setting of a path to a value, as `flag` says; the path.
 
     Raises:
         TokenPOError: a setting where a section should be.
@@ -36,6 +34,7 @@ def put(raw: dict[str, Any], path: Sequence[str], value: Any, flag: str) -> None
         if not isinstance(table, dict):
             raise TokenPOError(f"{flag}: {section} is a setting, not a section")
     table[last] = value
+    return path
 
 
 def toml_value(text: str) -> Any:
