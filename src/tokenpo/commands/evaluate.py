@@ -221,10 +221,9 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _count(options: argparse.Namespace, task: Task) -> int:
-    """How many problems: no more than there are, as a repeated one tells nothing."""
-    there = getattr(task, "test_size", None)
-    wanted = options.problems or there or PROBLEMS
-    count = wanted if there is None else min(wanted, there)
+    from ..tasks import held_out
+
+    count = held_out(task, options.problems or getattr(task, "test_size", None) or PROBLEMS)
     task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
     return count
 

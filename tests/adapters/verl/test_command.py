@@ -20,6 +20,7 @@ from tokenpo.adapters.verl.command import command, prepare, resumes  # noqa: E40
 from tokenpo.adapters.verl.data import compute_score  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
+from tokenpo.tasks.dial_sum import DialSum  # noqa: E402
 from tokenpo.train.config import Config  # noqa: E402
 from tokenpo.train.objective import build_objective  # noqa: E402
 
@@ -146,6 +147,16 @@ def test_problems_are_scored_by_the_tasks_verifier(tmp_path: Path) -> None:
     assert compute_score(told[0], "thinking#x", told[1], told[2]) == {"score": 0.0, "acc": 0.0}
     with pytest.raises(TokenPOError, match=r"a row of gsm8k has no extra_info\.tokenpo"):
         compute_score("gsm8k", "1", "1", {"index": 0})
+
+
+def test_no_held_out_problem_is_written_twice(tmp_path: Path) -> None:
+    """3 x 3 x 3 expressions of two operands, of which few are held out: 200 would be these again and again."""
+    import pyarrow.parquet
+
+    task = {"options": {"operands": 2, "modulus": 4}}
+    prepare(small_recipe(tmp_path, task=task, evaluate={"problems": 200}))
+    rows = pyarrow.parquet.read_table(tmp_path / "run" / "data" / "test.parquet").to_pylist()
+    assert len(rows) == len({row["prompt"][0]["content"] for row in rows}) == DialSum(operands=2, modulus=4).test_size
 
 
 def test_values_are_written_for_hydra(tmp_path: Path) -> None:
