@@ -130,7 +130,7 @@ def _train(options: argparse.Namespace) -> int:
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
     if options.accept_changes and (options.resume is None or options.engine != "embedded"):
-        raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
+        raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     launch.require_processes(options.engine, options.processes)
     need_engine()
     from .train.config import load_config

@@ -174,8 +174,8 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
         (["--samples", "absent.jsonl"], "there is no such file"),
         (["--samples", "empty.jsonl"], "holds no samples"),
         (["--samples", "bad.jsonl"], "line 1: no column 'correct'"),
-        (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature means nothing for samples"),
-        (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option means nothing for samples"),
+        (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature has no effect on --samples"),
+        (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option has no effect on --samples"),
         (["--samples", "bad.jsonl", "--extract", "hash"], "name one with --verifier"),
     ],
 )

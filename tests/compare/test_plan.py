@@ -122,7 +122,7 @@ def test_options_of_the_recipe_are_told(tmp_path):
         ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),
         ("grpo,dapo", 2, ["output.dir=x"], TokenPOError, "use --out"),
         ("grpo,dapo", 2, ["train.lrr=1"], UnknownName, "has no key 'lrr'"),
-        ("grpo,dapo", 2, ["evaluate.problems=0"], TokenPOError, "holds nothing out"),
+        ("grpo,dapo", 2, ["evaluate.problems=0"], TokenPOError, "has no held-out problems"),
         ("hapo,hapo:tau=0.05", 2, [], TokenPOError, "hapo and hapo:tau=0.05 are the same objective"),
         ("a b@grpo,a-b@dapo", 2, [], TokenPOError, "would share the directory"),
         ("A@grpo,a@dapo", 2, [], TokenPOError, "would share the directory"),

@@ -113,22 +113,26 @@ def _check(options: argparse.Namespace) -> None:
     if options.samples:
         wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
         if wrong:
-            raise TokenPOError(f"--{wrong[0].replace('_', '-')} means nothing for samples that are there: leave it out")
+            raise TokenPOError(
+                f"--{wrong[0].replace('_', '-')} has no effect on --samples, which are drawn already: leave it out"
+            )
         return
     if (options.benchmark is None) == (options.task is None):
         raise TokenPOError("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
     if options.task:
         wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
         if wrong:
-            raise TokenPOError(f"--{wrong[0]} goes with --benchmark; a task is told by --task-option KEY=VALUE")
+            raise TokenPOError(
+                f"--{wrong[0]} goes with --benchmark; set the options of a task with --task-option KEY=VALUE"
+            )
     if options.problems is not None and options.problems < 1:
         raise TokenPOError(f"--problems is {options.problems}, expected at least 1")
     if options.benchmark and options.task_option:
-        raise TokenPOError("--task-option goes with --task; a benchmark is told by --question, --answer and --prompt")
+        raise TokenPOError("--task-option goes with --task; set up a benchmark with --question, --answer and --prompt")
 
 
 def _of_samples(options: argparse.Namespace) -> int:
-    """Estimates from samples that are there."""
+    """Estimates from a file of samples."""
     from ..evaluate.run import describe_file, prepare
     from ..evaluate.samples import read_samples
     from ..tasks.verify import VerifierOptions, make_verifier
@@ -138,7 +142,7 @@ def _of_samples(options: argparse.Namespace) -> int:
     if options.verifier:
         verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
     elif options.extract:
-        raise TokenPOError("--extract tells a verifier where the answer stands: name one with --verifier")
+        raise TokenPOError("--extract is an option of a verifier: name one with --verifier")
     try:
         samples, notes = read_samples(options.samples, verifier)
     finally:

@@ -78,7 +78,7 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
             raise TokenPOError(f"--set {taken} differs between the runs of a comparison: use {instead}")
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
-        raise TokenPOError(f"{recipe} holds nothing out to compare by: set evaluate.problems above 0")
+        raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
     every = base.evaluate.every or -(-base.train.steps // EVALUATIONS)
     # The user's come last, so that they win.
     settings = ("threads=1", f"evaluate.every={every}", *overrides)

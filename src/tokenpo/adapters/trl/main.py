@@ -120,7 +120,7 @@ def _saved(trainer: Any, directory: Path) -> dict[str, float]:
 
 
 def _alone(trainer: Any, work: Any) -> dict[str, float]:
-    """What the first process says, while the others wait."""
+    """Does the work in the first process while the others wait; its result, empty in the others."""
     found = work() if trainer.accelerator.is_main_process else {}
     trainer.accelerator.wait_for_everyone()
     return found
