@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,8 +172,9 @@ def _train_elsewhere(options: argparse.Namespace, config: Any) -> int:
     directory = launch.train(config, options.engine, options.resume, options.processes)
     records = directory / "trl" / "tokenpo" if options.engine == "trl" else directory
     if options.engine == "trl":
-        lines = map(json.loads, (records / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        for line in _verdict([line for line in lines if "eval/accuracy" in line]):
+        from .train.run import evaluations
+
+        for line in _verdict(evaluations(records)):
             print(line)
         print(f"model: {directory / 'model'}")
     if not options.no_report:

@@ -56,15 +56,16 @@ class Run:
     def sizes(self) -> dict[str, int]:
         return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
 
-    def evaluations(self) -> list[dict[str, float]]:
-        """The lines of metrics with an evaluation, the first from before the training."""
-        lines = whole_lines(self.metrics.path, with_step, [])
-        return [line.value for line in lines if "eval/accuracy" in line.value]
-
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
         self._trackers.close()
+
+
+def evaluations(path: Path) -> list[dict[str, float]]:
+    """The lines of a run's metrics with an evaluation, the first from before the training."""
+    lines = whole_lines(path / "metrics.jsonl", with_step, [])
+    return [line.value for line in lines if "eval/accuracy" in line.value]
 
 
 @contextlib.contextmanager
