@@ -10,7 +10,8 @@ import pytest
 from tokenpo import cli
 from tokenpo.cli import main
 from tokenpo.methods import METHODS
-from tokenpo.train.config import find_recipe, load_config
+from tokenpo.train.config import load_config
+from tokenpo.train.shipped import find_recipe
 
 
 def run(*arguments: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from .commands import check, compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
 from .commands.streams import outliving
+from .errors import TokenPOError
 
 EXAMPLES = """examples:
   tokenpo train quickstart                                 a recipe of the package
@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   tokenpo train quickstart --method mine.py:late           a method of your own (docs/own_method.md)
   tokenpo recipes quickstart                               every setting, and what it means
   tokenpo train my.toml --set train.lr=3e-4 --set method.low=0.1
-  tokenpo train --resume runs/quickstart-tepo-seed0        go on after Ctrl-C
+  tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
@@ -43,12 +43,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         print("tokenpo: interrupted", file=sys.stderr)
         return 130
-    except ValueError as error:
-        # Imported late: it is not heavy itself, but its package imports torch.
-        from .errors import TokenPOError
-
-        if not isinstance(error, TokenPOError):
-            raise
+    except TokenPOError as error:
         # One line, whatever was quoted in it.
         print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
         return 2
@@ -96,19 +91,26 @@ def parser() -> argparse.ArgumentParser:
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="train a model as a recipe says, and write a report")
     train.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
-    train.add_argument("--method", metavar="NAME", help=f"another than the recipe's, with its own defaults: {METHOD}")
+    train.add_argument(
+        "--method", metavar="NAME", help=f"a method other than the recipe's, with its own defaults: {METHOD}"
+    )
     train.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
     )
     train.add_argument(
         "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
     )
-    train.add_argument("--resume", metavar="RUN", help="go on with the run in this directory")
+    train.add_argument("--resume", metavar="RUN", help="continue the run in this directory")
     train.add_argument(
-        "--engine", choices=("embedded", *launch.ENGINES), default="embedded", help="what trains; default: embedded"
+        "--engine",
+        choices=("embedded", *launch.ENGINES),
+        default="embedded",
+        help="engine that trains; default: embedded",
     )
-    train.add_argument("--processes", type=int, default=1, metavar="N", help="of --engine trl, one for each GPU")
-    train.add_argument("--accept-changes", action="store_true", help="resume although settings differ; it is noted")
+    train.add_argument("--processes", type=int, default=1, metavar="N", help=launch.PROCESSES)
+    train.add_argument(
+        "--accept-changes", action="store_true", help="resume with other settings; they are noted in changes.jsonl"
+    )
     train.add_argument("--no-report", action="store_true", help="write no report.html at the end")
     train.set_defaults(run=_train)
 
@@ -124,25 +126,23 @@ def _version_or_help(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from .errors import TokenPOError
-
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
     if options.accept_changes and (options.resume is None or options.engine != "embedded"):
-        raise TokenPOError("--accept-changes is for a run of ours to resume: add --resume RUN, or leave it out")
+        raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     launch.require_processes(options.engine, options.processes)
     need_engine()
-    from .train.config import find_recipe, load_config
+    from .train.config import load_config
     from .train.run import require_engine
+    from .train.shipped import find_recipe
 
     if options.resume is not None:
         require_engine(Path(options.resume), options.engine)
-    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
     # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
     file = find_recipe(options.recipe) if options.recipe else Path(options.resume or "", "config.json")
     if options.recipe is None and not file.is_file():
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
-    config = load_config(file, method=options.method, overrides=overrides)
+    config = load_config(file, method=options.method, overrides=options.set, out=options.out)
     # Mistakes in the recipe are found above, before torch and transformers are loaded.
     if options.engine != "embedded":
         return _train_elsewhere(options, config)
@@ -172,8 +172,9 @@ def _train_elsewhere(options: argparse.Namespace, config: Any) -> int:
     directory = launch.train(config, options.engine, options.resume, options.processes)
     records = directory / "trl" / "tokenpo" if options.engine == "trl" else directory
     if options.engine == "trl":
-        lines = map(json.loads, (records / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        for line in _verdict([line for line in lines if "eval/accuracy" in line]):
+        from .train.run import evaluations
+
+        for line in _verdict(evaluations(records)):
             print(line)
         print(f"model: {directory / 'model'}")
     if not options.no_report:
@@ -227,7 +228,6 @@ def _show(options: argparse.Namespace) -> int:
 
     from . import methods
     from .entries import parse_entries
-    from .errors import TokenPOError
 
     entries = parse_entries(options.method, "show")
     if len(entries) > 1:

@@ -105,7 +105,9 @@ def _encoded(lm: LanguageModel, problem: Problem, name: str, sampling: Sampling)
 def _check(task: Task, scores: Sequence[Score], expected: int, start: int, group_size: int) -> None:
     """Raises where a task did not give one finite reward per response."""
     if len(scores) != expected:
-        raise TokenPOError(f"task {task.name!r} gave {len(scores)} scores for {expected} responses: it owes one each")
+        raise TokenPOError(
+            f"task {task.name!r} gave {len(scores)} scores for {expected} responses: return one for each"
+        )
     largest = torch.finfo(torch.float32).max  # above it a reward would become an infinity
     bad = next((row for row, score in enumerate(scores) if not abs(score.reward) <= largest), None)
     if bad is not None:

@@ -189,23 +189,26 @@ def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
         ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
         ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
         ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
-        ([*TINY, "--max-new-tokens", "0"], "--max-new-tokens is 0, expected at least 1"),
-        ([*TINY, "--temperature", "-1"], "--temperature is -1.0, expected 0 (greedy) or a positive number"),
-        ([*TINY, "--temperature", "1e-40"], "--temperature is 1e-40: logits are divided by it in float32"),
+        ([*TINY, "--temperature", "-1"], "tokenpo: --temperature is -1.0, expected 0 (greedy) or a positive number"),
+        ([*TINY, "--temperature", "1e-40"], "tokenpo: --temperature is 1e-40: logits are divided by it in float32"),
+        ([*TINY, "--temperature", "nan"], "tokenpo: --temperature is nan, expected 0 (greedy) or a positive number"),
+        ([*TINY, "--max-new-tokens", "0"], "tokenpo: --max-new-tokens is 0, expected at least 1"),
+        (["tiny", "--benchmark", "gsm8k", "--data", "~/bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
         (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
         (["--samples", "absent.jsonl"], "there is no such file"),
         (["--samples", "empty.jsonl"], "holds no samples"),
         (["--samples", "bad.jsonl"], "line 1: no column 'correct'"),
-        (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature means nothing for samples"),
-        (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option means nothing for samples"),
+        (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature has no effect on --samples"),
+        (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option has no effect on --samples"),
         (["--samples", "bad.jsonl", "--extract", "hash"], "name one with --verifier"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_two(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture, tmp_path: Path
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines(Path("bad.jsonl"), {"prompt": "x"})
     Path("empty.jsonl").touch()
+    monkeypatch.setenv("HOME", str(Path.cwd()))
     assert run(*arguments) == 2
     error = capsys.readouterr().err
     assert said in error

@@ -14,9 +14,10 @@ import pytest
 from tokenpo.cli import main
 from tokenpo.commands import launch
 from tokenpo.errors import TokenPOError
-from tokenpo.train.config import find_recipe, load_config
+from tokenpo.train.config import load_config
 from tokenpo.train.loop import resume
 from tokenpo.train.run import held
+from tokenpo.train.shipped import find_recipe
 from tokenpo.train.view import SilentView
 
 MAIN = "tokenpo.adapters.trl.main"
@@ -96,6 +97,28 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
     assert main(again) == 2
     assert main([*again, "--set", "verl.trainer.resume_mode=auto"]) == 0
     assert started[3:] == [started[0]] * 2
+
+
+def test_every_run_of_trl_has_a_directory_of_its_own(
+    children: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Left in one directory, the second run would write over the first one's model and mix its checkpoints with it."""
+    monkeypatch.chdir(tmp_path)
+    first = Path("runs/quickstart-tepo-seed0")
+    for _ in range(2):
+        main(["launch", "quickstart", "--engine", "trl"])
+        (first / "model").mkdir(parents=True, exist_ok=True)  # what the first run left
+    configs = [command[-1] for command in children]
+    assert configs == [str(first / "config.json"), str(first.with_name(f"{first.name}-2") / "config.json")]
+    assert main(["launch", "quickstart", "--engine", "trl", "--out", str(first)]) == 2
+    assert len(children) == 2
+
+
+@pytest.mark.parametrize("processes", ["0", "-3"])
+@pytest.mark.parametrize("command", [["train"], ["launch", "--print"]])
+def test_fewer_than_one_process_is_refused(command: list[str], processes: str, capsys: pytest.CaptureFixture) -> None:
+    assert main([*command, "quickstart", "--engine", "trl", "--processes", processes]) == 2
+    assert capsys.readouterr() == ("", f"tokenpo: --processes is {processes}, expected at least 1\n")
 
 
 def test_a_mistake_in_the_recipe_is_found_before_anything_starts(capsys: pytest.CaptureFixture) -> None:

@@ -209,7 +209,7 @@ def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, ca
     command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.out)]
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "no two methods have two whole runs with the same seeds" in error and error.count("\n") == 1
+    assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/comparison.md", "docs/log.md"])

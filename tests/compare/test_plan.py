@@ -10,7 +10,8 @@ import torch
 
 from tokenpo.compare.plan import make_plan, pairs, parse_methods
 from tokenpo.errors import TokenPOError, UnknownName
-from tokenpo.train.config import differences, find_recipe, load_config
+from tokenpo.train.config import differences, load_config
+from tokenpo.train.shipped import find_recipe
 
 
 def entries(text):
@@ -79,8 +80,8 @@ def test_the_arguments_of_a_run_come_to_its_config(plan):
         from tokenpo.cli import parser
 
         options = parser().parse_args(["train", *run.arguments])
-        overrides = [*options.set, f'output.dir="{options.out}"']
-        assert load_config(find_recipe(options.recipe), method=options.method, overrides=overrides) == run.config
+        recipe, told = find_recipe(options.recipe), {"method": options.method, "overrides": options.set}
+        assert load_config(recipe, **told, out=options.out) == run.config
         assert options.no_report
 
 
@@ -121,7 +122,7 @@ def test_options_of_the_recipe_are_told(tmp_path):
         ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),
         ("grpo,dapo", 2, ["output.dir=x"], TokenPOError, "use --out"),
         ("grpo,dapo", 2, ["train.lrr=1"], UnknownName, "has no key 'lrr'"),
-        ("grpo,dapo", 2, ["evaluate.problems=0"], TokenPOError, "holds nothing out"),
+        ("grpo,dapo", 2, ["evaluate.problems=0"], TokenPOError, "has no held-out problems"),
         ("hapo,hapo:tau=0.05", 2, [], TokenPOError, "hapo and hapo:tau=0.05 are the same objective"),
         ("a b@grpo,a-b@dapo", 2, [], TokenPOError, "would share the directory"),
         ("A@grpo,a@dapo", 2, [], TokenPOError, "would share the directory"),

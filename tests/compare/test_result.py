@@ -101,7 +101,7 @@ def test_runs_that_failed_are_left_out_and_told(made):
 
 
 def test_nothing_to_compare_is_an_error(made, plan):
-    with pytest.raises(TokenPOError, match="no two methods have two whole runs with the same seeds"):
+    with pytest.raises(TokenPOError, match="no pair to compare has two finished runs with the same seeds"):
         compared(plan())
     only = made(seeds=2, leave=["grpo seed 1"])
     failure = Failure(only.runs[2], "no memory", only.out)

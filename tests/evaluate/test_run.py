@@ -209,8 +209,8 @@ def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> N
         ({"samples": 0}, "--samples-per-prompt is 0"),
         ({"rows": 0}, "--rows is 0"),
         ({"samples": 2, "temperature": 0.0}, "2 greedy samples of a prompt are all the same"),
-        ({"temperature": -1.0}, "--temperature is -1"),
-        ({"max_new_tokens": 0}, "--max-new-tokens is 0"),
+        ({"temperature": -1.0}, "^--temperature is -1"),
+        ({"max_new_tokens": 0}, "^--max-new-tokens is 0"),
     ],
 )
 def test_drawing_refuses_what_makes_no_sense(settings: dict[str, Any], message: str) -> None:

@@ -87,7 +87,7 @@ def test_more_than_there_are_is_nan_and_a_sentence() -> None:
         assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
         assert (missing.kind, missing.prompts) == ("", 0)
         assert math.isnan(result.per_prompt[1][metric.replace("k", "4")])
-    assert result.sentences == ("k = 4 is NaN: no prompt has more than 2 samples, draw at least 4 a prompt.",)
+    assert result.sentences == ("k = 4 is NaN: no prompt has more than 2 samples, draw at least 4 per prompt.",)
     assert json.loads(json.dumps(finite(result.as_json())))["numbers"][1]["value"] is None
 
 

@@ -177,7 +177,7 @@ def test_steps_of_one_file(tmp_path):
         read(path, 15)
     with pytest.raises(TokenPOError, match=r"line 5: no field 'step'"):
         read(write(path, [*lines[:4], *FOUR]))
-    with pytest.raises(TokenPOError, match=r"does not say of which step its rollouts are: do not ask for step 1"):
+    with pytest.raises(TokenPOError, match=r"does not say which step its rollouts are from: do not ask for step 1"):
         read(write(path), 1)
 
 

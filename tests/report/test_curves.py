@@ -137,6 +137,16 @@ def test_the_head_gives_the_held_out_accuracy_before_and_after(story):
     )
 
 
+def test_an_evaluation_that_only_samples_heads_the_page_too(make_run, page):
+    run = make_run(steps=2)
+    rows = [{"step": 1, "accuracy": 0.9, "eval/avg": 0.25}, {"step": 2, "accuracy": 0.9, "eval/avg": 0.5}]
+    rows[1] |= {"eval/avg_low": 0.375, "eval/avg_high": 0.625}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    assert tree.one("p", "kicker").text == "Held-out accuracy"
+    assert [v.text for v in tree.all("span", "value")] == ["25 %step 1", "50 %step 2, 37.5–62.5 %"]
+
+
 def test_without_an_evaluation_the_head_names_the_training_accuracy(make_run, page):
     run = make_run(steps=9)
     rows = [{"step": step, "accuracy": step / 10} for step in range(1, 10)]

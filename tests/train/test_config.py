@@ -15,11 +15,11 @@ from tokenpo.train.config import (
     ReferenceKl,
     SoftOverlong,
     differences,
-    find_recipe,
     load_config,
     parse_config,
 )
 from tokenpo.train.recipe import to_toml
+from tokenpo.train.shipped import find_recipe
 
 
 def recipe(tmp_path: Path, text: str) -> Path:
@@ -156,6 +156,20 @@ def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without
     assert config.rollout.soft_overlong == SoftOverlong(cache=7)
     assert (config.rollout.group_overlong, config.rollout.correction) == (GroupOverlong(), Correction())
     assert config.train.reference_kl == ReferenceKl(beta=0.1)
+
+
+@pytest.mark.parametrize("out", ["plain", "a b", "😀", 'quo"te', "back\\slash", "\x7f"])
+def test_out_is_the_name_itself(tmp_path, out):
+    """Whatever TOML makes of it: a name is no value that `--set` reads."""
+    path = recipe(tmp_path, '[output]\ndir = "theirs"\n')
+    assert load_config(path, out=out).output.dir == out
+    assert load_config(path, overrides=["output.dir=set"], out=out).output.dir == out
+    assert load_config(path, out=None).output.dir == "theirs"
+
+
+def test_a_mistake_in_out_names_the_flag(tmp_path):
+    with pytest.raises(TokenPOError, match=r"^--out a\nb: output.dir = "):
+        load_config(recipe(tmp_path, ""), out="a\nb")
 
 
 def test_differences_name_the_setting_and_both_values():

@@ -57,7 +57,7 @@ def test_two_corrections_for_the_policy_that_sampled_are_refused() -> None:
 def test_a_correction_of_nothing_is_noted() -> None:
     asked = {"correction": {}}
     config = recipe(rollout=asked)
-    assert any("rollout.correction can not act" in note for note in warnings(build_objective(config), config))
+    assert any("rollout.correction cannot act" in note for note in warnings(build_objective(config), config))
     config = recipe(rollout={**asked, "rescore": True})
     assert not any("rollout.correction" in note for note in warnings(build_objective(config), config))
 

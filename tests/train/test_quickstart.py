@@ -10,8 +10,9 @@ import pytest
 from tokenpo import Objective
 from tokenpo.methods import METHODS, method
 from tokenpo.stages import Clip, Drop, EntropyBonus, GeometricToken, RolloutCorrection
-from tokenpo.train.config import find_recipe, load_config
+from tokenpo.train.config import load_config
 from tokenpo.train.loop import train
+from tokenpo.train.shipped import find_recipe
 from tokenpo.train.view import SilentView
 
 STEPS = 2

@@ -119,13 +119,16 @@ def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):
         resume(tmp_path / "run", SilentView(), small(tmp_path / "run", train={"lr": 0.02}))
 
 
-@pytest.mark.parametrize("name", ["task.options.path", "task.options.test_path", "model.path"])
-def test_other_data_and_another_model_under_the_same_name_are_refused(name, small, tmp_path, model_dir):
+@pytest.mark.parametrize("name", ["task.options.path", "task.options.test_path", "task.options.verifier", "model.path"])
+def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, model_dir):
     files = {"task.options.path": tmp_path / "train.jsonl", "task.options.test_path": tmp_path / "test.jsonl"}
     for place, file in files.items():
         file.write_text("".join(json.dumps({"prompt": f"{place} {i}", "answer": "1"}) + "\n" for i in range(6)))
+    files["task.options.verifier"] = tmp_path / "mine.py"
+    files["task.options.verifier"].write_text("def reward(completions):\n    return [0.0] * len(completions)\n")
     model = shutil.copytree(model_dir, tmp_path / "model")
     options = {"path": str(files["task.options.path"]), "test_path": str(files["task.options.test_path"])}
+    options |= {"verifier": f"{files['task.options.verifier']}:reward", "reward_seconds": 0.0}
     run, train_ = tmp_path / "run", {"steps": 2}
     config = small(run, task={"name": "files", "options": options}, model={"path": str(model)}, train=train_)
     train(config, SilentView())
@@ -160,6 +163,18 @@ def test_only_steps_and_output_may_change(name, small, tmp_path):
         return
     with pytest.raises(TokenPOError, match=rf"cannot be resumed with another config \({re.escape(name)}: .*--accept"):
         resumed_config(tmp_path, wanted)
+
+
+def test_a_run_is_resumed_where_it_is(small, tmp_path):
+    """Another directory would hold nothing of it, and its config.json would name a place where it is not."""
+    run = tmp_path / "run"
+    run.mkdir()
+    describe(run, small(run), "")
+    with pytest.raises(TokenPOError, match=r"is resumed where it is, not in .*other: leave out --out"):
+        resumed_config(run, small(tmp_path / "other"))
+    moved = run.rename(tmp_path / "moved")
+    for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
+        assert resumed_config(moved, wanted)[1] == []
 
 
 def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):

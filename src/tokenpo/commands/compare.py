@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ..errors import TokenPOError
 from .needs import need_engine
 
 # Only what --help needs is imported here.
@@ -38,16 +39,35 @@ def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
     parser.add_argument(
         "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
     )
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="from the recipe's on; default: 10")
+    parser.add_argument(
+        "--seeds", type=int, default=10, metavar="N", help="how many, counted up from the recipe's; default: 10"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting of all runs"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/compare-RECIPE; keeps what is there")
-    parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one per core, on a GPU one")
-    parser.add_argument("--baseline", metavar="LABEL", help="of the others, or all for every pair; default: the first")
-    parser.add_argument("--metrics", metavar="LIST", help="default: accuracy,area,steps,entropy,seconds")
-    parser.add_argument("--threshold", type=float, default=0.9, metavar="A", help="accuracy of steps; default: 0.9")
-    parser.add_argument("--dry-run", action="store_true", help="print the runs and what is there of them, and stop")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="directory of the runs, finished ones are kept; default: runs/compare-RECIPE",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one per core, or one on a GPU")
+    parser.add_argument(
+        "--baseline",
+        metavar="LABEL",
+        help="method that the others are compared with, or all: every pair; default: the first",
+    )
+    parser.add_argument(
+        "--metrics", metavar="LIST", help="numbers to compare; default: accuracy,area,steps,entropy,seconds"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.9,
+        metavar="A",
+        help="accuracy that the metric steps waits for; default: 0.9",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print every run and its state, and train nothing")
 
     def run(options: argparse.Namespace) -> int:
         need_engine()
@@ -64,7 +84,6 @@ def compare(options: argparse.Namespace) -> int:
     """
     from ..compare.measures import DEFAULT, measures
     from ..compare.plan import make_plan, pairs
-    from ..errors import TokenPOError
 
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TokenPOError
 from .needs import need_engine
 
 if TYPE_CHECKING:
@@ -41,37 +42,59 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
-    made.add_argument("--samples", metavar="FILE", type=Path, help="JSON lines made elsewhere, in the place of MODEL")
-    made.add_argument("--k", metavar="K,K,...", help="samples per estimate; default: 1 and all of a prompt")
-    made.add_argument("--seed", type=int, default=0, help="of problems, samples and resampling; default 0")
-    made.add_argument("--out", metavar="DIR", type=Path, help="default: runs/eval-MODEL-NAME-seedN")
+    made.add_argument(
+        "--samples", metavar="FILE", type=Path, help="samples made elsewhere (JSON Lines), in place of MODEL"
+    )
+    made.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
+    made.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of problems, samples and bootstrap; default: 0"
+    )
+    made.add_argument("--out", metavar="DIR", type=Path, help="directory to write; default: runs/eval-MODEL-NAME-seedN")
 
-    asked = made.add_argument_group("problems")
+    _add_problems(made.add_argument_group("problems"))
+    _add_sampling(made.add_argument_group("sampling"))
+    made.set_defaults(run=run)
+
+
+def _add_problems(asked: Any) -> None:
     asked.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
-    asked.add_argument("--data", metavar="FILE", type=Path, help="a local file with the benchmark's problems")
-    asked.add_argument("--task", metavar="NAME", help="a task that recipes train on, such as dial_sum; its test split")
-    asked.add_argument("--task-option", action="append", default=[], metavar="KEY=VALUE", help="may be repeated")
+    asked.add_argument("--data", metavar="FILE", type=Path, help="a local copy of the benchmark's problems")
+    asked.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
     asked.add_argument(
-        "--problems", type=int, metavar="N", help=f"the first N; default: all, {PROBLEMS} of a generator"
+        "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"
+    )
+    asked.add_argument(
+        "--problems",
+        type=int,
+        metavar="N",
+        help=f"only the first N; default: all, or {PROBLEMS} of a task that generates them",
     )
     asked.add_argument("--question", metavar="COLUMN", help="column with the question")
-    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference")
+    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference answer")
     asked.add_argument(
-        "--reference", metavar="HOW", help="where it stands there: whole, hash, boxed, ..., all of a list"
+        "--reference",
+        metavar="HOW",
+        help="how to read it from that column: whole, hash, boxed, ..., or all: join a list",
     )
-    asked.add_argument("--prompt", metavar="TEXT", help="with {question} and {COLUMN}")
-    asked.add_argument("--chat", choices=("yes", "no"), help="ask as a chat message; default: if the model can")
-    asked.add_argument("--verifier", metavar="NAME", help="math, exact, or package.module:function")
-    asked.add_argument("--extract", metavar="HOW", help="where a completion's answer stands: boxed, tag, hash, ...")
+    asked.add_argument(
+        "--prompt", metavar="TEXT", help="what to ask, with {question} and {COLUMN} filled in from the row"
+    )
+    asked.add_argument(
+        "--chat", choices=("yes", "no"), help="ask in the chat format; default: yes if the model has one"
+    )
+    asked.add_argument("--verifier", metavar="NAME", help="math, exact, ..., or package.module:function")
+    asked.add_argument(
+        "--extract", metavar="HOW", help="how to read the answer from a completion: boxed, tag, hash, ..."
+    )
 
-    drawn = made.add_argument_group("sampling")
-    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default 1")
-    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default 1")
-    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="default 512")
-    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default 64")
-    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default float32")
+
+def _add_sampling(drawn: Any) -> None:
+    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
+    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
+    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
+    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default: 64")
+    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default: float32")
     drawn.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
-    made.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,28 +107,32 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Refuses what would be ignored."""
     if options.seed < 0:
-        raise _error(f"--seed is {options.seed}, expected at least 0")
+        raise TokenPOError(f"--seed is {options.seed}, expected at least 0")
     if (options.model is None) == (options.samples is None):
-        raise _error("eval needs a MODEL to sample or --samples FILE, one of the two")
+        raise TokenPOError("eval needs a MODEL to sample or --samples FILE, one of the two")
     if options.samples:
         wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
         if wrong:
-            raise _error(f"--{wrong[0].replace('_', '-')} means nothing for samples that are there: leave it out")
+            raise TokenPOError(
+                f"--{wrong[0].replace('_', '-')} has no effect on --samples, which are drawn already: leave it out"
+            )
         return
     if (options.benchmark is None) == (options.task is None):
-        raise _error("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
+        raise TokenPOError("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
     if options.task:
         wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
         if wrong:
-            raise _error(f"--{wrong[0]} goes with --benchmark; a task is told by --task-option KEY=VALUE")
+            raise TokenPOError(
+                f"--{wrong[0]} goes with --benchmark; set the options of a task with --task-option KEY=VALUE"
+            )
     if options.problems is not None and options.problems < 1:
-        raise _error(f"--problems is {options.problems}, expected at least 1")
+        raise TokenPOError(f"--problems is {options.problems}, expected at least 1")
     if options.benchmark and options.task_option:
-        raise _error("--task-option goes with --task; a benchmark is told by --question, --answer and --prompt")
+        raise TokenPOError("--task-option goes with --task; set up a benchmark with --question, --answer and --prompt")
 
 
 def _of_samples(options: argparse.Namespace) -> int:
-    """Estimates from samples that are there."""
+    """Estimates from a file of samples."""
     from ..evaluate.run import describe_file, prepare
     from ..evaluate.samples import read_samples
     from ..tasks.verify import VerifierOptions, make_verifier
@@ -115,7 +142,7 @@ def _of_samples(options: argparse.Namespace) -> int:
     if options.verifier:
         verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
     elif options.extract:
-        raise _error("--extract tells a verifier where the answer stands: name one with --verifier")
+        raise TokenPOError("--extract is an option of a verifier: name one with --verifier")
     try:
         samples, notes = read_samples(options.samples, verifier)
     finally:
@@ -179,28 +206,28 @@ def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     pairs = [text.partition("=") for text in options.task_option]
     wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]
     if wrong:
-        raise _error(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
+        raise TokenPOError(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
     settings = {key.strip(): toml_value(value) for key, _, value in pairs}
     return make_task(options.task, settings, options.seed), {"task": options.task, "options": settings}
 
 
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """An entry of the registry, or a file."""
+    from ..disk import expanded
     from ..evaluate.benchmarks import Changes, benchmark, load
 
     entry: Benchmark = benchmark(
         options.benchmark, Changes(**{name: getattr(options, name) for name in CHANGES}), options.data
     )
-    file = options.data or (None if entry.hub else Path(options.benchmark).expanduser())
+    file = None if entry.hub else expanded(options.data or options.benchmark)
     task: Any = load(entry, file, options.problems)
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
 
 
 def _count(options: argparse.Namespace, task: Task) -> int:
-    """How many problems: no more than there are, as a repeated one tells nothing."""
-    there = getattr(task, "test_size", None)
-    wanted = options.problems or there or PROBLEMS
-    count = wanted if there is None else min(wanted, there)
+    from ..tasks import held_out
+
+    count = held_out(task, options.problems or getattr(task, "test_size", None) or PROBLEMS)
     task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
     return count
 
@@ -230,7 +257,7 @@ def _ks(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        raise _error(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
+        raise TokenPOError(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
     return sorted({int(part) for part in parts})
 
 
@@ -252,9 +279,3 @@ def _progress(count: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True) as bar:
         job = bar.add_task("prompts", total=count)
         yield lambda done: bar.update(job, completed=done)
-
-
-def _error(text: str) -> Exception:
-    from ..errors import TokenPOError
-
-    return TokenPOError(text)

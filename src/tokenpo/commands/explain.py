@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from ..errors import MissingInput, TokenPOError
 from .needs import need
 
 EXAMPLES = """examples:
@@ -26,20 +27,30 @@ def add(commands: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("rollouts", metavar="ROLLOUTS", type=Path, help=".jsonl or .safetensors file, or a run")
+    parser.add_argument(
+        "rollouts", metavar="ROLLOUTS", type=Path, help="a .jsonl or .safetensors file, or a run directory"
+    )
     parser.add_argument(
         "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
     )
-    parser.add_argument("--step", type=int, metavar="N", help="of a run, or of a file with several; default: the last")
     parser.add_argument(
-        "--first-update", action="store_true", help="the policy that sampled, also where the file has a later one"
+        "--step", type=int, metavar="N", help="training step, where there are several; default: the last"
     )
     parser.add_argument(
-        "--entropy-quantile", type=float, default=0.8, metavar="Q", help="from here on entropy is high; default: 0.8"
+        "--first-update",
+        action="store_true",
+        help="explain the update at ratio 1, even where the file has log-probs of a later policy",
     )
-    parser.add_argument("--responses", type=int, default=8, metavar="N", help="drawn on the page; default: 8")
-    parser.add_argument("--tokens", action="store_true", help="write the numbers of every token to tokens.jsonl too")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/explain-NAME")
+    parser.add_argument(
+        "--entropy-quantile",
+        type=float,
+        default=0.8,
+        metavar="Q",
+        help="tokens at or above it have high entropy; default: 0.8",
+    )
+    parser.add_argument("--responses", type=int, default=8, metavar="N", help="responses drawn on the page; default: 8")
+    parser.add_argument("--tokens", action="store_true", help="also write the numbers of every token, to tokens.jsonl")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
 
     def run(options: argparse.Namespace) -> int:
         need("pydantic", "rich", "jinja2", "safetensors")
@@ -55,7 +66,6 @@ def explain(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
     """
     from ..entries import parse_entries
-    from ..errors import MissingInput, TokenPOError
     from ..explain.result import explain_all, to_json, token_lines
     from ..train.objective import build_entry
 
@@ -92,8 +102,6 @@ def _name(source: Path, step: int | None) -> str:
 
 
 def _make(out: Path) -> None:
-    from ..errors import TokenPOError
-
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

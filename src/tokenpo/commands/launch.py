@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TokenPOError, Unsupported
 from .needs import need_engine
 
 if TYPE_CHECKING:
@@ -23,18 +24,25 @@ if TYPE_CHECKING:
 
 ENGINES = ("trl", "verl")
 MAIN = "tokenpo.adapters.trl.main"
+PROCESSES = "processes of the engine trl, one per GPU; default: 1"
 
 
 def add(commands: Any, recipe: str) -> None:
     """The parser of `tokenpo launch`."""
     made = commands.add_parser("launch", help="train a recipe with TRL or verl, or print the command that does")
     made.add_argument("recipe", metavar="RECIPE", help=recipe)
-    made.add_argument("--engine", choices=ENGINES, required=True)
-    made.add_argument("--print", action="store_true", help="only print the command, for a cluster's own scripts")
-    made.add_argument("--processes", type=int, metavar="N", help="of TRL, one for each GPU; default 1")
-    made.add_argument("--method", metavar="NAME", help="another method than the recipe's, with its own defaults")
-    made.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="may be repeated")
-    made.add_argument("--out", metavar="DIR", help="the run directory")
+    made.add_argument("--engine", choices=ENGINES, required=True, help="engine that trains")
+    made.add_argument(
+        "--print", action="store_true", help="print the command instead of starting it, for the scripts of a cluster"
+    )
+    made.add_argument("--processes", type=int, default=1, metavar="N", help=PROCESSES)
+    made.add_argument("--method", metavar="NAME", help="a method other than the recipe's, with its own defaults")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting; may be repeated"
+    )
+    made.add_argument(
+        "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
+    )
     made.set_defaults(run=launch)
 
 
@@ -42,25 +50,27 @@ def launch(options: argparse.Namespace) -> int:
     """The command."""
     require_processes(options.engine, options.processes)
     need_engine()
-    from ..train.config import find_recipe, load_config
+    from ..train.config import load_config
+    from ..train.shipped import find_recipe
 
-    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
-    config = load_config(find_recipe(options.recipe), method=options.method, overrides=overrides)
-    if not options.print:
-        _require(options.engine)
-    if options.engine == "verl":
-        command = _verl_module().command(config) if options.print else _verl_run(config)[1]
-    else:
-        _check_trl(config, options.processes or 1)
-        given = [options.recipe]
-        given += ["--method", options.method] if options.method else []
-        given += [part for text in options.set for part in ("--set", text)]
-        given += ["--out", options.out] if options.out else []
-        command = trl_command(given, options.processes or 1, config)
+    config = load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out)
     if options.print:
-        print(shlex.join(command))
-        return 0
-    return subprocess.run(command, check=False).returncode
+        print(shlex.join(_printed(options, config)))
+    else:
+        train(config, options.engine, None, options.processes)
+    return 0
+
+
+def _printed(options: argparse.Namespace, config: Config) -> list[str]:
+    """The command for a script of the user's: it names the recipe as the user did."""
+    if options.engine == "verl":
+        return _verl_module().command(config)
+    _check_trl(config, options.processes)
+    given = [options.recipe]
+    given += ["--method", options.method] if options.method else []
+    given += [part for text in options.set for part in ("--set", text)]
+    given += ["--out", options.out] if options.out else []
+    return trl_command(given, options.processes, config)
 
 
 def train(config: Config, engine: str, resume: str | None, processes: int) -> Path:
@@ -69,8 +79,6 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
-    from ..errors import TokenPOError
-
     _require(engine)
     if engine == "verl":
         if resume:
@@ -87,8 +95,6 @@ def train(config: Config, engine: str, resume: str | None, processes: int) -> Pa
 
 
 def _run(engine: str, directory: Path, command: Sequence[str]) -> Path:
-    from ..errors import TokenPOError
-
     print(f"run {directory}: {shlex.join(command)}", flush=True)
     code = subprocess.run(command, check=False).returncode
     if code:
@@ -113,19 +119,22 @@ def trl_command(arguments: Sequence[str], processes: int, config: Config) -> lis
     return [sys.executable, *start, "-m", MAIN, *arguments]
 
 
-def require_processes(engine: str, processes: int | None) -> None:
-    """Raises TokenPOError for fewer than one, Unsupported for several of an engine that this command starts in one."""
-    from ..errors import TokenPOError, Unsupported
+def require_processes(engine: str, processes: int) -> None:
+    """Refuses a number of processes that an engine cannot be started in.
 
+    Raises:
+        Unsupported: several, of an engine that this command starts in one.
+        TokenPOError: fewer than one.
+    """
+    if processes < 1:
+        raise TokenPOError(f"--processes is {processes}, expected at least 1")
     remedies = {
         "embedded": "leave it out, or add --engine trl",
         "verl": "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
     }
-    if engine in remedies and processes not in (None, 1):
+    if engine in remedies and processes > 1:
         name = "the embedded engine" if engine == "embedded" else "the verl engine"
         raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
-    if processes is not None and processes < 1:
-        raise TokenPOError(f"--processes is {processes}, expected at least 1")
 
 
 def _check_trl(config: Config, processes: int) -> None:
@@ -139,7 +148,6 @@ def _check_trl(config: Config, processes: int) -> None:
 def _directory(config: Config, resume: str | None) -> Iterator[Path]:
     """The run directory, held for this process, with its config.json, which every process reads."""
     from ..disk import write_whole
-    from ..errors import TokenPOError
     from ..train import inputs
     from ..train.run import held, never_began, new_directory, resumed_config
 
@@ -174,8 +182,6 @@ def _verl_run(config: Config) -> tuple[Path, list[str]]:
 
 
 def _verl_module() -> Any:
-    from ..errors import Unsupported
-
     try:
         return importlib.import_module("tokenpo.adapters.verl.command")
     except ImportError as error:
@@ -184,8 +190,6 @@ def _verl_module() -> Any:
 
 def _require(engine: str) -> None:
     from importlib.util import find_spec
-
-    from ..errors import Unsupported
 
     if find_spec(engine) is None:
         raise Unsupported(f"--engine {engine} needs {engine}: pip install 'tokenpo[{engine}]'")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..errors import TokenPOError
+
 
 def need_engine() -> None:
     """Raises TokenPOError with the remedy where the embedded engine's packages are missing."""
@@ -11,8 +13,6 @@ def need_engine() -> None:
 def need(*packages: str) -> None:
     """Raises TokenPOError with the remedy where packages of the extra `train` are missing."""
     from importlib.util import find_spec
-
-    from ..errors import TokenPOError
 
     missing = [name for name in packages if find_spec(name) is None]
     if missing:

@@ -22,12 +22,15 @@ def add(commands: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directory", metavar="RUN", type=Path)
+    parser.add_argument("directory", metavar="RUN", type=Path, help="the run directory")
     parser.add_argument(
-        "--beside", metavar="OTHER", type=Path, help="show the tokens of another run beside it, on the same scales"
+        "--beside", metavar="OTHER", type=Path, help="another run, whose tokens are shown beside, on the same scales"
     )
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="default: RUN/report.html, with --beside RUN/beside-NAME.html"
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside",
     )
     parser.set_defaults(run=_report)
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..errors import TokenPOError
+
 
 class Outliving:
     """A text stream; what is written after its reader has gone is lost, and the writer goes on.
@@ -36,7 +38,6 @@ class Outliving:
             self._lose()
         except OSError as error:
             self._lose()
-            from ..errors import TokenPOError
 
             raise TokenPOError(f"what is printed cannot be written: {error.strerror}") from error
 

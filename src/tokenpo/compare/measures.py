@@ -30,7 +30,7 @@ class Measure:
     """A number of a run: `name` as on the command line, `title` and `unit` as shown, `meaning` as a sentence.
 
     Args:
-        needs: the logged metric without which it can not be had.
+        needs: the logged metric that it is taken from.
         of: takes it from a run that made all of its steps.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pathlib import Path
 from ..disk import expanded
 from ..entries import SYNTAX, Entry, parse_entries
 from ..errors import TokenPOError
-from ..train.config import Config, find_recipe, load_config
+from ..train.config import Config, load_config
 from ..train.objective import build_objective, negotiate
+from ..train.shipped import find_recipe
 
 EVALUATIONS = 10
 
@@ -78,7 +78,7 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
             raise TokenPOError(f"--set {taken} differs between the runs of a comparison: use {instead}")
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
-        raise TokenPOError(f"{recipe} holds nothing out to compare by: set evaluate.problems above 0")
+        raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
     every = base.evaluate.every or -(-base.train.steps // EVALUATIONS)
     # The user's come last, so that they win.
     settings = ("threads=1", f"evaluate.every={every}", *overrides)
@@ -123,9 +123,7 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
 def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
     own = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
-    config = load_config(
-        find_recipe(recipe), method=entry.method, overrides=[*own, f"output.dir={json.dumps(str(directory))}"]
-    )
+    config = load_config(find_recipe(recipe), method=entry.method, overrides=own, out=directory)
     words = [word for setting in own for word in ("--set", setting)]
     arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments)

@@ -70,7 +70,7 @@ def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Seq
     """Reads every whole run of the plan and judges the pairs.
 
     Raises:
-        TokenPOError: no pair of methods has two seeds in common, or a metric is in no run.
+        TokenPOError: no pair has two seeds in common, or a metric is in no run.
     """
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.labels}
     for planned in plan.runs:
@@ -80,7 +80,7 @@ def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Seq
     wanted = pairs(plan.labels, baseline)
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in wanted):
         failed = f"; {failed_in_words(failures)}" if failures else ""
-        raise TokenPOError(f"{plan.out}: no two methods have two whole runs with the same seeds{failed}")
+        raise TokenPOError(f"{plan.out}: no pair to compare has two finished runs with the same seeds{failed}")
     results = tuple(_result(measure, runs, wanted) for measure in measures)
     for result in results:
         if not any(result.numbers(label) for label in plan.labels):

@@ -33,7 +33,7 @@ POLL = 0.05  # seconds between looks at the processes
 
 
 class State(Enum):
-    """What a run directory holds: nothing, a run that can go on, one that must begin anew, or a whole one."""
+    """What a run directory holds: nothing, a run to resume, one to begin anew, or a finished one."""
 
     NEW = "new"
     BEGUN = "begun"

@@ -37,8 +37,8 @@ class Benchmark:
         hub: data-set id on the Hugging Face hub; "" for a file of the user.
         split: on the hub; several take turns, "2ppl+3ppl", so that the first problems are of every kind.
         config: configuration on the hub; "" is the default one.
-        question: column with the question; "" where the prompt's columns say it all.
-        answer: column with the reference; "" is the first there is of answer, solution, verl's
+        question: column with the question; "" where the columns named in the prompt suffice.
+        answer: column with the reference; "" is the first that exists of answer, solution and verl's
             reward_model.ground_truth.
         reference: where the reference stands in that column, a name of `EXTRACTORS`; "all" joins a list.
         prompt: what the model is asked: {question} is the question, {NAME} any column but the reference's
@@ -112,7 +112,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Changes:
-    """What a user puts in the place of an entry's fields; None leaves a field as it is. Names as in `Benchmark`."""
+    """The fields of an entry that a user replaces, named as in `Benchmark`; None leaves a field as it is."""
 
     question: str | None = None
     answer: str | None = None

@@ -54,13 +54,13 @@ def as_chat(task: Files) -> Files:
 
 
 def digest(task: Task, count: int) -> str:
-    """Tells the problems apart from others: a hash of prompts, references, and all that a verifier may read."""
+    """Identifies the problems: a hash of prompts, references, and all that a verifier may read."""
     asked = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
     return hashlib.blake2b(json.dumps(asked, default=str).encode(), digest_size=8).hexdigest()
 
 
 def model_digest(where: str | Path, lm: LanguageModel) -> str:
-    """Tells the model apart from others: the commit on the hub, or a hash of weights, config, tokenizer, template."""
+    """Identifies the model: the commit on the hub, or a hash of weights, config, tokenizer and template."""
     if not is_local(where):
         return str(getattr(lm.model.config, "_commit_hash", None) or "")
     return identity(Path(where).expanduser())
@@ -121,7 +121,7 @@ def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) 
 
 
 def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
-    """The config of estimates from samples that were there; `source` is the verifier's."""
+    """The config of estimates from a file of samples; `source` is the verifier's."""
     told = {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()}
     judged = {"verifier": verifier, "verifier_source": source, "extract": extract}
     return {"samples": told, **judged, "seed": seed, "versions": versions()}
@@ -185,11 +185,7 @@ def _writing(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(directory: Path) -> Iterator[None]:
-    """The directory for this process alone; where nothing was written to it, what was made here is gone again.
-
-    Raises:
-        TokenPOError: another process samples into it, or it cannot be made or written.
-    """
+    """The directory for this process alone; where nothing was written to it, what was made here is gone again."""
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
     ours = not lock.exists()

@@ -37,7 +37,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Summary:
-    """What samples come to.
+    """The estimates from a set of samples.
 
     Args:
         prompts, samples, correct: counts.
@@ -158,7 +158,7 @@ def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> list[str
     for k in dict.fromkeys(ks):
         enough = sum(size >= k for size in sizes)
         if enough == 0:
-            said.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} a prompt.")
+            said.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} per prompt.")
         elif enough < prompts:
             said.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
     if silent:

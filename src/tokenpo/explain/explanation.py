@@ -54,7 +54,7 @@ class Explained:
 
 
 def missing(label: str, objective: Objective, recording: Recording) -> str:
-    """Why this recording can not tell what the method does; "" where it can."""
+    """Why the method cannot be held to this recording; "" where it can."""
     lacking = sorted(objective.needs - recording.inputs)
     if not lacking:
         return ""
@@ -122,5 +122,5 @@ def _notes(objective: Objective) -> list[str]:
     if objective.draws:
         notes.append("it draws tokens at random; shown is one draw (seed 0).")
     if objective.temperature is not None:
-        notes.append("it also samples at a temperature of its own, which these rollouts need not have been.")
+        notes.append("it also samples at a temperature of its own; these rollouts may have been sampled at another.")
     return notes

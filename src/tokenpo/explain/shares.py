@@ -18,10 +18,10 @@ class Kinds:
 
     Args:
         right: of responses that are said to be right.
-        wrong: of responses that are said to be wrong; who is neither is in neither.
+        wrong: of responses that are said to be wrong; a response that was not judged is in neither.
         high: the entropy is at or above the quantile.
         low: it is below.
-        threshold: the quantile, nats; None where no entropy is known, and then nobody is high or low.
+        threshold: the quantile, nats; None where no entropy is known; then `high` and `low` are None too.
     """
 
     mask: Tensor

@@ -64,7 +64,7 @@ def choose_step(source: str, steps: list[int], wanted: int | None) -> int | None
     if wanted is None:
         return steps[-1] if steps else None
     if not steps:
-        raise TokenPOError(f"{source} does not say of which step its rollouts are: do not ask for step {wanted}")
+        raise TokenPOError(f"{source} does not say which step its rollouts are from: do not ask for step {wanted}")
     if wanted not in steps:
         there = ", ".join(map(str, steps[-20:]))
         raise TokenPOError(f"{source} holds no rollouts of step {wanted} (steps: {there}): give one of these")

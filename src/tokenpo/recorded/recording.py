@@ -73,8 +73,8 @@ def record(
 
     Args:
         where: how a message calls the row of that number.
-        unread: fields that nobody read.
-        notes: what was already said of the file.
+        unread: fields of the file that the format does not know.
+        notes: what is already noted about the file.
         left_out: lines of the file could not be read, so groups may lack responses that the training had.
 
     Raises:

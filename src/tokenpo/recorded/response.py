@@ -26,7 +26,7 @@ class Response:
         tokens: T strings.
         numbers: name to T numbers, names of `PER_TOKEN`.
         token_ids: T integers.
-        correct: whether the answer is right; None where nobody said.
+        correct: whether the answer is right; None where it is not known.
         step: of the training that drew it.
         prompt_logprob: nats, mean log-probability of a token of the prompt.
     """

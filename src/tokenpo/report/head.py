@@ -109,13 +109,18 @@ def _short(value: Any) -> str:
 
 
 def _outcomes(run: Run) -> tuple[tuple[Outcome, ...], bool]:
-    """First and last held-out accuracy; without any, first and last accuracy of the training rollouts."""
-    for name, held_out in (("eval/accuracy", True), ("accuracy", False)):
+    """First and last held-out accuracy, greedy or else sampled; without any, that of the training rollouts."""
+    for name, below, above in (
+        ("eval/accuracy", "eval/low", "eval/high"),
+        ("eval/avg", "eval/avg_low", "eval/avg_high"),
+        ("accuracy", "", ""),
+    ):
         points = [(x, y) for x, y in run.series(name) if y is not None]
         if points:
-            low, high = (dict(run.series(end)) if held_out else {} for end in ("eval/low", "eval/high"))
+            low, high = (dict(run.series(end)) for end in (below, above))
             ends = dict.fromkeys([points[0], points[-1]])
-            return tuple(Outcome(f"step {number(x)}", y, low.get(x), high.get(x)) for x, y in ends), held_out
+            outcomes = tuple(Outcome(f"step {number(x)}", y, low.get(x), high.get(x)) for x, y in ends)
+            return outcomes, name.startswith("eval/")
     return (), False
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import TokenPOError, UnknownName, nearest
 from .types import Problem, Score, Split, Task
 
-__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "builder", "make_task", "options"]
+__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "builder", "held_out", "make_task", "options"]
 
 # name -> "module:builder"; the builder's keyword arguments, but for `seed` and `name`, are the task's options.
 TASKS: Mapping[str, str] = MappingProxyType(
@@ -50,6 +50,14 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         if isinstance(error, TokenPOError):
             raise
         raise TokenPOError(f"task {name!r} cannot be made with {dict(options)!r:.200}: {error}") from error
+
+
+def held_out(task: Task, wanted: int) -> int:
+    """How many held-out problems to take: those wanted, but no more than there are.
+
+    A repeated problem tells nothing, and would narrow an interval.
+    """
+    return min(wanted, getattr(task, "test_size", None) or wanted)
 
 
 def options(name: str) -> dict[str, Any]:

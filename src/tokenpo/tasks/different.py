@@ -11,11 +11,11 @@ from .types import Problem
 class Different:
     """Problems in the order in which they are drawn, without those whose prompt came before.
 
-    A repeated one tells nothing, and counted as another it would narrow an interval.
+    A repeated problem tells nothing, and counted as another it would narrow an interval.
 
     Args:
         draw: the problem at a position of an endless order.
-        repeats: draws in a row that bring nothing new, after which there is taken to be nothing more.
+        repeats: draws in a row without a new prompt, after which the search ends.
         task: what messages call it, with its options.
     """
 
@@ -29,7 +29,7 @@ class Different:
         """The first `count`; kept, as every evaluation asks for the same ones.
 
         Raises:
-            TokenPOError: so many different ones were not found.
+            TokenPOError: fewer different ones were found.
         """
         in_vain = 0
         while len(self._kept) < count and in_vain < self._repeats:

@@ -21,10 +21,10 @@ class Layout:
 
     Args:
         prompt_key: column with the prompt, text or chat messages; "" where the template names all it needs.
-        answer_key: column with the reference; "" is the first there is of answer, solution, verl's
-            reward_model.ground_truth.
+        answer_key: column with the reference; "" is the first that exists of answer, solution and
+            verl's reward_model.ground_truth.
         needs_answer: whether a row without a reference is an error.
-        gives_away: whether it is one that the template names the column with the reference.
+        gives_away: whether a template that names the column with the reference is an error.
         chat: make one user message of a prompt that is plain text.
         template: text around a prompt that is plain text: {question} is the prompt, {NAME} the column of that name.
         options: what errors call prompt_key and answer_key.

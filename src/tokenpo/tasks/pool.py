@@ -31,7 +31,7 @@ LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to: the verifier's `value`, or None and a note: "timeout", "crash" or "error: <exception>".
+    """The result of a job: the verifier's `value`, or None and a note: "timeout", "crash" or "error: <exception>".
 
     `seconds` is the wall-clock time that it took.
     """

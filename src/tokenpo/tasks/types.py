@@ -64,7 +64,7 @@ class Task(Protocol):
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
 
-        No problem of the test split is met in the train split, and none stands in it twice before all have come.
+        No problem of the test split occurs in the train split, and none repeats before all of them have come.
         """
         ...
 

@@ -29,8 +29,7 @@ from ..disk import expanded
 from ..entries import short
 from ..errors import TokenPOError, UnknownName
 from .mistakes import explain, refuse_unwritable
-from .overrides import apply
-from .shipped import find_recipe as find_recipe
+from .overrides import apply, put
 
 _PATH = r"^[^\x00-\x1f]+$"
 
@@ -134,7 +133,7 @@ class Rollout(Section):
     prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
     group_size: int = Field(default=8, ge=1, description="responses to each problem")
     max_new_tokens: int = Field(default=64, ge=1, description="longest response, end of sequence included")
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0, description="of the sampler")
     dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
     max_extra_batches: int = Field(default=3, ge=0, description="how often one batch may be refilled")
     soft_overlong: SoftOverlong | None = Field(default=None, description="DAPO's penalty on long responses")
@@ -145,7 +144,7 @@ class Rollout(Section):
         default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
     )
     correction: Correction | None = Field(
-        default=None, description="weights for the sampler's log-probs; they differ from the old ones with rescore"
+        default=None, description="weights old / sampler's probability; they act only with rescore"
     )
 
     @field_validator("temperature")
@@ -160,7 +159,7 @@ class Train(Section):
     steps: int = Field(default=60, ge=1, description="rollout batches, each followed by epochs x minibatches updates")
     epochs: int = Field(default=1, ge=1, description="passes over one rollout batch")
     minibatches: int = Field(default=4, ge=1, description="optimiser updates of one epoch")
-    minibatch_by: Literal["groups", "rows"] = "groups"
+    minibatch_by: Literal["groups", "rows"] = Field(default="groups", description="what a minibatch takes whole")
     micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
     micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
     lr: float = Field(default=2e-4, ge=0, le=100, description="of AdamW, after the warm-up")
@@ -174,7 +173,7 @@ class Train(Section):
     )
     autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
     reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
-    ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: by precision (step.py)")
+    ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: 1e-3, in half precision 0.05")
 
 
 class Evaluate(Section):
@@ -224,8 +223,10 @@ class Config(Section):
         return expanded(self.output.dir or f"runs/{self.name}-{self.method.label}-seed{self.seed}")
 
 
-def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[str] = ()) -> Config:
-    """The config of a recipe (TOML, or the config.json of a run) after `--method` and `--set section.key=value`.
+def load_config(
+    recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
+) -> Config:
+    """The config of a recipe (TOML, or the config.json of a run) after `--method`, `--set section.key=value`, `--out`.
 
     Another method than the recipe's starts from its own defaults: options written for one mean nothing to another.
 
@@ -239,6 +240,8 @@ def load_config(recipe: Path, *, method: str | None = None, overrides: Iterable[
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
         raw["method"] = {"name": method}
     told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    if out:  # the name itself: read as TOML it may become another
+        told[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
     return parse_config(raw, str(recipe), told)
 
 

@@ -10,7 +10,7 @@ from ..intervals import interval, spread, wilson
 from ..lm import Sampling
 from ..responses import Draw, draw
 from ..sampling.seeds import keyed_seed
-from ..tasks import Score
+from ..tasks import Score, held_out
 from .engine import Engine
 
 
@@ -85,10 +85,7 @@ class Evaluation:
 
 
 def evaluate(engine: Engine) -> Evaluation:
-    """The current weights on the first `evaluate.problems` test problems; the same random numbers every time.
-
-    A task with fewer (its `test_size`) gives each once: a repeated problem would narrow the interval and tell nothing.
-    """
+    """The current weights on the first `evaluate.problems` test problems; the same random numbers every time."""
     options = engine.config.evaluate
     greedy = list(_draws(engine, 1, 0.0))
     scores = [score for piece in greedy for score in piece.scores]
@@ -125,8 +122,7 @@ def _draws(engine: Engine, samples: int, temperature: float) -> Iterator[Draw]:
     seed = keyed_seed(config.seed, "evaluation")
     sampling = Sampling(config.rollout.max_new_tokens, temperature, seed)
     at_once = max(1, config.evaluate.rows // samples)
-    # A generated task is endless and has no size.
-    problems = min(config.evaluate.problems, getattr(engine.task, "test_size", None) or config.evaluate.problems)
+    problems = held_out(engine.task, config.evaluate.problems)
     for start in range(0, problems, at_once):
         count = min(at_once, problems - start)
         yield draw(engine.lm, engine.task, "test", start, count, samples, sampling, autocast=config.train.autocast)

@@ -1,6 +1,4 @@
-"""The final model of a run, model/: it says of which checkpoint it is, so a copy without times or an older model cannot
-pass for it.
-"""
+"""The final model of a run, model/. It records the checkpoint that it is of, so that no older model can pass for it."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Forward:
             yield rows, fused.batch(part, share), fused.loss
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
-        """The forward passes of some rows, each under its precision and what follows it not."""
+        """The forward passes of some rows; autocast covers the passes, not what is done between them."""
         passes = predictions(self.lm, *_texts(rollouts, prompts), self.micro_tokens)
         while True:
             with precision(self.lm.device, self.autocast):

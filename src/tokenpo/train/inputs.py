@@ -15,11 +15,14 @@ FILE = "inputs.json"
 
 
 def contents(config: Config) -> dict[str, str]:
-    """A hash of every byte of the model's files, the task's and a method's own, by the setting that names them.
+    """A hash of every byte of the files of model, task, verifier and method, by the setting that names them.
 
-    Left out are a model of the hub, and what is not there: who reads it says so.
+    Left out are a model of the hub, and a file that is not there: reading it fails with a message of its own.
     """
-    named = {f"task.options.{name}": value for name, value in config.task.options.items() if name.endswith("path")}
+    options = config.task.options
+    named = {f"task.options.{name}": value for name, value in options.items() if name.endswith("path")}
+    # "file.py:function"
+    named["task.options.verifier"] = str(options.get("verifier", "")).rpartition(":")[0]
     named["method.name"] = config.method.name.rpartition(":")[0]
     files = {name: expanded(value) for name, value in named.items() if isinstance(value, str)}
     found = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}

@@ -27,6 +27,7 @@ from .run import (
     LOGS,
     Run,
     describe,
+    evaluations,
     held,
     new_directory,
     note_changes,
@@ -135,7 +136,7 @@ def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: V
         finished = progress.step >= config.train.steps
         if finished:
             final.save(directory, engine.lm, progress.step)
-        return Outcome(directory, progress.step, finished, run.evaluations())
+        return Outcome(directory, progress.step, finished, evaluations(directory))
     finally:
         view.stop()
         run.close()

@@ -157,7 +157,7 @@ def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> l
     if idle and updates == 1:
         parts = ", ".join(type(part).__name__ for part in idle)
         notes.append(
-            f"{objective.name}: {parts} can not act, because with one update per rollout batch the policy is still the "
+            f"{objective.name}: {parts} cannot act, because with one update per rollout batch the policy is still the "
             f"one that sampled; {more}"
         )
     blind = objective.assumes_on_policy
@@ -181,7 +181,7 @@ def warnings(objective: Objective, config: Config) -> list[str]:
     )
     if rollout.correction is not None and not rollout.rescore:
         notes.append(
-            "rollout.correction can not act: the old log-probs are the sampler's own; set rollout.rescore = true"
+            "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
     if config.verl:
         notes.append(f"the section [verl] ({', '.join(config.verl)}) is for verl: this engine takes nothing from it")

@@ -55,7 +55,7 @@ def _toml_key(key: str) -> str:
 
 
 def _text(value: str) -> str:
-    """As JSON writes it, but for DEL, which TOML wants escaped, and for pairs of surrogates, which it does not know."""
+    """As JSON writes it, except DEL, which TOML wants escaped, and pairs of surrogates, which TOML does not have."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

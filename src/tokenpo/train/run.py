@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import is_fresh, locked, numbered, table, write_whole
+from ..disk import expanded, is_fresh, locked, numbered, table, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, whole_lines, with_step
 from ..recorded.read import recorded_steps, step_file
@@ -56,15 +56,16 @@ class Run:
     def sizes(self) -> dict[str, int]:
         return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
 
-    def evaluations(self) -> list[dict[str, float]]:
-        """The lines of metrics with an evaluation, the first from before the training."""
-        lines = whole_lines(self.metrics.path, with_step, [])
-        return [line.value for line in lines if "eval/accuracy" in line.value]
-
     def close(self) -> None:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
         self._trackers.close()
+
+
+def evaluations(path: Path) -> list[dict[str, float]]:
+    """The lines of a run's metrics with an evaluation, the first from before the training."""
+    lines = whole_lines(path / "metrics.jsonl", with_step, [])
+    return [line.value for line in lines if "eval/accuracy" in line.value]
 
 
 @contextlib.contextmanager
@@ -165,7 +166,8 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = F
             asked for.
 
     Raises:
-        TokenPOError: no run there, or what its steps depend on differs; the message shows the difference.
+        TokenPOError: no run there, another directory is asked for, or what its steps depend on differs; the message
+            shows the difference.
     """
     file = path / "config.json"
     if not file.is_file():
@@ -177,6 +179,9 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = F
             raise
         raise TokenPOError(f"{file} cannot be read ({error}): put the config of this run back there") from error
     wanted = wanted or old
+    place = wanted.output.dir
+    if place not in (None, old.output.dir) and expanded(place).resolve() != path.resolve():
+        raise TokenPOError(f"{path} is resumed where it is, not in {place}: leave out --out and output.dir")
     changed = [line for line in differences(old, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
     if changed and not accept:
         raise TokenPOError(

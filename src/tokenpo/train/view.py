@@ -21,7 +21,7 @@ ROWS = (
     ("reward", "reward", "mean of everything sampled"),
     ("accuracy", "accuracy", "share of right answers"),
     ("entropy", "entropy", "nats per token, while sampling"),
-    ("clip_fraction", "clipped", "share of tokens held by the trust region"),
+    ("clip_fraction", "clipped", "share of tokens clipped by the trust region"),
     ("kl", "KL moved", "nats per token, new policy from old (k3)"),
     ("zero_advantage_groups", "zero-advantage groups", "all rewards equal: nothing to learn"),
     ("effective_tokens", "effective tokens", "share of tokens with a gradient"),
@@ -92,7 +92,7 @@ class PlainView:
 
 
 class LiveView:
-    """A table that redraws itself: now, the mean of the last steps, the course so far."""
+    """A table that redraws itself: the current value, the mean of the last steps, the course so far."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

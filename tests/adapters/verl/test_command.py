@@ -21,6 +21,7 @@ from tokenpo.adapters.verl.command import command, prepare, resumes  # noqa: E40
 from tokenpo.adapters.verl.data import compute_score, write_parquet  # noqa: E402
 from tokenpo.adapters.verl.settings import asked  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
+from tokenpo.tasks.dial_sum import DialSum  # noqa: E402
 from tokenpo.train.config import Config  # noqa: E402
 from tokenpo.train.objective import build_objective  # noqa: E402
 
@@ -166,6 +167,16 @@ def test_a_problem_without_an_answer_has_none_there(tmp_path: Path) -> None:
     assert read[0].features == read[1].features
     row = read[0][1]
     assert compute_score("files", "x", None, row["extra_info"]) == {"score": 0.5, "acc": 0.0}
+
+
+def test_no_held_out_problem_is_written_twice(tmp_path: Path) -> None:
+    """3 x 3 x 3 expressions of two operands, of which few are held out: 200 would be these again and again."""
+    import pyarrow.parquet
+
+    task = {"options": {"operands": 2, "modulus": 4}}
+    prepare(small_recipe(tmp_path, task=task, evaluate={"problems": 200}))
+    rows = pyarrow.parquet.read_table(tmp_path / "run" / "data" / "test.parquet").to_pylist()
+    assert len(rows) == len({row["prompt"][0]["content"] for row in rows}) == DialSum(operands=2, modulus=4).test_size
 
 
 def test_values_are_written_for_hydra(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ def test_what_is_unlikely_to_be_meant(compose_verl: Any) -> None:
     words = ["+algorithm.tokenpo.method=kl_cov", "data.train_batch_size=64"]
     once, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
     often, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
-    assert any("can not act" in note for note in once.notes)
-    assert not any("can not act" in note for note in often.notes)
+    assert any("cannot act" in note for note in once.notes)
+    assert not any("cannot act" in note for note in often.notes)
 
 
 def test_every_method_is_taken_or_refused_by_name(compose_verl: Any) -> None:

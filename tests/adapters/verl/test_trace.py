@@ -47,9 +47,21 @@ def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
     record.log(2, {"critic/score/mean": 0.5, "response_length/mean": torch.tensor(7.0)})
     run = read_run(tmp_path)
     assert run.series("reward") == [(1, 0.25), (2, 0.5)]
-    assert run.series("eval/accuracy") == [(1, 0.4)]
+    assert run.series("eval/avg") == [(1, 0.4)] and run.series("eval/k") == [(1, 8)]
     assert run.series("length") == [(2, 7.0)]
     assert run.objective.startswith("objective hapo") and not run.notes
+
+
+@pytest.mark.parametrize(
+    ("greedy", "held_out"),
+    [(True, {"eval/accuracy": 0.4}), (False, {"eval/avg": 0.4, "eval/k": 1})],
+)
+def test_what_verl_validates_is_called_greedy_only_where_it_is(tmp_path: Path, greedy: bool, held_out: dict) -> None:
+    record = Record.begin(tmp_path, 0, 10, 4, greedy=greedy)
+    record.log(1, {"val-core/mine/acc/mean@1": 0.4})
+    record.log(2, {"val-core/mine/acc/mean@1": 0.4, "val-core/theirs/acc/mean@1": 0.2})
+    first, second = ({k: v for k, v in row.items() if k.startswith("eval/")} for row in read_run(tmp_path).metrics)
+    assert (first, second) == (held_out, {})
 
 
 def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_path: Path) -> None:

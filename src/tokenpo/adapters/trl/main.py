@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -24,9 +23,10 @@ from ...errors import TokenPOError
 from ...lm import load, save
 from ...objective import Objective
 from ...tasks import make_task
-from ...train.config import Config, find_recipe, load_config
+from ...train.config import Config, load_config
 from ...train.engine import Engine, load_model
 from ...train.evaluation import evaluate
+from ...train.shipped import find_recipe
 from ...train.trackers import require_trackers
 from . import TokenPOConfig, TokenPOTrainer
 from .recipe import TaskRewards, accepted, model_path, peft_config, schedule, settings
@@ -38,9 +38,9 @@ _MEASURED = 256
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when all is well, 2 on a mistake of the user."""
     options = _parser().parse_args(arguments)
-    overrides = [*options.set, *([f"output.dir={json.dumps(options.out)}"] if options.out else [])]
     try:
-        config = load_config(find_recipe(options.recipe), method=options.method, overrides=overrides)
+        recipe = find_recipe(options.recipe)
+        config = load_config(recipe, method=options.method, overrides=options.set, out=options.out)
         run(config, resume=options.resume)
     except TokenPOError as error:
         print(f"tokenpo: {error}", file=sys.stderr)
@@ -130,7 +130,7 @@ def _merged(config: Config, directory: Path) -> dict[str, float]:
 
 
 def _alone(trainer: Any, work: Any) -> dict[str, float]:
-    """What the first process says, while the others wait."""
+    """Does the work in the first process while the others wait; its result, empty in the others."""
     found = work() if trainer.accelerator.is_main_process else {}
     trainer.accelerator.wait_for_everyone()
     return found

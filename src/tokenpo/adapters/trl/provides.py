@@ -1,4 +1,4 @@
-"""What TRL's trainer has of the inputs an objective may ask for; needs neither TRL nor its settings."""
+"""The inputs of an objective that TRL's trainer can provide; imports neither TRL nor its settings."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Refill:
         """This rank's rows of at least so many new groups; every rank gets as many."""
         while groups * size % accelerator.num_processes:
             groups += 1
-        places = [self._place(self.cursor + i) for i in range(groups) for _ in range(size)]
+        places = [place for i in range(groups) for place in [self._place(self.cursor + i)] * size]
         self.cursor += groups
         each = len(places) // accelerator.num_processes
         first = accelerator.process_index * each
@@ -97,7 +97,8 @@ class Refill:
         starts = torch.tensor([0, *(len(draw.rows["mask"]) for draw in draws)]).cumsum(0).tolist()
         chosen = [start + group * size for start, groups in zip(starts, kept, strict=False) for group in groups]
         usable, chosen = len(chosen), chosen[:wanted]
-        settled = [start for start in range(0, starts[1], size) if start not in set(chosen)]
+        taken = set(chosen)
+        settled = [start for start in range(0, starts[1], size) if start not in taken]
         places = [start + i for start in [*chosen, *settled[: wanted - len(chosen)]] for i in range(size)]
         rows = {name: x[torch.tensor(places, device=x.device)] for name, x in everything.items()}
         rows["mask"] = (

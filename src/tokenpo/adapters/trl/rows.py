@@ -17,7 +17,7 @@ _FACTS = tuple(field.name for field in dataclasses.fields(Rollouts))
 
 
 def packed(rollouts: Rollouts, credit: Credit, rows: slice, width: int) -> dict[str, Tensor]:
-    """Those rows of a rollout batch, [M, width] each, under names that no engine has."""
+    """These rows of a rollout batch, [M] or [M, width] each, under names of our own."""
     fields = {name: getattr(rollouts, name) for name in _FACTS if getattr(rollouts, name) is not None}
     fields |= {"advantage": credit.advantage, "row": torch.arange(len(rollouts), device=rollouts.mask.device)}
     fields |= {f"signal_{i}": x for i, x in enumerate(credit.signals.values())}

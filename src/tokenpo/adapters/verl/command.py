@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ...disk import expanded
 from ...errors import Unsupported
-from ...tasks import make_task
+from ...tasks import held_out, make_task
 from ...train.config import Config
 from ...train.objective import build_objective
 from .data import write_parquet
@@ -63,7 +64,9 @@ def prepare(config: Config) -> None:
     batches = 1 + rollout.max_extra_batches if rollout.dynamic_sampling else 1
     count = config.train.steps * rollout.prompts * batches
     write_parquet(train, task.name, task.options, seed, "train", count)
-    write_parquet(test, task.name, task.options, seed, "test", max(1, config.evaluate.problems))
+    with closing(make_task(task.name, task.options, seed)) as made:
+        count = held_out(made, max(1, config.evaluate.problems))
+    write_parquet(test, task.name, task.options, seed, "test", count)
 
 
 def _files(config: Config) -> tuple[Path, Path]:
@@ -163,11 +166,8 @@ def _model(config: Config) -> dict[str, Any]:
         }
     if brings_data(config.verl):
         return out  # its prompts are messages
-    task = make_task(config.task.name, config.task.options, config.seed)
-    try:
+    with closing(make_task(config.task.name, config.task.options, config.seed)) as task:
         plain = isinstance(task.problems("train", 0, 1)[0].prompt, str)
-    finally:
-        task.close()
     if plain:
         out["actor_rollout_ref.model.custom_chat_template"] = _PLAIN
     return out

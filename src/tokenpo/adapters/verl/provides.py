@@ -1,4 +1,4 @@
-"""What verl's trainer has of the inputs an objective may ask for; needs no verl."""
+"""The inputs of an objective that verl's trainer can provide; imports no verl."""
 
 from __future__ import annotations
 

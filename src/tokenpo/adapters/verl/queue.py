@@ -48,9 +48,10 @@ def _one(name: str, values: Sequence[float]) -> float:
 
 
 def one_output_each(keys: Sequence[str]) -> None:
-    """
+    """Requires one response per session.
+
     Raises:
-        Unsupported: a session with several outputs, which have one reward between them: no unit of a group.
+        Unsupported: a session has several outputs, which share one reward: none of them is a member of a group.
     """
     several = [key for key in keys if not key.endswith("_0")]
     if several:

@@ -60,9 +60,10 @@ class Refills:
         return buffer
 
     def require_running(self, running: int) -> None:
-        """
+        """Requires that what a step waits for can still come.
+
         Raises:
-            TokenPOError: the step has drawn what it may, and waits for groups of which none runs.
+            TokenPOError: the step has drawn all that it may, and none of it is still running.
         """
         if not running and self.drawn >= self.batch * self.most:
             raise TokenPOError(

@@ -48,11 +48,13 @@ class Record:
         path: the directory.
         every: steps between traces; 0 for none.
         most: responses of one trace.
+        greedy: whether verl validates at temperature 0.
     """
 
     path: Path
     every: int = 10
     most: int = 4
+    greedy: bool = False
     metrics: Lines = field(init=False)
     trace: Lines = field(init=False)
 
@@ -61,7 +63,7 @@ class Record:
         self.metrics, self.trace = (Lines(self.path / name) for name in LOGS)
 
     @staticmethod
-    def begin(path: Path, step: int, every: int, most: int) -> Record:
+    def begin(path: Path, step: int, every: int, most: int, *, greedy: bool = False) -> Record:
         """A new run, or one that goes on after `step`: what was written behind it is dropped.
 
         Another run's files are moved aside, never written over or added to.
@@ -73,7 +75,7 @@ class Record:
                 cut(file, _size_after(file, step))
         elif there:
             _move_aside(path)
-        return Record(path, every, most)
+        return Record(path, every, most, greedy)
 
     def describe(self, config: Mapping[str, Any], objective: str) -> None:
         """Writes the files that say what the run is."""
@@ -96,10 +98,16 @@ class Record:
         """One line of metrics, under our names where the report has one."""
         numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) or hasattr(v, "item")}
         ours = {NAMES.get(name, name): value for name, value in numbers.items()}
-        held_out = [v for k, v in numbers.items() if k.startswith("val-core/") and "/acc/mean@" in k]
-        if len(held_out) == 1:
-            ours["eval/accuracy"] = held_out[0]
-        self.metrics.write({"step": step, **ours})
+        self.metrics.write({"step": step, **ours, **self._held_out(numbers)})
+
+    def _held_out(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """verl's validation under our names; nothing where it has several data sets, or none."""
+        found = [(name, x) for name, x in numbers.items() if name.startswith("val-core/") and "/acc/mean@" in name]
+        if len(found) != 1:
+            return {}
+        ((name, accuracy),) = found
+        samples = int(name.rpartition("@")[2])
+        return {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
 
 
 def _size_after(path: Path, step: int) -> int:

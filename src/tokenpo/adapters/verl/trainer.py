@@ -172,7 +172,8 @@ class TokenPOTrainer(PPOTrainerSync):
 def _record(asked: Asked, config: DictConfig, step: int) -> trace.Record | None:
     if asked.report is None:
         return None
-    record = trace.Record.begin(Path(asked.report), step, asked.trace_every, asked.trace_rollouts)
+    greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
+    record = trace.Record.begin(Path(asked.report), step, asked.trace_every, asked.trace_rollouts, greedy=greedy)
     told: Any = OmegaConf.to_container(config, resolve=True)
     summary = {"method": {"name": asked.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
     record.describe(
