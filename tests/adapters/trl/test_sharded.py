@@ -55,3 +55,26 @@ def test_an_adapter_is_left_by_itself_and_merged_in(runs: list[Path]) -> None:
             moved = settings["lora_alpha"] / settings["r"] * up @ down
             torch.testing.assert_close(end[place], start[place] + moved, rtol=1e-5, atol=1e-6)
             assert moved.any()
+
+
+def test_what_the_first_process_loads_alone_is_not_sharded_by_deepspeed() -> None:
+    """Under ZeRO-3 transformers shards every model that it loads, in step with processes that only wait here."""
+    from types import SimpleNamespace
+
+    from transformers.integrations import deepspeed
+
+    from tokenpo.adapters.trl.main import _alone
+
+    class Stage3:
+        def is_zero3(self) -> bool:
+            return True
+
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None))
+    config = Stage3()
+    deepspeed.set_hf_deepspeed_config(config)
+    try:
+        assert _alone(trainer, lambda: {"sharded": deepspeed.is_deepspeed_zero3_enabled()}) == {"sharded": False}
+        assert deepspeed.is_deepspeed_zero3_enabled()
+    finally:
+        deepspeed.unset_hf_deepspeed_config()
+    assert _alone(trainer, lambda: {"sharded": deepspeed.is_deepspeed_zero3_enabled()}) == {"sharded": False}

@@ -8,10 +8,11 @@ Every process of a run is one of these.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -131,9 +132,27 @@ def _merged(config: Config, directory: Path) -> dict[str, float]:
 
 def _alone(trainer: Any, work: Any) -> dict[str, float]:
     """Does the work in the first process while the others wait; its result, empty in the others."""
-    found = work() if trainer.accelerator.is_main_process else {}
+    found = {}
+    if trainer.accelerator.is_main_process:
+        with _whole_models():
+            found = work()
     trainer.accelerator.wait_for_everyone()
     return found
+
+
+@contextlib.contextmanager
+def _whole_models() -> Iterator[None]:
+    """Models loaded inside are whole: under DeepSpeed's ZeRO-3 all processes would have to load them."""
+    from transformers.integrations import deepspeed
+
+    reference = deepspeed._hf_deepspeed_config_weak_ref
+    config = None if reference is None else reference()
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if config is not None:
+            deepspeed.set_hf_deepspeed_config(config)
 
 
 def _evaluated(config: Config, objective: Objective, task: Any, path: str) -> dict[str, float]:
