@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-# Each is run by its own test, in a process of its own.
-collect_ignore = ["ops/interpreted_softmax.py", "device/cases.py"]
+# Each belongs to a process of its own, which a test starts.
+collect_ignore = ["ops/interpreted_softmax.py", "device/cases.py", "device/stand_in.py", "trl_support/device_run.py"]
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))

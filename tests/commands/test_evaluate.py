@@ -41,7 +41,7 @@ def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:
     shown = capsys.readouterr().out
     assert "tiny on dial_sum: 4 prompts, 12 samples" in shown
     assert "k = 1" in shown and "NaN" in shown
-    assert "k = 8 is NaN: no prompt has more than 3 samples, draw at least 8 a prompt." in shown
+    assert "k = 8 is NaN: no prompt has more than 3 samples, draw at least 8 per prompt." in shown
     results = json.loads(Path("out/results.json").read_text("utf-8"))
     assert [n["k"] for n in results["numbers"] if n["metric"] == "maj@k"] == [1, 3, 8]
     assert results["config"]["sampling"]["samples"] == 3

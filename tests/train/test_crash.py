@@ -266,7 +266,7 @@ def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "train.lr: 0.01 -> 0.02" in said and "--accept-changes" in said and "train.steps:" not in said
     assert main(["train", *change, "--accept-changes", "x.toml"]) == 2
-    assert "add --resume RUN" in capsys.readouterr().err
+    assert "goes with --resume RUN" in capsys.readouterr().err
 
 
 def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):

@@ -28,12 +28,16 @@ def chosen(arguments: TrainingArguments) -> object:
     return DEVICE
 
 
-where, out, methods = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
-if where == NAME:
-    PartialState.default_device = property(lambda state: DEVICE)
-    TrainingArguments.device = property(chosen)
-with stand_in() if where == NAME else contextlib.nullcontext():
-    for method in methods:
-        device = f"model.device={'cpu' if where == 'cpu' else 'auto'}"
-        told = [part for setting in (*SMALL, device) for part in ("--set", setting)]
-        assert main(["quickstart", "--method", method, "--out", str(out / method), *told]) == 0
+def run(where: str, out: Path, methods: list[str]) -> None:
+    if where == NAME:
+        PartialState.default_device = property(lambda state: DEVICE)
+        TrainingArguments.device = property(chosen)
+    with stand_in() if where == NAME else contextlib.nullcontext():
+        for method in methods:
+            device = f"model.device={'cpu' if where == 'cpu' else 'auto'}"
+            told = [part for setting in (*SMALL, device) for part in ("--set", setting)]
+            assert main(["quickstart", "--method", method, "--out", str(out / method), *told]) == 0
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
