@@ -26,8 +26,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "`sloped` sends no gradient to its value",
     (
         "stages/credit.py",
-        "centred = torch.where(groups.varied(reward), reward.double() - mean, 0.0)",
-        "centred = torch.where(groups.varied(reward), (reward) - mean, 0.0)",
+        "centred = reward.double() - mean",
+        "centred = (reward) - mean",
     ): "the mean is float64, so the difference is too",
     (
         "stages/shaping.py",
@@ -222,13 +222,13 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "clamp takes two numbers as it takes two tensors",
     (
         "fused/work.py",
-        "tensors = hidden.detach(), head.detach(), detached(bias), target, scale",
-        "tensors = (hidden), head.detach(), detached(bias), target, scale",
+        "tensors = hidden.detach(), head.detach(), _detached(bias), target, scale",
+        "tensors = (hidden), head.detach(), _detached(bias), target, scale",
     ): "they are read without gradients alone",
     (
         "fused/work.py",
-        "tensors = hidden.detach(), head.detach(), detached(bias), target, scale",
-        "tensors = hidden.detach(), (head), detached(bias), target, scale",
+        "tensors = hidden.detach(), head.detach(), _detached(bias), target, scale",
+        "tensors = hidden.detach(), (head), _detached(bias), target, scale",
     ): "they are read without gradients alone",
     (
         "fused/work.py",
