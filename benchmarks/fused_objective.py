@@ -7,6 +7,7 @@ Log-probability, entropy (recorded, without gradient), the clipped policy loss o
 hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss, which like the peers keeps none of the
 loss's terms; "half dead" is the same where half of
 the groups have equal rewards, "half live" without the rows of these groups, as the embedded engine hands it over,
+"half floor" the three products of the rows that are left,
 "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
 autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
 
@@ -109,10 +110,12 @@ def main(arguments: list[str] | None = None) -> None:
             problem = Problem.of(SHAPES[shape], getattr(torch, dtype), chosen.device)
             step = Step(problem, dapo, chunk=chosen.chunk)
             half = Step(problem, dapo, dead=0.5, chunk=chosen.chunk)
+            live = half.live()
             runs = {
                 "fused": step.fused(),
                 "half dead": half.fused(),
-                "half live": half.live().fused(),
+                "half live": live.fused(),
+                "half floor": live.problem.floor(),
                 "sequence": Step(problem, gspo, chunk=chosen.chunk).fused(),
                 "lean": step.fused(lean=True),
                 "apart": step.apart(),
