@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.disk import locked, part_of, whole, write_whole
+from tokenpo.disk import locked, old_of, part_of, whole, whole_directory, write_whole
 from tokenpo.errors import TokenPOError
 from tokenpo.jsonl import Lines
 from tokenpo.train import checkpoint
@@ -77,6 +77,56 @@ def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path: Path) -
         raise RuntimeError("half way")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert place.read_text() == "old"
+
+
+def _filled(path: Path, text: str) -> None:
+    with whole_directory(path) as work:
+        (work / "parts").mkdir()
+        (work / "parts" / "one").write_text(text)
+
+
+def _content(path: Path) -> dict[str, str]:
+    return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
+
+
+@linux
+def test_a_directory_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
+    _filled(tmp_path / "model", "new")
+    assert sorted(calls[:2]) == ["sync one", "sync parts"]
+    assert calls[2:] == ["sync .writing-model", "name model", f"sync {tmp_path.name}"]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_where_a_name_cannot_be_given_the_old_directory_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """The first rename puts the old one aside, the second gives the name, the third takes the old one back."""
+    _filled(tmp_path / "model", "old")
+    rename, count = Path.rename, iter(range(1, 9))
+
+    def refused(self: Path, target: Path) -> Path:
+        if next(count) in (at, 2):
+            raise OSError("no such luck")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no such luck"):
+        patch.setattr(Path, "rename", refused)
+        _filled(tmp_path / "model", "new")
+    (left,) = tmp_path.iterdir()
+    assert left == (old_of(tmp_path / "model") if at == 3 else tmp_path / "model")
+    assert _content(left) == {"parts/one": "old"}
+    _filled(tmp_path / "model", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert _content(tmp_path / "model") == {"parts/one": "new"}
+
+
+def test_after_an_error_the_old_directory_is_there_and_nothing_else(tmp_path: Path) -> None:
+    _filled(tmp_path / "model", "old")
+    with pytest.raises(RuntimeError, match="half way"), whole_directory(tmp_path / "model") as work:
+        (work / "one").write_text("ne")
+        raise RuntimeError("half way")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert _content(tmp_path / "model") == {"parts/one": "old"}
 
 
 def test_a_lock_is_refused_to_the_second_and_given_after_the_first(tmp_path: Path) -> None:

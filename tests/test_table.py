@@ -283,8 +283,15 @@ def test_a_method_is_a_value(name: str) -> None:
 def test_every_method_names_its_paper(name: str) -> None:
     source = paper(name)
     assert re.fullmatch(r"\d{4}\.\d{5}", source.arxiv)
+    assert re.fullmatch(r"(v\d+(\.\.v\d+)?)?", source.version)
     assert source.reference.startswith(f"arXiv:{source.arxiv}")
     assert source.reference == source.reference.strip()
+
+
+def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
+    source = paper("tepo")
+    assert (source.version, source.later) == ("v1", ("v2", "2604.12736"))
+    assert source.reference == "arXiv:2510.09369 v1; v2 is 2604.12736"
 
 
 def test_unknown_names_name_the_nearest() -> None:
@@ -353,30 +360,38 @@ def test_stages_of_one_paper_have_its_defaults() -> None:
     [
         ("dapo", {"overlong_length": 8}, "dapo: the soft overlong penalty needs both overlong_length and"),
         ("dapo", {"overlong_cache": 8}, "dapo: the soft overlong penalty needs both overlong_length and"),
-        ("dapo", {"overlong_length": 4, "overlong_cache": 8}, "cache 8 must lie in 1..length 4"),
-        ("gtpo", {"entropy_clamp": (0.3, 0.2)}, "gtpo: entropy_clamp must be (low, high) with 0 <= low <= high"),
-        ("gtpo", {"entropy_clamp": (-0.1, 0.2)}, "gtpo: entropy_clamp must be (low, high) with 0 <= low <= high"),
+        (
+            "dapo",
+            {"overlong_length": 4, "overlong_cache": 8},
+            "dapo: overlong_cache is 8, expected a whole number in 1..4",
+        ),
+        ("gtpo", {"entropy_clamp": (0.3, 0.2)}, "gtpo: entropy_clamp is (0.3, 0.2), expected (low, high) with"),
+        ("gtpo", {"entropy_clamp": (-0.1, 0.2)}, "gtpo: entropy_clamp is (-0.1, 0.2), expected (low, high) with"),
         (
             "gtpo",
             {"entropy_clamp": (0.1, 0.2, 0.3)},
             "gtpo: option entropy_clamp = (0.1, 0.2, 0.3) must be two numbers",
         ),
-        ("hapo", {"beta": 1.01}, "hapo: beta = 1.01 must lie in [0, 1], or advantages would change sign"),
-        ("hapo", {"beta": -0.1}, "hapo: beta = -0.1 must lie in [0, 1], or advantages would change sign"),
-        ("hapo", {"low": 0.6, "alpha": 1.0}, "clip bounds need 0 <= low <= 1"),
-        ("hapo", {"high": -0.1}, "clip bounds need 0 <= low <= 1 and high >= 0"),
-        ("gmpo", {"low": -0.1}, "gmpo: clip bounds need low >= 0 and high >= 0, got low=-0.1"),
-        ("gmpo", {"high": -0.1}, "gmpo: clip bounds need low >= 0 and high >= 0, got low=0.4, high=-0.1"),
-        ("s_grpo", {"fraction": 0.0}, "s_grpo: fraction = 0.0 must lie in (0, 1]"),
-        ("s_grpo", {"fraction": 1.01}, "s_grpo: fraction = 1.01 must lie in (0, 1]"),
-        ("s_grpo", {"always": -1}, "and always = -1 must be >= 0"),
-        ("sent", {"fraction": 0.0}, "sent: fraction = 0.0 and low_entropy = 0.8 must lie in (0, 1]"),
-        ("sent", {"low_entropy": 0.0}, "and low_entropy = 0.0 must lie in (0, 1]"),
-        ("sent", {"low_entropy": 1.01}, "and low_entropy = 1.01 must lie in (0, 1]"),
-        ("sent", {"strong": -0.1}, "sent: strong = -0.1 and weak = 0.5 must be >= 0"),
-        ("sent", {"weak": -0.1}, "sent: strong = 2.0 and weak = -0.1 must be >= 0"),
-        ("skywork_entropy", {"delta": -1e-4}, "and delta >= 0, got start = 0.0, largest = 0.005, delta = -0.0001"),
-        ("skywork_entropy", {"start": 0.006}, "need 0 <= start <= largest"),
+        ("hapo", {"beta": 1.01}, "hapo: beta is 1.01, expected a number in [0, 1], or advantages would change sign"),
+        ("hapo", {"beta": -0.1}, "hapo: beta is -0.1, expected a number in [0, 1], or advantages would change sign"),
+        (
+            "hapo",
+            {"low": 0.6, "alpha": 1.0},
+            "hapo: low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]",
+        ),
+        ("hapo", {"high": -0.1}, "hapo: high is -0.1, expected a number >= 0"),
+        ("gmpo", {"low": -0.1}, "gmpo: low is -0.1, expected a number >= 0"),
+        ("gmpo", {"high": -0.1}, "gmpo: high is -0.1, expected a number >= 0"),
+        ("s_grpo", {"fraction": 0.0}, "s_grpo: fraction is 0.0, expected a number in (0, 1]"),
+        ("s_grpo", {"fraction": 1.01}, "s_grpo: fraction is 1.01, expected a number in (0, 1]"),
+        ("s_grpo", {"always": -1}, "s_grpo: always is -1, expected a whole number >= 0"),
+        ("sent", {"fraction": 0.0}, "sent: fraction is 0.0, expected a number in (0, 1]"),
+        ("sent", {"low_entropy": 0.0}, "sent: low_entropy is 0.0, expected a number in (0, 1]"),
+        ("sent", {"low_entropy": 1.01}, "sent: low_entropy is 1.01, expected a number in (0, 1]"),
+        ("sent", {"strong": -0.1}, "sent: strong is -0.1, expected a finite number >= 0"),
+        ("sent", {"weak": -0.1}, "sent: weak is -0.1, expected a finite number >= 0"),
+        ("skywork_entropy", {"delta": -1e-4}, "skywork_entropy: delta is -0.0001, expected a finite number >= 0"),
+        ("skywork_entropy", {"start": 0.006}, "skywork_entropy: start is 0.006, expected a number in [0, 0.005]"),
     ],
 )
 def test_options_out_of_range_are_refused(name: str, options: dict, message: str) -> None:
@@ -404,5 +419,5 @@ def test_options_on_the_edge_are_accepted(name: str, options: dict) -> None:
 
 
 def test_a_length_of_zero_is_not_ignored() -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=r"cache 4 must lie in 1\.\.length 0"):
+    with pytest.raises(tokenpo.TokenPOError, match="dapo: overlong_length is 0, expected a whole number >= 1"):
         tokenpo.method("dapo", overlong_length=0, overlong_cache=4)

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +42,46 @@ def whole(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_directory(path: Path) -> Iterator[Path]:
+    """An empty directory to fill; at the end it is brought to the disk and takes the name, after an error it is gone.
+
+    The directory that had the name stands beside it, as `old_of(path)`, until the new one has it: at no moment is there
+    neither. After an error it has its name again.
+
+    Raises:
+        OSError: the place cannot be written, or the disk is full; what was there before is whole.
+    """
+    work, old = part_of(path), old_of(path)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        yield work
+        for place in (*work.rglob("*"), work):
+            sync(place)
+        if path.exists():
+            remove_directory(old)
+            path.rename(old)
+        work.rename(path)
+    except BaseException:
+        if old.exists() and not path.exists():
+            with contextlib.suppress(OSError):  # it is whole under the other name too
+                old.rename(path)
+        shutil.rmtree(work, ignore_errors=True)  # on a full disk it is in the way
+        raise
+    sync(path.parent)
+    remove_directory(old)
+
+
+def remove_directory(path: Path) -> None:
+    """Out of sight first: a process that dies while it deletes leaves no half directory under the name."""
+    if path.exists():
+        gone = part_of(path.with_name(f"gone-{path.name}"))
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def table(path: Path) -> dict[str, Any]:
@@ -94,6 +135,11 @@ def fingerprint(files: Iterable[Path]) -> str:
 def part_of(path: Path) -> Path:
     """Where a file is written before it gets its name: what a process that was killed may leave behind."""
     return path.with_name(f".writing-{path.name}")
+
+
+def old_of(path: Path) -> Path:
+    """Where a directory stands while another takes its name: a process that was killed may leave it there, whole."""
+    return path.with_name(f".old-{path.name}")
 
 
 def sync(path: Path) -> None:

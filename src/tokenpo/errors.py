@@ -25,6 +25,24 @@ class Unsupported(TokenPOError):
     """An engine was asked for something that it cannot honour."""
 
 
+class OutOfRange(TokenPOError):
+    """A value that a part or a method has no meaning for; the message names it and what is expected.
+
+    Args:
+        owner: the type of the part, or the method.
+        name: of the field or option.
+        value: what it is.
+        expected: what it may be, in words.
+    """
+
+    def __init__(self, owner: str, name: str, value: object, expected: str) -> None:
+        super().__init__(owner, name, value, expected)
+        self.owner, self.name, self.value, self.expected = owner, name, value, expected
+
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.name} is {self.value!r:.80}, expected {self.expected}"
+
+
 class NotFinite(TokenPOError):
     """NaN or an infinity where a number belongs; the message names the value and its place.
 

@@ -212,6 +212,19 @@ def test_save_replaces_a_model_whole_and_spares_anything_else(lm, tmp_path, monk
         save(lm, target)
     assert (target / "model.safetensors").read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["model"]
 
+    rename = Path.rename
+
+    def only_aside(self, place):
+        if Path(place) == target and self.name != f".old-{target.name}":
+            raise OSError("the name is taken")
+        return rename(self, place)
+
+    monkeypatch.undo()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="the name is taken"):
+        patch.setattr(Path, "rename", only_aside)
+        save(lm, target)
+    assert (target / "model.safetensors").read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["model"]
+
     mine = tmp_path / "thesis"
     mine.mkdir()
     (mine / "chapter1").write_text("years of work")

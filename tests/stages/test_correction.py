@@ -88,7 +88,9 @@ def test_it_needs_the_samplers_log_probs() -> None:
     "bounds", [{"cap": 0.9}, {"floor": 1.1}, {"floor": -0.1}, {"cap": math.inf}, {"cap": math.nan}]
 )
 def test_bounds_must_hold_one(bounds: dict[str, float]) -> None:
-    with pytest.raises(TokenPOError, match="rollout correction: bounds need 0 <= floor <= 1 <= cap"):
+    ((name, value),) = bounds.items()
+    allowed = {"cap": "a finite number >= 1", "floor": r"a number in \[0, 1\]"}[name]
+    with pytest.raises(TokenPOError, match=f"^RolloutCorrection: {name} is {value}, expected {allowed}$"):
         RolloutCorrection(**bounds)
 
 

@@ -27,7 +27,12 @@ def test_soft_overlong_may_be_a_cliff(rollouts) -> None:
 
 @pytest.mark.parametrize(("length", "cache"), [(10, 0), (10, 11), (10, -1), (0, 0)])
 def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int) -> None:
-    with pytest.raises(TokenPOError, match=rf"cache {cache} must lie in 1\.\.length {length}"):
+    refused = (
+        rf"cache is {cache}, expected a whole number in 1\.\.10"
+        if length
+        else "length is 0, expected a whole number >= 1"
+    )
+    with pytest.raises(TokenPOError, match=f"^SoftOverlong: {refused}"):
         SoftOverlong(length, cache)
 
 

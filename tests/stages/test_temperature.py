@@ -84,5 +84,5 @@ def test_tau_zero_never_adapts() -> None:
 
 @pytest.mark.parametrize("tau", [-0.01, 1.0, float("nan")])
 def test_tau_must_keep_temperatures_positive(tau: float) -> None:
-    with pytest.raises(TokenPOError, match=rf"tau = {tau} must lie in \[0, 1\)"):
+    with pytest.raises(TokenPOError, match=rf"^AdaptiveTemperature: tau is {tau}, expected a number in \[0, 1\)$"):
         AdaptiveTemperature(tau=tau)

@@ -32,9 +32,17 @@ def test_sigmoid_may_reach_zero_and_may_be_flat() -> None:
     assert Sigmoid(2.0, 9.0, 0.25, 1.0, 1.0)(torch.tensor([0.0, 1.0])).tolist() == [1, 1]
 
 
-@pytest.mark.parametrize(("low", "high"), [(-0.1, 1.0), (1.5, 1.0), (1.0, math.inf), (math.nan, 1.0)])
-def test_sigmoid_refuses_impossible_bounds(low: float, high: float) -> None:
-    with pytest.raises(TokenPOError, match=rf"0 <= low <= high, got {low} and {high}"):
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (-0.1, 1.0, r"low is -0\.1, expected a finite number >= 0"),
+        (1.5, 1.0, r"high is 1\.0, expected a finite number >= 1\.5, the smallest weight"),
+        (1.0, math.inf, r"high is inf, expected a finite number >= 1\.0, the smallest weight"),
+        (math.nan, 1.0, "low is nan, expected a finite number >= 0"),
+    ],
+)
+def test_sigmoid_refuses_impossible_bounds(low: float, high: float, message: str) -> None:
+    with pytest.raises(TokenPOError, match=f"^Sigmoid: {message}$"):
         Sigmoid(2.0, 9.0, 0.25, low, high)
 
 
@@ -48,7 +56,7 @@ def test_affine_by_hand() -> None:
 
 @pytest.mark.parametrize("a", [-0.1, 1.1, math.nan])
 def test_affine_refuses_a_outside(a: float) -> None:
-    with pytest.raises(TokenPOError, match=rf"a = {a} must lie in \[0, 1\]"):
+    with pytest.raises(TokenPOError, match=rf"^Affine: a is {a}, expected a number in \[0, 1\]$"):
         Affine(a)
 
 

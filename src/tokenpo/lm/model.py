@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as hf_logging
 
 from ..device import resolve_device
+from ..disk import whole_directory
 from ..errors import TokenPOError, UnknownName, nearest
 from ..recorded import pieces
 from ..wording import first_line
@@ -138,32 +137,26 @@ def load(
 def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] | None = None) -> None:
     """Writes a Hugging Face directory that `load` and AutoModelForCausalLM read; LoRA adapters are merged in.
 
-    The directory appears whole or not at all: it is written beside its destination and renamed.
+    The directory appears whole or not at all: it is written beside its destination and renamed. A model that was there
+    stays until then, and after an error.
 
     Args:
         record: what `directory.trained` returns for the directory.
 
     Raises:
         TokenPOError: the destination exists and is not a model directory.
+        OSError, SafetensorError: the disk is full, or worse.
     """
     target = Path(directory).expanduser().absolute()
     if target.exists() and not (target.is_dir() and ((target / "config.json").exists() or not any(target.iterdir()))):
         raise TokenPOError(f"{target} exists and is not a model directory: choose another place to save to")
-    target.parent.mkdir(parents=True, exist_ok=True)
     model = lm.model if lm.adapter is None else copy.deepcopy(lm.adapter).merge_and_unload()
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        fresh = scratch / "new"
+    with whole_directory(target) as fresh:
         with _quiet():
             _save_weights(model, fresh)
             lm.tokenizer.save_pretrained(fresh)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
-        if target.exists():
-            target.rename(scratch / "old")
-        fresh.rename(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _save_weights(model: Any, directory: Path) -> None:

@@ -22,10 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops import masked
 from ..ops.group import Groups
+from ..ranges import NOT_NEGATIVE, above, between, require
 from ..signals import MemorySignal
 from ..stages import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
 from .paper import Paper, published
@@ -62,13 +63,8 @@ class DifficultyCoefficient(MemorySignal):
     proportional: bool
 
     def __post_init__(self) -> None:
-        if not (0 <= self.initial <= self.largest < math.inf and self.delta >= 0):
-            raise TokenPOError(
-                f"aer: need 0 <= start <= largest and delta >= 0, got start = {self.initial}, "
-                f"largest = {self.largest}, delta = {self.delta}"
-            )
-        if not (self.rho > 0 and self.tau >= 0):
-            raise TokenPOError(f"aer: need rho > 0 and tau >= 0, got rho = {self.rho}, tau = {self.tau}")
+        require(self, tau=NOT_NEGATIVE, rho=above(0), delta=NOT_NEGATIVE, largest=NOT_NEGATIVE)
+        require(self, initial=between(0, self.largest).because("the largest coefficient"))
 
     @property
     def needs(self) -> frozenset[str]:

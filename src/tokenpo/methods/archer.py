@@ -48,7 +48,7 @@ def archer(
         low_clip: clip, below and above, of tokens with low entropy.
         high_clip: clip of tokens with high entropy.
         kl: coefficient of the k3 divergence from the reference on tokens with low entropy; 0 asks for no reference.
-        quantile: of a response's entropies; above it they are high.
+        quantile: of a response's entropies, in [0, 1]; above it they are high.
         dual: dual clip for negative advantages; None switches it off.
         entropy: of the "old" or of the "current" policy.
     """

@@ -18,16 +18,15 @@ Reductions: alpha = 0 is DAPO with dual=None.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops import masked
 from ..ops.group import Groups
+from ..ranges import FINITE, FRACTION, require
 from ..stages import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
 from ..types import Rollouts
 from .paper import Paper, published
@@ -56,10 +55,7 @@ class ConfidenceShift(CreditStage):
     group: GroupAdvantage = GroupAdvantage()
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.alpha):
-            raise TokenPOError(f"arm: alpha = {self.alpha} must be finite")
-        if not 0 < self.fraction <= 1:
-            raise TokenPOError(f"arm: fraction = {self.fraction} must lie in (0, 1]")
+        require(self, alpha=FINITE, fraction=FRACTION)
 
     @property
     def needs(self) -> frozenset[str]:

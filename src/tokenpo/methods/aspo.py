@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops import flags
 from ..ops.known import sloped
+from ..ranges import above, require
 from ..stages import (
     Bounds,
     FixedBounds,
@@ -48,8 +49,7 @@ class Asymmetric(SurrogateStage):
     dual: float
 
     def __post_init__(self) -> None:
-        if not self.dual > 1:
-            raise TokenPOError(f"aspo: dual = {self.dual} must exceed 1")
+        require(self, dual=above(1))
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
@@ -74,7 +74,7 @@ def aspo(
     Args:
         low_eps: clip of tokens with low entropy.
         high_eps: clip of tokens with high entropy.
-        quantile: of a response's entropies; above it they are high.
+        quantile: of a response's entropies, in [0, 1]; above it they are high.
         dual: largest weight of a gradient.
         entropy: of the "old" or of the "current" policy.
     """

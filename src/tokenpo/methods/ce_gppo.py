@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import TokenPOError
 from ..objective import Objective
+from ..ranges import NOT_NEGATIVE, require
 from ..stages import FixedBounds, GroupAdvantage, SurrogateStage, TokenMean, TokenRatio
 from ..types import Batch, Trust
 from .paper import Paper, published
@@ -41,8 +41,7 @@ class GradientPreserving(SurrogateStage):
     beta2: float
 
     def __post_init__(self) -> None:
-        if not (self.beta1 >= 0 and self.beta2 >= 0):
-            raise TokenPOError(f"ce_gppo: beta1 = {self.beta1} and beta2 = {self.beta2} must be >= 0")
+        require(self, beta1=NOT_NEGATIVE, beta2=NOT_NEGATIVE)
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage

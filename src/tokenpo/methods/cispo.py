@@ -14,6 +14,7 @@ Reductions: at lp = lp_old the gradient is DAPO's.
 from __future__ import annotations
 
 from ..objective import Objective
+from ..ranges import limit, require_value
 from ..stages import DetachedClip, FixedBounds, GroupAdvantage, TokenMean
 from .paper import Paper, published
 
@@ -27,8 +28,10 @@ def cispo(*, high: float = 0.28, low: float = 1.0, absolute: bool = False) -> Ob
     Args:
         high: cap of the weight, ratio ≤ 1 + high.
         low: floor of the weight, ratio ≥ 1 − low; 1 leaves it open.
-        absolute: `high` is the cap itself, ratio ≤ high.
+        absolute: `high` is the cap itself, ratio ≤ high, which is ≥ 1.
     """
+    if absolute:
+        require_value("cispo", "high", high, limit(1).because("as absolute=True makes it the cap itself"))
     return Objective(
         name="cispo",
         credit=GroupAdvantage(),

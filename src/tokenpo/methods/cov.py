@@ -17,6 +17,7 @@ several updates per rollout.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from ..objective import Objective
 from ..ops import covariance, flags, masked, ranked
+from ..ranges import FRACTION, above, numbers_where, require
 from ..signals import BatchSignal, Look
 from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
 from ..types import Batch
@@ -39,6 +41,10 @@ class RandomCovariant(BatchSignal):
     fraction: float
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        require(self, fraction=FRACTION, low=numbers_where("a number below inf", lambda x: x < math.inf))
+        require(self, high=above(self.low).because("the lower end of the band"))
 
     @property
     def draws(self) -> bool:
@@ -61,6 +67,9 @@ class TopCovariant(BatchSignal):
 
     fraction: float
 
+    def __post_init__(self) -> None:
+        require(self, fraction=FRACTION)
+
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(masked.count(batch.mask))
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
@@ -77,9 +86,9 @@ def clip_cov(
     Args:
         low: clip below.
         high: clip above.
-        fraction: share of all tokens that are dropped.
-        cov_low: lower end of the band of covariances.
-        cov_high: upper end.
+        fraction: share of all tokens that are dropped, 0 < fraction <= 1; one token at least.
+        cov_low: lower end of the band of covariances; -inf is none.
+        cov_high: upper end, > cov_low; inf is none.
     """
     return Objective(
         name="clip_cov",
@@ -95,8 +104,8 @@ def kl_cov(*, fraction: float = 2e-3, coef: float = 1.0) -> Objective:
     """The tokens with the highest covariance are held at the old policy.
 
     Args:
-        fraction: share of all tokens that are held.
-        coef: coefficient of |lp − lp_old| on them.
+        fraction: share of all tokens that are held, 0 < fraction <= 1; one token at least.
+        coef: coefficient of |lp − lp_old| on them, >= 0.
     """
     return Objective(
         name="kl_cov",

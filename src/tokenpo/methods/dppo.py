@@ -23,8 +23,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
+from ..ranges import limit, require, require_value
 from ..stages import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean, TokenRatio
 from ..types import Batch
 from .paper import Paper, published
@@ -48,8 +49,7 @@ class BinaryDivergence(Region):
     kl: bool
 
     def __post_init__(self) -> None:
-        if not self.threshold >= 0:
-            raise TokenPOError(f"dppo: threshold = {self.threshold} must be >= 0")
+        require(self, threshold=limit(0))
 
     def __call__(self, batch: Batch) -> Tensor:
         logprob = batch.policy.logprob.detach()
@@ -64,8 +64,7 @@ class BinaryDivergence(Region):
 
 def _dppo(name: str, threshold: float, cap: float, anchor: str, kl: bool) -> Objective:
     ratio = choose(f"{name}: anchor", anchor, {"rollout": RolloutRatio(), "old": TokenRatio()})
-    if not cap >= 1:
-        raise TokenPOError(f"{name}: cap = {cap} must be >= 1")
+    require_value(name, "cap", cap, limit(1))
     return Objective(
         name=name,
         credit=GroupAdvantage(),

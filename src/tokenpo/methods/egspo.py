@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
+from ..ranges import SHARE, require
 from ..signals import OldEntropyQuantile
 from ..stages import BatchWeight, Clip, FixedBounds, GroupAdvantage, HighInBatch, Selection, TokenMean
 from ..types import Batch
@@ -51,8 +52,7 @@ class Attenuated(BatchWeight):
     chord: bool
 
     def __post_init__(self) -> None:
-        if not 0 <= self.attenuation <= 1:
-            raise TokenPOError(f"egspo: attenuation = {self.attenuation} must lie in [0, 1]")
+        require(self, attenuation=SHARE)
 
     def of_batch(self, batch: Batch) -> Tensor:
         logprob = batch.policy.logprob.detach().clamp(max=0)
@@ -79,8 +79,6 @@ def egspo(
         low: clip below.
         high: clip above.
     """
-    if not 0 <= quantile <= 1:
-        raise TokenPOError(f"egspo: quantile = {quantile} must lie in [0, 1]")
     chord = choose("egspo: curve", curve, {"constant": False, "chord": True})
     return Objective(
         name="egspo",

@@ -15,8 +15,9 @@ Reductions: fraction = 1 is DAPO with dual=None.
 
 from __future__ import annotations
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
+from ..ranges import FRACTION, require_value
 from ..signals import CurrentEntropyQuantile, OldEntropyQuantile
 from ..stages import Clip, FixedBounds, GroupAdvantage, HighInBatch, Keep, ReferenceKl, TokenMean
 from .paper import Paper, published
@@ -40,8 +41,7 @@ def forking_tokens(
         beta: coefficient of the k3 divergence from the reference on all tokens; 0 asks for no reference.
         entropy: of the "old" or of the "current" policy.
     """
-    if not 0 < fraction <= 1:
-        raise TokenPOError(f"forking_tokens: fraction = {fraction} must lie in (0, 1]")
+    require_value("forking_tokens", "fraction", fraction, FRACTION)
     kind = choose("forking_tokens: entropy", entropy, {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile})
     return Objective(
         name="forking_tokens",

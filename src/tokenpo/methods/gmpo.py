@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops import ratio
+from ..ranges import limit, require
 from ..stages import GroupAdvantage, Ratio, SequenceMean, SurrogateStage
 from ..types import Batch, Trust
 from .paper import Paper, published
@@ -36,8 +36,7 @@ class GeometricMean(SurrogateStage):
     high: float
 
     def __post_init__(self) -> None:
-        if not (self.low >= 0 and self.high >= 0):
-            raise TokenPOError(f"gmpo: clip bounds need low >= 0 and high >= 0, got low={self.low}, high={self.high}")
+        require(self, low=limit(0), high=limit(0))
 
     def __call__(self, batch: Batch) -> Trust:
         advantage, x = batch.credit.advantage, Ratio.log(batch)

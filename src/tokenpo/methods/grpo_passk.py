@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops.group import Groups
+from ..ranges import NOT_NEGATIVE, require
 from ..stages import Clip, CreditStage, FixedBounds, TokenMean
 from ..types import Rollouts
 from .paper import Paper, published
@@ -48,8 +48,7 @@ class BestMargin(CreditStage):
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise TokenPOError(f"grpo_passk: eps = {self.eps} must be >= 0")
+        require(self, eps=NOT_NEGATIVE)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
@@ -64,9 +63,7 @@ class BestMargin(CreditStage):
 
 
 @published(PAPER)
-def grpo_passk(
-    *, std: bool = True, eps: float = 1e-6, low: float = 0.2, high: float = 0.2, dual: float | None = None
-) -> Objective:
+def grpo_passk(*, std: bool = True, eps: float = 1e-6, low: float = 0.2, high: float = 0.2) -> Objective:
     """Only a group's single best response learns, by its lead over the second best.
 
     Args:
@@ -74,11 +71,10 @@ def grpo_passk(
         eps: added to the deviation.
         low: clip below.
         high: clip above.
-        dual: dual clip for negative advantages; there are none, so it changes nothing by itself.
     """
     return Objective(
         name="grpo_passk",
         credit=BestMargin(std, eps),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        surrogate=Clip(FixedBounds(low, high)),
         aggregate=TokenMean(),
     )

@@ -28,10 +28,11 @@ import torch
 from torch import Tensor
 
 from ..blocks import in_groups
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops import masked
 from ..ops.group import Groups
+from ..ranges import FINITE, NOT_NEGATIVE, POSITIVE, Range, limit, require, require_value
 from ..stages import (
     ArithmeticSequence,
     Clip,
@@ -52,18 +53,30 @@ PAPER = Paper(
 FLOOR = 1e-8
 
 
+def _is_clamp(value: object) -> bool:
+    return (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and NOT_NEGATIVE.holds(value[0])
+        and limit(value[0]).holds(value[1])
+    )
+
+
+CLAMP = Range("(low, high) with 0 <= low <= high", _is_clamp).or_none()
+
+
 @dataclass(frozen=True)
 class PolarTokens(CreditStage):
     """GTPO's token rewards and their normalisation.
 
     Args:
-        base: a1.
-        share: a2.
+        base: a1, ≥ 0.
+        share: a2, ≥ 0.
         collection: whose tokens give mean and deviation: "with_zeros", "own_set" or "pooled".
         whole_batch: compare entropies over the batch rather than inside each group; rewards are normalised inside it.
         clamp: entropies are clamped to this interval (nats) before they are shared out.
         threshold: a response is right when its reward exceeds this.
-        eps: added to the deviation.
+        eps: added to the deviation, > 0.
     """
 
     base: float
@@ -73,6 +86,9 @@ class PolarTokens(CreditStage):
     clamp: tuple[float, float] | None = None
     threshold: float = 0.0
     eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        require(self, base=NOT_NEGATIVE, share=NOT_NEGATIVE, clamp=CLAMP, threshold=FINITE, eps=POSITIVE)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -124,8 +140,8 @@ class PolarSequences(CreditStage):
     """GRPO-S's sequence rewards, normalised over the group.
 
     Args:
-        base: b1.
-        share: b2.
+        base: b1, ≥ 0.
+        share: b2, ≥ 0.
         geometric: geometric instead of arithmetic means, of entropies and of their shares.
         threshold: a response is right when its reward exceeds this.
     """
@@ -134,6 +150,9 @@ class PolarSequences(CreditStage):
     share: float
     geometric: bool = False
     threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, base=NOT_NEGATIVE, share=NOT_NEGATIVE, threshold=FINITE)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -195,8 +214,8 @@ def gtpo(
     Args:
         low: clip below.
         high: clip above.
-        a1: the outcome's part of the token reward.
-        a2: the entropy's part.
+        a1: the outcome's part of the token reward, >= 0.
+        a2: the entropy's part, >= 0.
         normalise: "with_zeros", "own_set" or "pooled".
         scope: compare entropies over the "group" or the "batch".
         entropy_clamp: (low, high) in nats; the paper mentions (0.2, 0.28), which are DAPO's ratio clips.
@@ -205,8 +224,7 @@ def gtpo(
     """
     kinds: dict[str, Literal["with_zeros", "own_set", "pooled"]]
     kinds = {"with_zeros": "with_zeros", "own_set": "own_set", "pooled": "pooled"}
-    if entropy_clamp is not None and not (len(entropy_clamp) == 2 and 0 <= entropy_clamp[0] <= entropy_clamp[1]):
-        raise TokenPOError(f"gtpo: entropy_clamp must be (low, high) with 0 <= low <= high, got {entropy_clamp}")
+    require_value("gtpo", "entropy_clamp", entropy_clamp, CLAMP)
     return Objective(
         name="gtpo",
         shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
@@ -239,8 +257,8 @@ def grpo_s(
     Args:
         low: clip below.
         high: clip above.
-        b1: the outcome's part of the reward.
-        b2: the entropy's part.
+        b1: the outcome's part of the reward, >= 0.
+        b2: the entropy's part, >= 0.
         mean: "arithmetic", or "geometric" (the appendix's variant: ratio, entropy shares and mean entropy).
         threshold: a response is right when its reward exceeds this.
         group_overlong: add the group-relative overlong penalty.

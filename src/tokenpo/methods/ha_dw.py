@@ -23,10 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops.group import Groups
 from ..ops.ratio import BOUND
+from ..ranges import POSITIVE, require, whole
 from ..signals import MemorySignal
 from ..stages import Clip, FixedBounds, GroupAdvantage, SequenceMean, Weight
 from .paper import Paper, published
@@ -54,8 +55,7 @@ class Ease(MemorySignal):
     current: bool
 
     def __post_init__(self) -> None:
-        if self.history < 1:
-            raise TokenPOError(f"ha_dw: history = {self.history} must be at least 1")
+        require(self, history=whole(1))
 
     def start(self) -> Mapping[str, float]:
         return {}
@@ -82,8 +82,7 @@ class DifficultyWeight(Weight):
     ease: Ease
 
     def __post_init__(self) -> None:
-        if not self.scale > 0:
-            raise TokenPOError(f"ha_dw: scale = {self.scale} must be > 0")
+        require(self, scale=POSITIVE)
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         advantage = batch.credit.advantage

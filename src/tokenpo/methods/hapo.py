@@ -26,10 +26,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops import flags
 from ..ops.group import Groups
+from ..ranges import NOT_NEGATIVE, SHARE, limit, require, require_value
 from ..signals import CurrentEntropyScore, OldEntropyScore
 from ..stages import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
 from ..types import Batch, Rollouts, Trust
@@ -45,12 +46,15 @@ class TokenGroupAdvantage(CreditStage):
     """(R_i − mean) / (std + eps), mean and population deviation over the group's tokens: long responses count more.
 
     Args:
-        fallback: a group in which any |A| reaches this gets GRPO's advantage instead.
-        eps: added to the deviation.
+        fallback: a group in which any |A| reaches this gets GRPO's advantage instead; inf is never.
+        eps: added to the deviation, ≥ 0.
     """
 
     fallback: float = 5.0
     eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        require(self, fallback=limit(0), eps=NOT_NEGATIVE)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
@@ -72,8 +76,9 @@ class AdaptiveBounds(Bounds):
     score: OldEntropyScore | CurrentEntropyScore
 
     def __post_init__(self) -> None:
-        # Checks the widest interval these bounds can become; the narrowest is the base itself.
-        FixedBounds(self.low * (1 + self.alpha), self.high)
+        require(self, low=SHARE, high=limit(0), alpha=NOT_NEGATIVE)
+        # The widest interval these bounds can become; the narrowest is the base itself.
+        require_value(type(self).__name__, "low · (1 + alpha)", self.low * (1 + self.alpha), SHARE)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         h = self.alpha * batch.signal(self.score)
@@ -88,8 +93,7 @@ class Redistribution(Weight):
     score: OldEntropyScore | CurrentEntropyScore
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta <= 1:
-            raise TokenPOError(f"hapo: beta = {self.beta} must lie in [0, 1], or advantages would change sign")
+        require(self, beta=SHARE.because("or advantages would change sign"))
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         h = batch.signal(self.score)
@@ -118,11 +122,11 @@ def hapo(
         low: base clip below.
         high: base clip above.
         dual: dual clip for negative advantages; None switches it off.
-        quantile: pivot of the entropy score.
+        quantile: pivot of the entropy score, in [0, 1].
         tau: adaptive temperature while sampling; 0 switches it off.
         token_mean_advantage: mean and deviation over the group's tokens; False takes GRPO's advantage.
-        beta: differential advantage redistribution; 0 switches it off.
-        alpha: asymmetric adaptive clipping; 0 switches it off.
+        beta: differential advantage redistribution, in [0, 1]; 0 switches it off.
+        alpha: asymmetric adaptive clipping, >= 0; 0 switches it off.
         sign: "paper", or "released" for the released code's entropy score.
         entropy: score the "old" policy's entropy, or the "current" one's over the optimiser step.
     """

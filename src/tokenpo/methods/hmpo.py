@@ -27,9 +27,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops.group import Groups
+from ..ranges import FINITE, NOT_NEGATIVE, above, require
 from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Shaping, TokenMean
 from ..types import Rollouts
 from .paper import Paper, published
@@ -56,8 +56,7 @@ class MedianLength(Shaping):
     threshold: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.scale < math.inf and self.cap > 0):
-            raise TokenPOError(f"hmpo: scale = {self.scale} must be >= 0 and cap = {self.cap} must exceed 0")
+        require(self, scale=NOT_NEGATIVE, shift=FINITE, cap=above(0), threshold=FINITE)
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         right = rollouts.mask.any(1) & (rollouts.reward > self.threshold)

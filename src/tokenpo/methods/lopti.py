@@ -23,8 +23,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import TokenPOError
 from ..objective import Objective
+from ..ranges import inside, require
 from ..stages import Selection
 from .adv_reweight import adv_reweight
 from .paper import Paper, published
@@ -43,6 +43,9 @@ class OldProbability(Selection):
 
     threshold: float
     below: bool = True
+
+    def __post_init__(self) -> None:
+        require(self, threshold=inside(0, 1).because("or one of the passes would be empty"))
 
     def __call__(self, batch: Batch) -> Tensor:
         return (batch.rollouts.old_logprob.exp() < self.threshold) == self.below
@@ -70,8 +73,6 @@ def lopti(
         dual: dual clip for negative advantages; None switches it off.
         beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
     """
-    if not 0 < eta < 1:
-        raise TokenPOError(f"lopti: eta = {eta} must lie in (0, 1), or one of the passes would be empty")
     whole = adv_reweight(low=low, high=high, dual=dual, a=a, beta=beta)
     passes = tuple(OldProbability(eta, below) for below in (not high_first, high_first))
     return dataclasses.replace(whole, name="lopti", passes=passes, weights=whole.weights if a else ())

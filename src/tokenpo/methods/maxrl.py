@@ -31,6 +31,7 @@ from torch import Tensor
 from ..errors import TokenPOError, choose
 from ..objective import Objective
 from ..ops.group import Groups
+from ..ranges import POSITIVE, require, whole
 from ..stages import Clip, CreditStage, FixedBounds, TokenMean
 from ..types import Rollouts
 from .paper import Paper, published
@@ -56,8 +57,7 @@ class OverMean(CreditStage):
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not self.eps > 0:
-            raise TokenPOError(f"maxrl: eps = {self.eps} must exceed 0: a group without a right answer has mean 0")
+        require(self, eps=POSITIVE.because("as a group without a right answer has mean 0"))
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups, reward = _comparable(rollouts, bonus)
@@ -78,8 +78,7 @@ class Truncated(CreditStage):
     order: int
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.order, int) and self.order >= 1):
-            raise TokenPOError(f"maxrl: order = {self.order} must be an integer >= 1")
+        require(self, order=whole(1))
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups, reward = _comparable(rollouts, bonus)

@@ -22,14 +22,13 @@ with eta = 0 then learns from right responses alone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
+from ..ranges import NOT_NEGATIVE, NUMBER, require
 from ..signals import Signal
 from ..signals.influence import sides
 from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, SignalWeight
@@ -56,10 +55,7 @@ class SparedTokens(Signal):
     eta: float | None
 
     def __post_init__(self) -> None:
-        if math.isnan(self.beta):
-            raise TokenPOError("nthr: beta is not a number; give a number, or ±inf")
-        if self.eta is not None and not 0 <= self.eta < math.inf:
-            raise TokenPOError(f"nthr: eta = {self.eta} must be ≥ 0 and finite, or None for 2 |1/2 − share of right|")
+        require(self, beta=NUMBER, eta=NOT_NEGATIVE.or_none())
 
     @property
     def needs(self) -> frozenset[str]:

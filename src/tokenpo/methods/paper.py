@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Literal, ParamSpec, Union, get_args, get_origin
 
-from ..errors import TokenPOError, UnknownName, nearest
+from ..errors import OutOfRange, TokenPOError, UnknownName, nearest
 from ..objective import Objective
+from ..ranges import is_number
 
 P = ParamSpec("P")
 
@@ -27,6 +28,7 @@ class Paper:
         provenance: "paper" read in its text, "code" read in the authors' or a framework's code, "second-hand" told by
             others, "reconstructed" inferred by us because the body could not be read.
         note: what the provenance leaves open.
+        later: (version, identifier) of a version that appeared under an identifier of its own.
     """
 
     title: str
@@ -34,14 +36,19 @@ class Paper:
     version: str
     provenance: Literal["paper", "code", "second-hand", "reconstructed", "second-hand + reconstructed"]
     note: str = ""
+    later: tuple[str, str] | None = None
 
     @property
     def reference(self) -> str:
-        return f"arXiv:{self.arxiv}{' ' + self.version if self.version else ''}"
+        later = "; {} is {}".format(*self.later) if self.later else ""
+        return f"arXiv:{self.arxiv}{' ' + self.version if self.version else ''}{later}"
 
 
 def published(paper: Paper) -> Callable[[Callable[P, Objective]], Callable[P, Objective]]:
-    """Marks a builder as a method of `paper`; its keywords are checked, and a wrong one names the nearest."""
+    """Marks a builder as a method of `paper`; its keywords are checked, and a wrong one names the nearest.
+
+    What a part refuses is told in the words of the method: its name, and the option that the part was given.
+    """
 
     def mark(build: Callable[P, Objective]) -> Callable[P, Objective]:
         known = inspect.signature(build).parameters
@@ -49,12 +56,27 @@ def published(paper: Paper) -> Callable[[Callable[P, Objective]], Callable[P, Ob
         @functools.wraps(build)
         def checked(*args: P.args, **options: P.kwargs) -> Objective:
             check_options(build.__name__, options, known)
-            return build(*args, **options)
+            try:
+                return build(*args, **options)
+            except OutOfRange as error:
+                raise _of_method(error, build.__name__, options, known) from error
 
         checked.paper = paper  # type: ignore[attr-defined]
         return checked
 
     return mark
+
+
+def _of_method(
+    error: OutOfRange, method: str, options: Mapping[str, object], known: Mapping[str, inspect.Parameter]
+) -> OutOfRange:
+    """The error of a part, said of the option that holds the value: a part has names of its own."""
+    for given in (options, {name: parameter.default for name, parameter in known.items()}):
+        holders = [name for name, value in given.items() if value is error.value]
+        if holders:
+            name = error.name if error.name in holders else holders[0]
+            return OutOfRange(method, name, error.value, error.expected)
+    return OutOfRange(method, f"{error.name} of {error.owner}", error.value, error.expected)
 
 
 def check_options(name: str, options: Mapping[str, object], known: Mapping[str, inspect.Parameter]) -> None:
@@ -91,19 +113,14 @@ def kinds_of(parameter: inspect.Parameter) -> list[str]:
     return ["None" if name == "NoneType" else name for name in plain]
 
 
-def _is_number(value: object) -> bool:
-    """A real number other than NaN; True and False, which Python counts as numbers, are none."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
-
-
 def _is_pair(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))
 
 
 # The check of each kind that builders annotate, and its name in messages; other kinds are left to the builder.
 _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "float": (_is_number, "a number"),
-    "int": (lambda value: _is_number(value) and isinstance(value, numbers.Integral), "a whole number"),
+    "float": (is_number, "a number"),
+    "int": (lambda value: is_number(value) and isinstance(value, numbers.Integral), "a whole number"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
     "str": (lambda value: isinstance(value, str), "text"),
     "tuple[float, float]": (_is_pair, "two numbers"),

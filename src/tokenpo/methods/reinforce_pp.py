@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..objective import Objective
 from ..ops.group import Groups
+from ..ranges import NOT_NEGATIVE, require
 from ..stages import K2, Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
 from ..types import Rollouts
 from .paper import Paper, published
@@ -52,10 +53,13 @@ class WhitenedReturn(CreditStage):
     """The reward less the KL still to come at each token, whitened over the tokens of the batch.
 
     Args:
-        beta: coefficient of lp_old − lp_ref in the reward of a token; 0 asks for no reference.
+        beta: coefficient of lp_old − lp_ref in the reward of a token, ≥ 0; 0 asks for no reference.
     """
 
     beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, beta=NOT_NEGATIVE)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
+from ..ranges import FRACTION, require, whole
 from ..signals import BatchSignal, Look
 from ..stages import Clip, FixedBounds, GroupAdvantage, Keep, RowNormalised, SequenceMean
 from ..types import Batch
@@ -40,10 +40,7 @@ class RandomTokens(BatchSignal):
     always: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 1 or self.always < 0:
-            raise TokenPOError(
-                f"s_grpo: fraction = {self.fraction} must lie in (0, 1] and always = {self.always} must be >= 0"
-            )
+        require(self, fraction=FRACTION, always=whole(0))
 
     @property
     def draws(self) -> bool:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..errors import TokenPOError
 from ..objective import Objective
+from ..ranges import POSITIVE, require
 from ..stages import GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
 from ..stages.surrogate import nowhere
 from ..types import Batch, Trust
@@ -36,8 +36,7 @@ class SoftGate(SurrogateStage):
     tau_neg: float
 
     def __post_init__(self) -> None:
-        if not (self.tau_pos > 0 and self.tau_neg > 0):
-            raise TokenPOError(f"sapo: tau_pos = {self.tau_pos} and tau_neg = {self.tau_neg} must be > 0")
+        require(self, tau_pos=POSITIVE, tau_neg=POSITIVE)
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage

@@ -25,9 +25,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops import covariance, masked, ranked
+from ..ranges import FRACTION, NOT_NEGATIVE, require
 from ..signals import BatchSignal, Look
 from ..stages import Anchor, GroupAdvantage, ReferenceKl, TokenMean, Unclipped
 from ..stages.selection import entropies
@@ -51,12 +52,7 @@ class CovarianceTails(BatchSignal):
     current: bool
 
     def __post_init__(self) -> None:
-        if not (0 < self.fraction <= 1 and 0 < self.low_entropy <= 1):
-            raise TokenPOError(
-                f"sent: fraction = {self.fraction} and low_entropy = {self.low_entropy} must lie in (0, 1]"
-            )
-        if not (self.strong >= 0 and self.weak >= 0):
-            raise TokenPOError(f"sent: strong = {self.strong} and weak = {self.weak} must be >= 0")
+        require(self, fraction=FRACTION, low_entropy=FRACTION, strong=NOT_NEGATIVE, weak=NOT_NEGATIVE)
 
     @property
     def needs(self) -> frozenset[str]:

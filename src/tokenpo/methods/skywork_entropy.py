@@ -15,14 +15,13 @@ Reductions: largest = 0 is GRPO over tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops import masked
+from ..ranges import NOT_NEGATIVE, between, limit, require
 from ..signals import MemorySignal
 from ..stages import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
 from .paper import Paper, published
@@ -40,7 +39,7 @@ class GatedCoefficient(MemorySignal):
     """α while the batch's mean entropy is below the target, else 0, at every token [N, T].
 
     Args:
-        target: nats.
+        target: nats, ≥ 0; inf keeps α always on.
         delta: change of α after a batch.
         largest: bound of α.
         initial: α before the first batch.
@@ -52,11 +51,8 @@ class GatedCoefficient(MemorySignal):
     initial: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.initial <= self.largest < math.inf and self.delta >= 0):
-            raise TokenPOError(
-                f"skywork_entropy: need 0 <= start <= largest and delta >= 0, got start = {self.initial}, "
-                f"largest = {self.largest}, delta = {self.delta}"
-            )
+        require(self, target=limit(0), delta=NOT_NEGATIVE, largest=NOT_NEGATIVE)
+        require(self, initial=between(0, self.largest).because("the largest coefficient"))
 
     @property
     def needs(self) -> frozenset[str]:

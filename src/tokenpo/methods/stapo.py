@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError, choose
+from ..errors import choose
 from ..objective import Objective
 from ..ops import ranked
+from ..ranges import SHARE, require
 from ..signals import BatchSignal, Look
 from ..stages import Clip, Drop, FixedBounds, GroupAdvantage, NormalisedWeight, TokenMean
 from ..stages.selection import entropies
@@ -50,8 +51,7 @@ class Spurious(BatchSignal):
     current: bool
 
     def __post_init__(self) -> None:
-        if not (0 <= self.prob <= 1 and 0 <= self.quantile <= 1):
-            raise TokenPOError(f"stapo: prob = {self.prob} and quantile = {self.quantile} must lie in [0, 1]")
+        require(self, prob=SHARE, quantile=SHARE)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -28,6 +28,7 @@ from ..errors import choose
 from ..objective import Objective
 from ..ops import flags
 from ..ops.ratio import log_ratio
+from ..ranges import NOT_NEGATIVE, require
 from ..signals import Part
 from ..stages import (
     K1,
@@ -46,9 +47,9 @@ from ..types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper(
-    "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation", "2510.09369",
-    "v1; v2 is 2604.12736", "second-hand + reconstructed",
-    "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
+    "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation", "2510.09369", "v1",
+    "second-hand + reconstructed", "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
+    ("v2", "2604.12736"),
 )  # fmt: skip
 GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
 
@@ -87,12 +88,15 @@ class StepSign(Part):
 
 @dataclass(frozen=True)
 class MaskedKl(Penalty):
-    """beta · estimator of the log-ratio on tokens with A > 0 and decreasing entropy; the mask carries no gradient."""
+    """beta ≥ 0 · estimator of the log-ratio on tokens with A > 0 and decreasing entropy; the mask has no gradient."""
 
     beta: float
     decreasing: BelowOld | StepSign
     estimator: Estimator = K3()
     to_reference: bool = False
+
+    def __post_init__(self) -> None:
+        require(self, beta=NOT_NEGATIVE)
 
     @property
     def idle_on_policy(self) -> bool:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
+from ..ranges import inside, require
 from ..signals import Signal
 from ..signals.influence import sides
 from ..stages import Clip, FixedBounds, GroupAdvantage, SequenceMean, SignalWeight
@@ -51,8 +51,7 @@ class HiddenReward(Signal):
     mask: bool
 
     def __post_init__(self) -> None:
-        if not -1 < self.p < 1:
-            raise TokenPOError(f"thr: p = {self.p} must lie in (−1, 1), or advantages would vanish or change sign")
+        require(self, p=inside(-1, 1).because("or advantages would vanish or change sign"))
 
     @property
     def needs(self) -> frozenset[str]:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..errors import choose
 from ..objective import Objective
+from ..ranges import FINITE, require
 from ..stages import (
     Bounds,
     ConstantLength,
@@ -55,6 +56,9 @@ class SignedOutcome(CreditStage):
     """
 
     threshold: float
+
+    def __post_init__(self) -> None:
+        require(self, threshold=FINITE)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         outcome = torch.where(rollouts.reward > self.threshold, 1.0, -1.0).to(bonus.dtype) + bonus

@@ -20,6 +20,7 @@ import warnings
 
 from ..errors import choose
 from ..objective import Objective
+from ..ranges import POSITIVE, require_value
 from ..stages import (
     Clip,
     FixedBounds,
@@ -63,11 +64,11 @@ def tr_grpo(
     Args:
         low: clip below.
         high: clip above.
-        alpha: height of the sigmoid.
-        tau: its steepness.
+        alpha: height of the sigmoid, >= 0.
+        tau: its steepness; below 0 it falls, as with reverse.
         mu: the probability at which the weight is alpha / 2.
-        lower: smallest weight.
-        upper: largest weight.
+        lower: smallest weight, >= 0.
+        upper: largest weight, >= lower.
         weight_placement: "advantage", or "ratio" (inside minimum and clip).
         weight_prob: probability under the "current" or the "old" policy, detached.
         normalise_weights: divide by the mean weight of the batch.
@@ -76,6 +77,8 @@ def tr_grpo(
         kl_weighting: "none", "scale" (the divergence) or "inside" (the ratio in it).
     """
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)
+    if beta and kl_weighting == "inside":
+        require_value("tr_grpo", "lower", lower, POSITIVE.because("as kl_weighting='inside' takes its logarithm"))
     weight = ProbabilityWeight(curve, old=choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True}))
     inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
     if inside_ratio:

@@ -20,15 +20,14 @@ Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Eq
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops.group import Groups
+from ..ranges import NOT_NEGATIVE, require
 from ..signals import Signal
 from ..stages import Clip, FixedBounds, GroupAdvantage, SignalWeight, TokenMean
 from ..types import Rollouts
@@ -45,8 +44,7 @@ class PositionWeight(Signal):
     alpha: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < math.inf:
-            raise TokenPOError(f"tw_grpo: alpha = {self.alpha} must be ≥ 0 and finite, as it is a weight")
+        require(self, alpha=NOT_NEGATIVE.because("as it is a weight"))
 
     @property
     def needs(self) -> frozenset[str]:

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError
 from ..objective import Objective
 from ..ops import ratio
+from ..ranges import NOT_NEGATIVE, require
 from ..signals import Part
 from ..stages import GroupAdvantage, Ratio, SurrogateStage, TokenMean
 from ..types import Batch, Trust
@@ -50,8 +50,7 @@ class Gamma(Part):
     rate: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.shape < math.inf and 0 <= self.rate < math.inf):
-            raise TokenPOError(f"vespo: k = {self.shape} and lambda = {self.rate} must be >= 0 and finite")
+        require(self, shape=NOT_NEGATIVE, rate=NOT_NEGATIVE)
 
     def __call__(self, log_weight: Tensor) -> Tensor:
         rate = max(self.rate, LEAST_RATE)

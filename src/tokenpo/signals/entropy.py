@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ops import entropy_score, ranked
+from ..ranges import SHARE, require
 from .base import BatchSignal, Look, Signal
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ class OldEntropyScore(Signal):
     quantile: float = 0.8
     released_sign: bool = False
 
+    def __post_init__(self) -> None:
+        require(self, quantile=SHARE)
+
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"old_entropy"})
@@ -37,6 +41,9 @@ class CurrentEntropyScore(BatchSignal):
     quantile: float = 0.8
     released_sign: bool = False
 
+    def __post_init__(self) -> None:
+        require(self, quantile=SHARE)
+
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"entropy"})
@@ -50,6 +57,9 @@ class OldEntropyQuantile(Signal):
     """Nearest-rank quantile of H_old over all tokens of the rollout batch, shown at every token [N, T], nats."""
 
     quantile: float
+
+    def __post_init__(self) -> None:
+        require(self, quantile=SHARE)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -65,6 +75,9 @@ class CurrentEntropyQuantile(BatchSignal):
     """The same of the current entropies over one optimiser step."""
 
     quantile: float
+
+    def __post_init__(self) -> None:
+        require(self, quantile=SHARE)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ops import masked
+from ..ranges import POSITIVE, require
 from .base import Aggregate
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ class ConstantLength(Aggregate):
     """1 / (length · sequences): no response is favoured for its length. Dr. GRPO.
 
     Args:
-        length: the constant, tokens; None takes the step's `Totals.length`.
+        length: the constant, tokens, > 0; None takes the step's `Totals.length`.
     """
 
     length: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self, length=POSITIVE.or_none())
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
         return 1.0 / ((totals.length if self.length is None else self.length) * totals.sequences)

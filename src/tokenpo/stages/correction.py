@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import TokenPOError
 from ..ops.ratio import log_product, log_ratio
+from ..ranges import SHARE, at_least, require
 from .weights import BatchWeight
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ class RolloutCorrection(BatchWeight):
     Args:
         sequence: one weight for a response, ρ_i = Π_t ρ_it, rather than one for each token.
         mask: set a weight outside [floor, cap] to 0 instead of clamping it.
-        cap: largest weight.
-        floor: smallest weight.
+        cap: largest weight, ≥ 1.
+        floor: smallest weight, in [0, 1].
     """
 
     sequence: bool = False
@@ -38,10 +37,7 @@ class RolloutCorrection(BatchWeight):
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.floor <= 1 <= self.cap < math.inf:
-            raise TokenPOError(
-                f"rollout correction: bounds need 0 <= floor <= 1 <= cap, got floor={self.floor}, cap={self.cap}"
-            )
+        require(self, floor=SHARE, cap=at_least(1))
 
     @property
     def needs(self) -> frozenset[str]:

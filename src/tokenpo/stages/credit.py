@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops.group import Groups
+from ..ranges import NOT_NEGATIVE, require
 from .base import CreditStage
 
 if TYPE_CHECKING:
@@ -25,11 +26,14 @@ class GroupAdvantage(CreditStage):
 
     Args:
         std: divide by the group's standard deviation (ddof 1); without it this is Dr. GRPO's advantage.
-        eps: added to the deviation.
+        eps: added to the deviation, ≥ 0.
     """
 
     std: bool = True
     eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        require(self, eps=NOT_NEGATIVE)
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..ops import flags, kl
 from ..ops.ratio import log_ratio
+from ..ranges import FINITE, NOT_NEGATIVE, require
 from ..signals import BatchSignal, MemorySignal, Part, Signal
 from .base import Penalty
 from .weights import BatchWeight
@@ -99,13 +100,16 @@ class ReferenceKl(Penalty):
         beta: coefficient, ≥ 0.
         estimator: k3 in the papers.
         scale: multiply the divergence of a token by this weight.
-        inside: multiply the ratio π_ref / π by this weight before the estimator.
+        inside: multiply the ratio π_ref / π by this weight, > 0, before the estimator.
     """
 
     beta: float
     estimator: Estimator = K3()
     scale: BatchWeight | None = None
     inside: BatchWeight | None = None
+
+    def __post_init__(self) -> None:
+        require(self, beta=NOT_NEGATIVE)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -125,10 +129,14 @@ class EntropyBonus(Penalty):
     """−coef · H of the current policy, with gradient: the loss falls where the policy hesitates.
 
     Args:
-        coef: coefficient, or the memory that sets it.
+        coef: coefficient, or the memory that sets it; below 0 it is a price on the entropy.
     """
 
     coef: float | MemorySignal
+
+    def __post_init__(self) -> None:
+        if isinstance(self.coef, (float, int)):
+            require(self, coef=FINITE)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -155,6 +163,9 @@ class Anchor(Penalty):
 
     coef: float
     strength: Signal | BatchSignal
+
+    def __post_init__(self) -> None:
+        require(self, coef=NOT_NEGATIVE)
 
     @property
     def idle_on_policy(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops import ranked
+from ..ranges import SHARE, require
 from ..signals import BatchSignal, CurrentEntropyQuantile, OldEntropyQuantile, Part, Signal
 
 if TYPE_CHECKING:
@@ -42,12 +43,15 @@ class HighInResponse(Selection):
     """Tokens whose entropy exceeds a quantile of their own response's.
 
     Args:
-        quantile: nearest rank, over the response's tokens.
+        quantile: nearest rank, over the response's tokens, in [0, 1].
         current: take the current policy's entropies rather than the old one's.
     """
 
     quantile: float
     current: bool = False
+
+    def __post_init__(self) -> None:
+        require(self, quantile=SHARE)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import TokenPOError
 from ..ops.group import Groups
+from ..ranges import FINITE, NOT_NEGATIVE, SHARE, require, whole
 from .base import Shaping
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ class SoftOverlong(Shaping):
     """DAPO's soft overlong penalty (2503.14476, eq. 13): 0 up to L_max − L_cache tokens, then linear to −1 at L_max.
 
     Args:
-        length: L_max, tokens.
-        cache: L_cache, tokens over which the penalty grows.
+        length: L_max, tokens, ≥ 1.
+        cache: L_cache, tokens over which the penalty grows, in 1..length.
     """
 
     length: int
     cache: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.cache <= self.length:
-            raise TokenPOError(f"soft overlong penalty: cache {self.cache} must lie in 1..length {self.length}")
+        require(self, length=whole(1))
+        require(self, cache=whole(1, self.length).because("the length"))
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         over = rollouts.mask.sum(1) - (self.length - self.cache)
@@ -47,13 +47,16 @@ class GroupOverlong(Shaping):
 
     Args:
         easy: accuracy from which a prompt counts as easy (the paper's g, for which it gives no value here).
-        scale: largest penalty.
+        scale: largest penalty, ≥ 0.
         threshold: a response is correct when its reward exceeds this.
     """
 
     easy: float = 0.5
     scale: float = 0.5
     threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, easy=SHARE, scale=NOT_NEGATIVE, threshold=FINITE)
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1))

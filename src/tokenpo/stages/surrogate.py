@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import TokenPOError
 from ..ops import clip, masked
+from ..ranges import SHARE, above, limit, require
 from ..signals import Part
 from ..types import Trust
 from .base import SurrogateStage
@@ -32,14 +32,13 @@ class Bounds(Part):
 
 @dataclass(frozen=True)
 class FixedBounds(Bounds):
-    """(1 − low, 1 + high)."""
+    """(1 − low, 1 + high): low in [0, 1], 1 is no bound; high ≥ 0, inf is none."""
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.low <= 1 and self.high >= 0):
-            raise TokenPOError(f"clip bounds need 0 <= low <= 1 and high >= 0, got low={self.low}, high={self.high}")
+        require(self, low=SHARE, high=limit(0))
 
     def __call__(self, batch: Batch) -> tuple[float, float]:
         return 1 - self.low, 1 + self.high
@@ -69,8 +68,7 @@ class Clip(SurrogateStage):
     dual: float | None = None
 
     def __post_init__(self) -> None:
-        if self.dual is not None and not self.dual > 1:
-            raise TokenPOError(f"dual clip must exceed 1, got {self.dual}")
+        require(self, dual=above(1).or_none())
 
     def __call__(self, batch: Batch) -> Trust:
         ratio = self.ratio(batch)

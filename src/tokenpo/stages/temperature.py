@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import TokenPOError
 from ..ops import entropy_score
 from ..ops.entropy_score import EntropyScale
+from ..ranges import SHARE, numbers_where, require
 from ..signals import Memory
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class AdaptiveTemperature(Memory):
 
     Args:
         tau: largest relative change, 0 <= tau < 1.
-        quantile: pivot of the entropy scale.
+        quantile: pivot of the entropy scale, in [0, 1].
         released_sign: the released code's sign of ĥ, with which the temperature never falls.
     """
 
@@ -34,8 +34,7 @@ class AdaptiveTemperature(Memory):
     released_sign: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tau < 1:
-            raise TokenPOError(f"adaptive temperature: tau = {self.tau} must lie in [0, 1)")
+        require(self, tau=numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1), quantile=SHARE)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import TokenPOError
 from ..ops import masked
+from ..ranges import FINITE, NOT_NEGATIVE, SHARE, at_least, require
 from ..signals import BatchSignal, Look, MemorySignal, Part, Signal
 from .base import Weight
 from .selection import Selection, selected
@@ -31,8 +30,8 @@ class Sigmoid(Part):
     high: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high < math.inf:
-            raise TokenPOError(f"probability weight: bounds need 0 <= low <= high, got {self.low} and {self.high}")
+        require(self, alpha=NOT_NEGATIVE, tau=FINITE, mu=FINITE, low=NOT_NEGATIVE)
+        require(self, high=at_least(self.low).because("the smallest weight"))
 
     def __call__(self, probability: Tensor) -> Tensor:
         return (self.alpha * (self.tau * (probability - self.mu)).sigmoid()).clamp(self.low, self.high)
@@ -45,8 +44,7 @@ class Affine(Part):
     a: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.a <= 1:
-            raise TokenPOError(f"probability weight: a = {self.a} must lie in [0, 1]")
+        require(self, a=SHARE)
 
     def __call__(self, probability: Tensor) -> Tensor:
         return self.a * probability + (1 - self.a)

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..disk import sync, table
+from ..disk import remove_directory, table, whole_directory
 from ..errors import TokenPOError
 
 _SUMS = "checksums.json"
@@ -70,27 +70,12 @@ def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimiz
 
 def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None]) -> Path:
     target = directory / "checkpoints" / f"step-{progress.step:06d}"
-    work = target.with_name(f".writing-{target.name}")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
+    # Between two names the old one is `.old-step-*`, where `_found` sees it.
+    with whole_directory(target) as work:
         tensors(work)
         (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
         sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
         (work / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
-        for file in work.iterdir():
-            sync(file)
-        sync(work)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)  # on a full disk it is in the way
-        raise
-    old = target.with_name(f".old-{target.name}")
-    if target.exists():
-        _remove(old)
-        target.rename(old)  # `_found` sees it there: at no moment is there neither
-    work.rename(target)
-    sync(target.parent)
-    _remove(old)
     return target
 
 
@@ -100,7 +85,7 @@ def prune(directory: Path, keep: int, step: int) -> None:
     kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
     for path in found:
         if path not in kept:
-            _remove(path)
+            remove_directory(path)
     for path in (directory / "checkpoints").glob(".writing-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -200,12 +185,3 @@ def _is_whole(path: Path) -> bool:
 def _checksum(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _remove(path: Path) -> None:
-    """Out of sight first: a process that dies while it deletes leaves no half checkpoint under a checkpoint's name."""
-    if path.exists():
-        gone = path.with_name(f".writing-gone-{path.name}")
-        shutil.rmtree(gone, ignore_errors=True)
-        path.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)

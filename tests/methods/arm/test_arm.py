@@ -84,10 +84,10 @@ def test_the_prompt_has_one_number_per_rollout() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": float("inf")}, "arm: alpha = inf must be finite"),
-        ({"fraction": 0.0}, r"arm: fraction = 0.0 must lie in \(0, 1\]"),
-        ({"fraction": 1.1}, r"arm: fraction = 1.1 must lie in \(0, 1\]"),
-        ({"fraction": 7.0, "alpha": 0.0}, r"arm: fraction = 7.0 must lie in \(0, 1\]"),
+        ({"alpha": float("inf")}, "arm: alpha is inf, expected a finite number"),
+        ({"fraction": 0.0}, r"arm: fraction is 0\.0, expected a number in \(0, 1\]"),
+        ({"fraction": 1.1}, r"arm: fraction is 1\.1, expected a number in \(0, 1\]"),
+        ({"fraction": 7.0, "alpha": 0.0}, r"arm: fraction is 7\.0, expected a number in \(0, 1\]"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:

@@ -66,5 +66,5 @@ def test_cut_off_is_what_lies_outside_and_has_an_advantage() -> None:
 
 
 def test_a_dual_clip_at_one_is_refused() -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=r"dual = 1\.0 must exceed 1"):
+    with pytest.raises(tokenpo.TokenPOError, match=r"^aspo: dual is 1\.0, expected a number > 1$"):
         tokenpo.method("aspo", dual=1.0)

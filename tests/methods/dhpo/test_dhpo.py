@@ -111,8 +111,8 @@ def test_effective_coefficient(form: str) -> None:
     [
         ({"mixing": "averaged"}, r"dhpo: mixing='averaged' is no choice; did you mean 'average'\?"),
         ({"form": "mins"}, r"dhpo: form='mins' is no choice; "),
-        ({"sequence_low": 1.5}, r"clip bounds need 0 <= low <= 1 and high >= 0, got low=1\.5, high=0\.0004"),
-        ({"high": -0.1, "form": "min_of_mixes"}, r"clip bounds need 0 <= low <= 1 and high >= 0, got low=0\.2"),
+        ({"sequence_low": 1.5}, r"dhpo: sequence_low is 1\.5, expected a number in \[0, 1\]$"),
+        ({"high": -0.1, "form": "min_of_mixes"}, r"dhpo: high is -0\.1, expected a number >= 0$"),
     ],
 )
 def test_wrong_options_are_refused(options: dict, message: str) -> None:

@@ -68,9 +68,9 @@ def test_unattenuated_it_is_dapo(options: dict) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantile": 1.01}, r"egspo: quantile = 1\.01 must lie in \[0, 1\]"),
-        ({"attenuation": -0.1}, r"egspo: attenuation = -0\.1 must lie in \[0, 1\]"),
-        ({"attenuation": 1.1}, r"egspo: attenuation = 1\.1 must lie in \[0, 1\]"),
+        ({"quantile": 1.01}, r"egspo: quantile is 1\.01, expected a number in \[0, 1\]"),
+        ({"attenuation": -0.1}, r"egspo: attenuation is -0\.1, expected a number in \[0, 1\]"),
+        ({"attenuation": 1.1}, r"egspo: attenuation is 1\.1, expected a number in \[0, 1\]"),
         ({"curve": "cord"}, r"egspo: curve='cord' is no choice; did you mean 'chord'\?"),
     ],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def grpo_passk(mask, reward, group, old_logprob, logprob, *, std=True, eps=1e-6, low=0.2, high=0.2, dual=None):
+def grpo_passk(mask, reward, group, old_logprob, logprob, *, std=True, eps=1e-6, low=0.2, high=0.2):
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A of the best rollout = (R_(1) - R_(2)) / (std_g + eps), std with G - 1: what the group's maximum owes to it.
@@ -25,12 +25,6 @@ def grpo_passk(mask, reward, group, old_logprob, logprob, *, std=True, eps=1e-6,
     # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
     J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
     dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # dual clip: for A < 0 the objective is never below dual · A (here A is never negative)
-    if dual is not None:
-        floor = (A < 0) & (r > dual)
-        J = np.where(floor, dual * A, J)
-        dJ = np.where(floor, 0, dJ)
 
     # mean over all tokens of the batch
     share = mask / mask.sum()

@@ -63,5 +63,7 @@ def test_together_they_are_advantage_reweighting() -> None:
 
 @pytest.mark.parametrize("eta", [0.0, 1.0, -0.4])
 def test_a_pass_without_tokens_is_refused(eta: float) -> None:
-    with pytest.raises(TokenPOError, match=rf"lopti: eta = {eta} must lie in \(0, 1\)"):
+    with pytest.raises(
+        TokenPOError, match=rf"lopti: eta is {eta}, expected a number in \(0, 1\), or one of the passes"
+    ):
         tokenpo.method("lopti", eta=eta)

@@ -63,5 +63,5 @@ def test_on_policy_it_moves_like_dapo() -> None:
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=r"clip bounds need 0 <= low <= 1 and high >= 0, got low=1\.2"):
+    with pytest.raises(tokenpo.TokenPOError, match=r"^luspo: low is 1\.2, expected a number in \[0, 1\]$"):
         tokenpo.method("luspo", low=1.2)

@@ -141,8 +141,11 @@ def test_negative_rewards_are_refused_where_they_count() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"eps": 0.0}, r"maxrl: eps = 0\.0 must exceed 0: a group without a right answer has mean 0"),
-        ({"order": 0}, r"maxrl: order = 0 must be an integer >= 1"),
+        (
+            {"eps": 0.0},
+            r"maxrl: eps is 0\.0, expected a finite number > 0, as a group without a right answer has mean 0",
+        ),
+        ({"order": 0}, r"maxrl: order is 0, expected a whole number >= 1"),
         ({"order": 1.5}, r"method maxrl: option order = 1\.5 must be a whole number"),
         ({"order": 2, "baseline": "none"}, r"maxrl: order = 2 takes the place of the baseline: leave out baseline = "),
         ({"baseline": "keep"}, r"maxrl: baseline='keep' is no choice; did you mean 'kept'\?"),

@@ -103,8 +103,8 @@ def test_wrong_tokens_can_all_be_silenced() -> None:
     ("options", "message"),
     [
         ({"beta": float("nan")}, "method nthr: option beta = nan must be a number"),
-        ({"eta": -0.1}, "nthr: eta = -0.1 must be ≥ 0 and finite"),
-        ({"eta": INF}, "nthr: eta = inf must be ≥ 0 and finite"),
+        ({"eta": -0.1}, "nthr: eta is -0.1, expected a finite number >= 0, or none"),
+        ({"eta": INF}, "nthr: eta is inf, expected a finite number >= 0, or none"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:

@@ -72,5 +72,7 @@ def test_without_lean_and_mask_it_is_grpo() -> None:
 
 @pytest.mark.parametrize("p", [-1.0, 1.0, 1.5])
 def test_the_lean_keeps_the_sign(p: float) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=rf"thr: p = {p} must lie in \(−1, 1\)"):
+    with pytest.raises(
+        tokenpo.TokenPOError, match=rf"thr: p is {p}, expected a number in \(-1, 1\), or advantages would"
+    ):
         tokenpo.method("thr", p=p)

@@ -1,0 +1,233 @@
+"""Every number of a method or a part: without a meaning it is refused by name, else losses are finite."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import tokenpo
+from tokenpo import trial
+from tokenpo.methods import METHODS, kinds_of, published
+from tokenpo.objective import Objective
+from tokenpo.signals import Part, walk
+from tokenpo.stages import (
+    EntropyBonus,
+    GroupOverlong,
+    HighInResponse,
+    Keep,
+    ReferenceKl,
+    RolloutCorrection,
+    SoftOverlong,
+    StraightThrough,
+)
+
+NUMBERS = (math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0)
+WHOLE = (-1, 0, 2)
+TRIED: dict[str, tuple[Any, ...]] = {
+    "float": NUMBERS,
+    "int": WHOLE,
+    "tuple[float, float]": tuple((a, b) for a in NUMBERS for b in NUMBERS),
+}
+SENTENCE = re.compile(
+    r"(method )?(?P<method>\w+): (option )?(?P<option>\w+)"
+    r"( of \w+)? (is .+, expected .+|= .+ must be .+|= .+ takes the place of the baseline: .+)"
+)
+# What an option needs beside it to have an effect.
+BESIDE: dict[str, dict[str, Any]] = {
+    "dapo": {"overlong_length": 4, "overlong_cache": 3},
+    "tr_grpo": {"beta": 0.1},
+    "cispo": {"high": 1.5},
+}
+# Names a bound in the message of a value that lies beyond it.
+BOUNDED = {
+    ("tr_grpo", "lower"): "upper",
+    ("clip_cov", "cov_low"): "cov_high",
+    ("dapo", "overlong_length"): "overlong_cache",
+}
+
+
+def _choices(name: str, option: str) -> list[str]:
+    """The words that a text option knows, from its own message."""
+    with pytest.raises(tokenpo.UnknownName) as raised:
+        tokenpo.method(name, **{option: "?"})
+    return str(raised.value).partition("known: ")[2].split(", ")
+
+
+def _settings(name: str) -> Iterator[dict[str, Any]]:
+    """Without options, and with each switch and each word of the method, one at a time."""
+    yield BESIDE.get(name, {})
+    for option, parameter in inspect.signature(METHODS[name]).parameters.items():
+        kinds = kinds_of(parameter)
+        values = _choices(name, option) if "str" in kinds else [not parameter.default] if "bool" in kinds else []
+        for value in values:
+            yield {**BESIDE.get(name, {}), option: value}
+
+
+def _tried(name: str) -> Iterator[tuple[str, Any]]:
+    for option, parameter in inspect.signature(METHODS[name]).parameters.items():
+        for kind in kinds_of(parameter):
+            for value in TRIED.get(kind, ()):
+                yield option, value
+
+
+def _is_finite(objective: Objective) -> bool:
+    """Loss and gradients, before and after a rollout batch has gone into the memories."""
+    inputs = trial.example()
+    found = trial.evaluate(objective, inputs)
+    rollouts = tokenpo.Rollouts(**inputs.rollouts)
+    credit = objective.prepare(rollouts, objective.after(objective.start(), rollouts))
+    tensors = (found.loss.value, found.gradient, found.entropy_gradient, credit.advantage)
+    remembered = (x[rollouts.mask] for x in credit.signals.values())
+    return all(bool(torch.isfinite(x).all()) for x in (*tensors, *remembered))
+
+
+@pytest.mark.filterwarnings("ignore:tr_grpo. inside the ratio")
+@pytest.mark.parametrize("name", METHODS)
+def test_an_option_without_meaning_is_refused_by_name(name: str) -> None:
+    for settings in _settings(name):
+        for option, value in _tried(name):
+            given = {**settings, option: value}
+            try:
+                objective = tokenpo.method(name, **given)
+            except tokenpo.TokenPOError as error:
+                said = SENTENCE.fullmatch(str(error))
+                assert said and said["method"] == name, f"{given}: {error}"
+                assert said["option"] in (option, BOUNDED.get((name, option))), f"{given}: {error}"
+            else:
+                assert _is_finite(objective), f"{name} {given} is accepted"
+
+
+def _substituted(value: Any, part: Part, new: Part) -> Any:
+    """A value with every part that equals one replaced."""
+    if value == part and type(value) is type(part):
+        return new
+    if isinstance(value, tuple):
+        return tuple(_substituted(x, part, new) for x in value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return dataclasses.replace(value, **{name: _substituted(x, part, new) for name, x in held.items()})
+
+
+GRPO = METHODS["grpo"]()
+# Parts that no method holds by default.
+ALONE = {
+    "correction": dataclasses.replace(GRPO, weights=(RolloutCorrection(),)),
+    "overlong": dataclasses.replace(GRPO, shaping=(SoftOverlong(4, 2), GroupOverlong())),
+    "bonus": dataclasses.replace(GRPO, penalties=(EntropyBonus(0.1), ReferenceKl(0.1, StraightThrough()))),
+    "high": dataclasses.replace(GRPO, weights=(Keep(HighInResponse(0.5)),)),
+    "order": METHODS["maxrl"](order=3),
+}
+
+
+@pytest.mark.parametrize("name", [*METHODS, *ALONE])
+def test_a_field_without_meaning_is_refused_by_name(name: str) -> None:
+    objective = ALONE[name] if name in ALONE else METHODS[name]()
+    for part in dict.fromkeys(walk(objective)):
+        for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+            kinds = set(str(field.type).split(" | ")) & TRIED.keys()
+            for value in (value for kind in kinds for value in TRIED[kind]):
+                place = f"{type(part).__name__}.{field.name} = {value}"
+                try:
+                    changed = dataclasses.replace(part, **{field.name: value})
+                except tokenpo.TokenPOError as error:
+                    assert re.fullmatch(rf"{type(part).__name__}: .+ is .+, expected .+", str(error)), (
+                        f"{place}: {error}"
+                    )
+                else:
+                    assert _is_finite(_substituted(objective, part, changed)), f"{place} is accepted"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("kl_cov", {"coef": -1}, "kl_cov: coef is -1, expected a finite number >= 0"),
+        ("clip_cov", {"fraction": 2.0}, "clip_cov: fraction is 2.0, expected a number in (0, 1]"),
+        ("kl_cov", {"fraction": math.inf}, "kl_cov: fraction is inf, expected a number in (0, 1]"),
+        ("archer", {"kl": -0.5}, "archer: kl is -0.5, expected a finite number >= 0"),
+        ("dr_grpo", {"length": 0}, "dr_grpo: length is 0, expected a finite number > 0, or none"),
+        ("gtpo", {"a2": -30.0}, "gtpo: a2 is -30.0, expected a finite number >= 0"),
+        ("lopti", {"beta": -2.0}, "lopti: beta is -2.0, expected a finite number >= 0"),
+        ("dhpo", {"sequence_low": 1.5}, "dhpo: sequence_low is 1.5, expected a number in [0, 1]"),
+        ("tr_grpo", {"lower": -1.0, "low": 0.1}, "tr_grpo: lower is -1.0, expected a finite number >= 0"),
+        ("tr_grpo", {"tau": math.inf, "reverse": True}, "tr_grpo: tau of Sigmoid is -inf, expected a finite number"),
+        ("tr_grpo", {"upper": 0.5}, "tr_grpo: upper is 0.5, expected a finite number >= 1.0, the smallest weight"),
+        ("clip_cov", {"cov_low": 7.0}, "clip_cov: cov_high is 5.0, expected a number > 7.0, the lower end of the band"),
+        ("aer", {"start": 1.0}, "aer: start is 1.0, expected a number in [0, 0.005], the largest coefficient"),
+        ("hapo", {"low": 0.6}, "hapo: low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]"),
+    ],
+)
+def test_the_sentence(name: str, options: dict[str, Any], message: str) -> None:
+    """It names the option as the user calls it, not the field of the part that refuses it."""
+    with pytest.raises(tokenpo.TokenPOError) as raised:
+        tokenpo.method(name, **options)
+    assert str(raised.value) == message
+
+
+def _accepting(value: float) -> set[str]:
+    """METHOD.OPTION for every number that may have this value."""
+    found = set()
+    for name, build in METHODS.items():
+        for option, parameter in inspect.signature(build).parameters.items():
+            if "float" in kinds_of(parameter):
+                with contextlib.suppress(tokenpo.TokenPOError):
+                    build(**{option: value})
+                    found.add(f"{name}.{option}")
+    return found
+
+
+def test_below_zero_are_only_numbers_whose_sign_is_a_choice() -> None:
+    """Ends of a scale that passes through 0, and directions; no coefficient, no bound, no length."""
+    assert _accepting(-1.0) == {
+        "clip_cov.cov_low", "gtpo.threshold", "grpo_s.threshold", "tr_grpo.tau", "tr_grpo.mu", "nthr.beta", "arm.alpha",
+        "hmpo.shift", "hmpo.threshold", "topr.threshold",
+    }  # fmt: skip
+    assert "thr.p" in _accepting(-0.5) - _accepting(-1.0)
+
+
+def test_infinite_are_only_limits() -> None:
+    """Where there is none: the upper clip, the dual clip, a region, a cap, a target."""
+    limits = {name for name in _accepting(math.inf) if name.partition(".")[2] not in ("high", "dual")}
+    assert limits == {
+        "clip_cov.cov_high", "gmpo.low", "dppo_tv.threshold", "dppo_tv.cap", "dppo_kl.threshold", "dppo_kl.cap",
+        "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high",
+    }  # fmt: skip
+    assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
+
+
+# Values at which an option is off, is another method, or turns an effect round on purpose.
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("grpo", {"high": math.inf}), ("grpo", {"low": 1.0}), ("dapo", {"dual": math.inf}), ("dapo", {"dual": None}),
+        ("gmpo", {"low": math.inf, "high": math.inf}), ("aspo", {"dual": math.inf}), ("cispo", {"high": math.inf}),
+        ("dppo_tv", {"threshold": math.inf, "cap": math.inf}), ("cispo", {"high": 1.0, "absolute": True}),
+        ("aer", {"rho": math.inf}), ("aer", {"largest": 0.0}), ("skywork_entropy", {"target": math.inf}),
+        ("clip_cov", {"cov_low": -math.inf, "cov_high": math.inf}), ("clip_cov", {"cov_low": -1.0}),
+        ("hmpo", {"cap": math.inf, "shift": -0.5}), ("hapo", {"quantile": 0.0}), ("hapo", {"quantile": 1.0}),
+        ("nthr", {"beta": -math.inf, "eta": 0.0}), ("nthr", {"beta": math.inf}), ("nthr", {"beta": -1.0}),
+        ("thr", {"p": -0.5}), ("arm", {"alpha": -0.1}), ("kl_cov", {"coef": 0.0}), ("tr_grpo", {"tau": -9.0}),
+        ("tr_grpo", {"mu": -1.0}), ("tr_grpo", {"lower": 0.0}), ("gtpo", {"a2": 0.0}), ("gtpo", {"threshold": -1.0}),
+        ("gtpo", {"entropy_clamp": (0.2, math.inf)}), ("topr", {"threshold": -1.0}), ("vespo", {"k_pos": 0.0}),
+        ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}), ("grpo_passk", {"eps": 0.0}),
+    ],
+)  # fmt: skip
+def test_a_value_with_a_meaning_is_accepted(name: str, options: dict[str, Any]) -> None:
+    assert _is_finite(tokenpo.method(name, **options))
+
+
+def test_a_published_method_of_the_users_own_speaks_of_its_options() -> None:
+    @published(METHODS["grpo"].paper)  # type: ignore[attr-defined]
+    def mine(*, strength: float = 0.1) -> Objective:
+        return dataclasses.replace(GRPO, name="mine", penalties=(ReferenceKl(strength),))
+
+    with pytest.raises(tokenpo.TokenPOError, match=r"^mine: strength is -1, expected a finite number >= 0$"):
+        mine(strength=-1)
