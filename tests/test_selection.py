@@ -54,7 +54,7 @@ def test_clipped_tokens_are_not_drawn() -> None:
     assert RandomCovariant(1.0, -7, 1)(_batch(), _trust(clipped), None).tolist() == [[1, 0], [1, 0]]
 
 
-@pytest.mark.parametrize(("fraction", "count"), [(0.0, 1), (0.1, 1), (0.5, 1), (0.67, 2), (1.0, 3)])
+@pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.1, 1), (0.5, 1), (0.67, 2), (1.0, 3)])
 def test_how_many_are_selected(fraction: float, count: int) -> None:
     """max(1, int(fraction · 3)), of both kinds."""
     assert RandomCovariant(fraction, -7, 1)(_batch(), _trust(NONE), None).sum() == count

@@ -115,7 +115,7 @@ def test_options_of_the_recipe_are_told(tmp_path):
     [
         ("grpo,tepoo", 2, [], UnknownName, "did you mean 'tepo'"),
         ("grpo,hapo:taus=0", 2, [], UnknownName, "did you mean 'tau'"),
-        ("grpo,hapo:beta=7", 2, [], TokenPOError, "beta = 7"),
+        ("grpo,hapo:beta=7", 2, [], TokenPOError, "hapo: beta is 7, expected a number in"),
         ("grpo,hapo:tau=wide", 2, [], TokenPOError, "method hapo: option tau = 'wide' must be a number"),
         ("grpo,dapo", 1, [], TokenPOError, "--seeds 1 gives no pairs"),
         ("grpo,dapo", 0, [], TokenPOError, "--seeds 0 gives no pairs"),
