@@ -176,6 +176,9 @@ def test_no_held_out_problem_is_written_twice(tmp_path: Path) -> None:
     task = {"options": {"operands": 2, "modulus": 4}}
     prepare(small_recipe(tmp_path, task=task, evaluate={"problems": 200}))
     rows = pyarrow.parquet.read_table(tmp_path / "run" / "data" / "test.parquet").to_pylist()
+    with pytest.raises(TokenPOError, match=r"^dial_sum with .* held-out problems, not the 200 asked for"):
+        write_parquet(tmp_path / "more.parquet", "dial_sum", task["options"], 0, "test", 200)
+    assert not (tmp_path / "more.parquet").exists()
     assert len(rows) == len({row["prompt"][0]["content"] for row in rows}) == DialSum(operands=2, modulus=4).test_size
 
 
