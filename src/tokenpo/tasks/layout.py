@@ -108,8 +108,10 @@ class Layout:
             if not isinstance(answer, dict) or "ground_truth" not in answer:
                 raise TokenPOError(f"{where}: 'reward_model' is {_what(answer)} without 'ground_truth': add that key")
             key, answer = "reward_model.ground_truth", answer["ground_truth"]
-        known = answer if isinstance(answer, list) else [answer]
-        if self.needs_answer and not (known and all(isinstance(a, (str, int, float)) and a != "" for a in known)):
+        references = answer if isinstance(answer, list) else [answer]
+        if self.needs_answer and not (
+            references and all(isinstance(a, (str, int, float)) and a != "" for a in references)
+        ):
             raise TokenPOError(f"{where}: {key!r} is {_what(answer)}: give text, a number, or a list of these")
         return answer
 
