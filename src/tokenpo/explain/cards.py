@@ -107,13 +107,13 @@ def chosen(result: Explanation) -> Iterator[int]:
 
 def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int) -> list[int]:
     """The first of these rows that fit on the page, at least one, in the order of the file."""
-    found, left = [], MOST_TOKENS
+    affordable, budget = [], MOST_TOKENS
     for row in rows:
         cost = methods * sum(1 for _ in kept(len(responses[row].tokens)))
-        if cost <= left or not found:
-            found.append(row)
-            left -= cost
-    return sorted(found)
+        if cost <= budget or not affordable:
+            affordable.append(row)
+            budget -= cost
+    return sorted(affordable)
 
 
 def _columns(result: Explanation) -> Iterator[Column]:
