@@ -122,9 +122,9 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
 
 def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
-    own = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
-    config = load_config(find_recipe(recipe), method=entry.method, overrides=own, out=directory)
-    words = [word for setting in own for word in ("--set", setting)]
+    overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
+    config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
+    words = [word for setting in overrides for word in ("--set", setting)]
     arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments)
 
@@ -161,8 +161,8 @@ def _check_directories(runs: Sequence[PlannedRun]) -> None:
 def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> list[str]:
     notes = []
     for run, entry in zip(runs, entries, strict=True):
-        own = dict(entry.options)
-        inherited = {key: value for key, value in run.config.method.options.items() if key not in own}
+        written = dict(entry.options)
+        inherited = {key: value for key, value in run.config.method.options.items() if key not in written}
         if inherited:
             listed = ", ".join(f"{key}={value!r}" for key, value in inherited.items())
             notes.append(f"{run.label} takes from the recipe or --set: {listed}.")

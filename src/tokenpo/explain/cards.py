@@ -66,10 +66,10 @@ def draw(result: Explanation, most: int) -> Drawing:
     """The tokens of at most `most` responses, in the order of the file."""
     methods, responses = result.methods[:MOST_METHODS], result.recording.responses
     rows = _affordable(responses, [*chosen(result)][:most], len(methods))
-    places = [(method, row, t) for row in rows for method in methods for t in kept(len(responses[row].tokens))]
+    cells = [(method, row, t) for row in rows for method in methods for t in kept(len(responses[row].tokens))]
     scales, columns, fixed = [], [], []
     for column in _columns(result):
-        values = [column.value(*place) for place in places]
+        values = [column.value(*cell) for cell in cells]
         if len(set(values)) > 1:
             scales.append(scale(column.quantity, chr(ord("a") + len(scales)), values))
             columns.append(column)

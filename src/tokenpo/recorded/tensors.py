@@ -82,11 +82,11 @@ def read_tensors(path: Path) -> Recording:
 
 
 def _line(
-    tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], kept: Tensor, row: int
+    tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], row_mask: Tensor, row: int
 ) -> dict[str, Any]:
     """The row as the line of a JSON Lines file."""
     line: dict[str, Any] = {}
-    line |= {name: tensors[name][row][kept].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
+    line |= {name: tensors[name][row][row_mask].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
     line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
     line |= {name: values[row] for name, values in texts.items() if values is not None}
     if "correct" in tensors:
@@ -94,7 +94,7 @@ def _line(
     if "step" in metadata:
         line["step"] = int(metadata["step"]) if metadata["step"].isdecimal() else metadata["step"]
     if texts["tokens"] is None and "token_ids" not in line:
-        line["tokens"] = ["·"] * int(kept.sum())
+        line["tokens"] = ["·"] * int(row_mask.sum())
     return line
 
 

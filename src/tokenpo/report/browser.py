@@ -117,18 +117,18 @@ def _load(trace: Trace, budget: int) -> list[Rollout]:
     steps = _spread(sorted({step for step, _ in trace.index}), MOST_STEPS)
     offsets = {step: [o for s, o in trace.index if s == step][:MOST_ROLLOUTS] for step in steps}
     priority = [*dict.fromkeys([steps[-1], steps[0], *steps])]
-    drawn: dict[tuple[int, int], Rollout] = {}
-    left = budget
+    loaded: dict[tuple[int, int], Rollout] = {}
+    bytes_left = budget
     for turn in range(MOST_ROLLOUTS):
         for step in priority:
             # Long after the budget is spent, reading on would find at best a response of a few tokens.
-            if turn < len(offsets[step]) and (left > budget // 100 or not drawn):
+            if turn < len(offsets[step]) and (bytes_left > budget // 100 or not loaded):
                 rollout = trace.load(offsets[step][turn])
                 cost = _cost(rollout)
-                if cost <= left or not drawn:
-                    left -= cost
-                    drawn[step, turn] = rollout
-    return [drawn[key] for key in sorted(drawn)]
+                if cost <= bytes_left or not loaded:
+                    bytes_left -= cost
+                    loaded[step, turn] = rollout
+    return [loaded[key] for key in sorted(loaded)]
 
 
 def _spread(items: Sequence[int], most: int) -> list[int]:

@@ -150,17 +150,17 @@ def draw(name: str, objective: Any) -> Figure:
     return figure
 
 
-def _maps(places: Sequence[Axes], objective: Any, mapped: list[Level], ratio: Tensor, advantage: Tensor) -> Any:
+def _maps(panels: Sequence[Axes], objective: Any, outer_levels: list[Level], ratio: Tensor, advantage: Tensor) -> Any:
     """c over ratio and advantage, one map for each level; returns what the colour bar shows."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-    planes = tables(objective, ratio, advantage, [level.place for level in mapped])
+    planes = tables(objective, ratio, advantage, [level.place for level in outer_levels])
     limit = min(max(float(planes.abs().max()), 1.0), HIGHEST)
     # Orange below 0 and blue above, as in the report: told apart by every kind of colour vision.
     scale = LinearSegmentedColormap.from_list("tokenpo", ["#6b2400", ORANGE, "#f4f4f2", BLUE, "#052c4a"])
     norm = Normalize(-limit, limit)
-    for axes, level, plane in zip(places, mapped, planes, strict=True):
+    for axes, level, plane in zip(panels, outer_levels, planes, strict=True):
         grid = (x.numpy() for x in (ratio, advantage, plane))
         axes.pcolormesh(*grid, cmap=scale, norm=norm, shading="nearest", rasterized=True)
         _log_axis(axes)
@@ -196,11 +196,11 @@ def draw_family(objectives: Mapping[str, Any], columns: int = 7) -> Figure:
     return figure
 
 
-def _curves(axes: Axes, ratio: Tensor, table: Tensor, shown: list[Level], room: float = HIGHEST) -> None:
+def _curves(axes: Axes, ratio: Tensor, table: Tensor, drawn_levels: list[Level], room: float = HIGHEST) -> None:
     """c [E, K, R] over the ratio, A = +1 in blue and −1 in orange, one style of line for each level."""
     axes.axhline(0, color=GREY, lw=0.6)
     axes.axvline(1, color=GREY, lw=0.6)
-    for style, level in zip(STYLES, shown, strict=False):
+    for style, level in zip(STYLES, drawn_levels, strict=False):
         for k, (colour, sign) in enumerate(((BLUE, "+1"), (ORANGE, "−1"))):
             label = f"A = {sign}{', ' + level.label if level.label else ''}"
             axes.plot(ratio.numpy(), table[level.place, k].numpy(), color=colour, ls=style, lw=1.5, label=label)
