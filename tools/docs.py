@@ -197,7 +197,7 @@ def readme_tables() -> str:
     names = list(METHODS)
     count = names.index(LAST_OPEN) + 1
     first, others = (methods_table("docs/methods/", part, titles=False) for part in (names[:count], names[count:]))
-    fold = f"<details><summary>{len(names) - count} more: the neighbours</summary>\n\n{others}\n\n</details>"
+    fold = f"<details><summary>{len(names) - count} more methods</summary>\n\n{others}\n\n</details>"
     return f"{first}\n\n{fold}"
 
 

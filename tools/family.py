@@ -18,17 +18,20 @@ from tokenpo.report.coefficients import OLD_PROB, RATIOS, numbers, write_family
 from tokenpo.signals import Part, walk
 
 BASE = "grpo"
-# Groups of methods by the slot whose parts are others than the base's, in the order of the page.
+# Groups of methods by the slot in which they use different parts than the base, in the order of the page.
 TITLES = {
-    "": ("The same parts", "Other numbers, or another denominator."),
-    "credit": ("Credit", "The reward is shared out differently; ratio and trust region are the base's kind."),
-    "surrogate": ("Surrogate", "Another ratio, or another trust region."),
+    "": ("The same parts", "These methods use the same parts with different numbers, or another denominator."),
+    "credit": (
+        "Credit",
+        "The reward is turned into advantages differently; ratio and trust region are the same parts.",
+    ),
+    "surrogate": ("Surrogate", "The ratio or the trust region is different."),
     "weights": ("Weights", "Some tokens count more than others, or not at all."),
-    "penalties": ("Penalties", "Some tokens are held back."),
-    "shaping": ("Shaping", "Something is added to the reward."),
-    "temperature": ("Temperature", "Tokens are sampled at temperatures of their own."),
-    "passes": ("Passes", "The tokens of a rollout batch are learnt in several optimiser passes."),
-    "several": ("Several slots", "Parts of more than one slot are others."),
+    "penalties": ("Penalties", "The loss has an additional term, on some tokens or on all of them."),
+    "shaping": ("Shaping", "Something is added to the reward before the advantage is computed."),
+    "temperature": ("Temperature", "Each token is sampled at a temperature of its own."),
+    "passes": ("Passes", "The tokens of a rollout batch are trained on in several optimiser passes."),
+    "several": ("Several slots", "These methods use different parts in more than one slot."),
 }
 
 PAGE = """\
@@ -36,20 +39,22 @@ PAGE = """\
 
 # The family
 
-Every method as its difference from [`{base}`](methods/{base}.md), and as the [effective
-coefficient](ideas.md#effective-coefficient) with which it pushes a token. Both at default options, and both computed
-from the objectives themselves.
+This page compares all methods in two ways: by what each one changes relative to [`{base}`](methods/{base}.md), and by
+its [effective coefficient](ideas.md#effective-coefficient), which says how hard it pushes a token. Both are computed
+from the objectives at their default options.
 
 ## What each method changes
 
-`{base}` is
+`{base}` consists of these parts, one slot per line:
 
 ```text
 {choices}
 ```
 
-An empty cell holds the same as there. Of parts that `{base}` has too only the numbers that differ are shown, of others
-the name and the names of what they hold; each method's page shows them whole. {unchanged}
+The tables below list what is different. An empty cell means that the slot is the same as in `{base}`. Where a method
+uses the same part with different numbers, the cell shows only those numbers. Where it uses another part, the cell shows
+the name of that part, with the parts inside it in brackets; all their numbers are on the page of the method.
+{unchanged}
 
 {tables}
 
@@ -57,20 +62,24 @@ the name and the names of what they hold; each method's page shows them whole. {
 
 ![The effective coefficient of every method]({picture})
 
-`tokenpo show METHOD --coefficients` draws one method larger, with the plane of ratio and advantage. The numbers below
-are c at a few ratios r, for a token with p_old = {old_prob:g}; methods that agree at these ratios share a row and may
-differ elsewhere.
+`tokenpo show METHOD --coefficients` draws a larger picture of one method, which also shows c over ratio and advantage.
+The table below gives c at a few ratios r, for a token with p_old = {old_prob:g}. Methods with the same c at all of
+these ratios share a row; at other ratios they may differ.
 
-- The advantage A is given, so methods that differ in their credit alone have one c. Reference and rollout policy are
-  the old one, and the token's influence is 1. Penalties are in c: with one, a clipped token need not be 0. A gradient
-  through the entropy is not.
-- Ratios of sequences: the tokens of a response share one ratio, hence have it as the ratio of the response.
-- Entropies are shown where they make a difference, in nats: H of the current policy where a method reads it, H_old then
-  standing at its median, else H_old.
-- Methods that compare tokens see a step of {rows} other responses of {tokens} tokens, half of them right, whose policy
-  has not moved. Their entropies are spread like an exponential distribution with mean {mean_entropy:g} nats, and each
-  token is as surprising as its entropy says (lp = −H). That distribution is ours.
-- Methods that draw tokens at random show the mean over {copies} draws.
+How c is computed here:
+
+- The advantage A is set to +1 or −1 and not computed, so methods that differ only in their credit have the same c.
+- The reference policy and the rollout policy equal the old policy, and the token's influence is 1.
+- c includes the penalties, so a clipped token can have a c other than 0. A gradient through the entropy is left out.
+- All tokens of the response have the same ratio r, and r is also the ratio of the whole sequence.
+- The column "entropy" is filled only where entropy makes a difference. A method that reads the entropy H of the current
+  policy is shown at several values of H, with the entropy H_old of the old policy at its median; a method that reads
+  only H_old is shown at several values of H_old. Both are in nats.
+- Some methods compare a token with the other tokens of the optimiser step. For them the step holds {rows} other
+  responses of {tokens} tokens each, half of them right, on which the policy has not changed. The entropies of these
+  tokens follow an exponential distribution with mean {mean_entropy:g} nats, and each token has lp = −H. This
+  distribution is our choice and comes from no paper.
+- For methods that draw tokens at random, c is the mean over {copies} draws.
 
 {numbers}
 """
@@ -95,7 +104,7 @@ def page(methods: Mapping[str, Callable[..., Objective]], picture: str) -> str:
         generated=GENERATED.format(source="the table of methods"),
         base=BASE,
         choices=base,
-        unchanged=f"No method changes {', '.join(idle)} at its defaults." if idle else "",
+        unchanged=f"No method changes the slot{'s' * (len(idle) > 1)} {', '.join(idle)}." if idle else "",
         tables="\n\n".join(parts),
         picture=picture,
         old_prob=OLD_PROB,
@@ -125,12 +134,12 @@ def differences(choice: Any, usual: Any) -> list[str]:
         return [str(choice)]
     if type(choice) is not type(usual):
         return [brief(choice, usual)]
-    found = []
+    texts = []
     for field in dataclasses.fields(choice):  # type: ignore[arg-type]  # every part is a dataclass
-        one, other = getattr(choice, field.name), getattr(usual, field.name)
-        if one != other:
-            found += differences(one, other) if isinstance(one, Part) else [f"{field.name}={one!r}"]
-    return found
+        value, usual_value = getattr(choice, field.name), getattr(usual, field.name)
+        if value != usual_value:
+            texts += differences(value, usual_value) if isinstance(value, Part) else [f"{field.name}={value!r}"]
+    return texts
 
 
 def brief(part: Part, usual: Any) -> str:
@@ -146,7 +155,7 @@ def names(value: Any) -> list[str]:
 
 
 def group(objective: Objective, base: Objective) -> str:
-    """The one slot whose parts are others than the base's, "" for none; denominators do not count."""
+    """The slot that uses other parts than the base, "" for none, "several" for more; denominators do not count."""
     slots = [field.name for field in dataclasses.fields(Objective) if field.name not in ("name", "aggregate")]
     changed = [slot for slot in slots if names(getattr(objective, slot)) != names(getattr(base, slot))]
     return "several" if len(changed) > 1 else "".join(changed)

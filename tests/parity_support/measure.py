@@ -23,7 +23,7 @@ from adapters.verl.support.composed import composing
 from random_models import random_qwen
 from tokenpo.adapters.trl import TokenPOConfig
 from tokenpo.adapters.trl.chosen import chosen
-from tokenpo.adapters.verl.settings import asked
+from tokenpo.adapters.verl.settings import configure
 from tokenpo.errors import Unsupported
 from tokenpo.sampling.seeds import keyed_generator
 from tokenpo.trial import Inputs
@@ -124,7 +124,7 @@ def _refused(names: Sequence[str]) -> dict[str, dict[str, str]]:
         config = copy.deepcopy(base)
         config.algorithm.tokenpo.method = name
         try:
-            asked(config)
+            configure(config)
         except Unsupported as error:
             found[name]["verl"] = str(error)
     return found

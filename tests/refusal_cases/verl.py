@@ -21,7 +21,7 @@ from adapters.verl.support.composed import BASE
 from tokenpo.adapters.verl.command import command
 from tokenpo.adapters.verl.plugin import _refuse_legacy
 from tokenpo.adapters.verl.queue import one_output_each
-from tokenpo.adapters.verl.settings import _SILENT, asked
+from tokenpo.adapters.verl.settings import _SILENT, configure
 from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer
 from tokenpo.commands import launch
 from tokenpo.errors import TokenPOError
@@ -58,7 +58,7 @@ def _settings(method: str, *words: str) -> Callable[[Path], None]:
     """A run of verl's main program with these overrides, as far as our trainer's constructor."""
 
     def ask(directory: Path) -> None:
-        asked(composed(f"+algorithm.tokenpo.method={method}", *words))
+        configure(composed(f"+algorithm.tokenpo.method={method}", *words))
 
     return ask
 

@@ -105,7 +105,11 @@ def test_a_small_test_split_holds_each_problem_once(operands, modulus, size):
     assert task.test_size == size == len(held_out)
     whole = [problem.prompt for problem in task.problems("test", 0, size)]
     assert sorted(whole) == sorted(f"{text}=" for text in held_out)
-    assert [p.prompt for p in task.problems("test", 1, size)] == whole[1:] + whole[:1]
+    assert [p.prompt for p in task.problems("test", 1, size - 1)] == whole[1:]
+    with pytest.raises(
+        TokenPOError, match=f" has {size} held-out problems, not the {size + 1} asked for: ask for fewer"
+    ):
+        task.problems("test", 1, size)
 
 
 def test_a_larger_test_split_repeats_nothing_and_says_where_it_ends():

@@ -62,14 +62,12 @@ def test_the_order_is_seeded_endless_reshuffled_and_of_random_access(tmp_path: P
     for start in (40, 3, 17, 36):
         assert [p.prompt for p in late.problems("train", start, 5)] == order[start : start + 5]
     assert [p.prompt for p in made(path, seed=1).problems("train", 0, 18)] != epochs[0]
-    test = made(path).problems("test", 0, 5)
-    assert test[:2] == test[2:4] and test[0] == test[4]
 
 
 def test_the_held_out_prompts_depend_on_neither_seed_nor_row_order(tmp_path: Path) -> None:
     def held_out(rows: list[dict[str, Any]], seed: int) -> set[str]:
         task = made(written(tmp_path / "data.jsonl", rows), seed, holdout=0.25)
-        test = {str(p.prompt) for p in task.problems("test", 0, 10)}
+        test = {str(p.prompt) for p in task.problems("test", 0, task.test_size)}
         assert not test & {str(p.prompt) for p in task.problems("train", 0, 40)}
         return test
 
@@ -82,9 +80,19 @@ def test_a_test_file_and_a_warning_where_it_overlaps(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         task = made(train, test_path=test)
-    assert [p.prompt for p in task.problems("test", 0, 6)] == [f"{i}+1=" for i in (15, 16, 17, 18, 19, 15)]
+    assert [p.prompt for p in task.problems("test", 0, 5)] == [f"{i}+1=" for i in (15, 16, 17, 18, 19)]
+    assert [p.prompt for p in task.problems("test", 3, 2)] == ["18+1=", "19+1="]
     with pytest.warns(UserWarning, match="3 of the 3 prompts"):
         made(train, test_path=written(tmp_path / "c.jsonl", TRL[:3]))
+
+
+def test_a_test_split_is_not_repeated_as_the_train_split_is(tmp_path: Path) -> None:
+    task = made(written(tmp_path / "data.jsonl", TRL))  # a tenth of 20 rows
+    assert task.test_size == 2 and len(task.problems("train", 0, 19)) == 19
+    with pytest.raises(
+        TokenPOError, match=r"^task 'files' has 2 held-out problems, not the 3 asked for: ask for fewer"
+    ):
+        task.problems("test", 1, 2)
 
 
 def test_own_columns_chat_and_a_reward_function_without_answers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenpo.errors import TokenPOError
-from tokenpo.tasks import make_task
+from tokenpo.tasks import held_out, make_task
 
 few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 plain = st.one_of(
@@ -36,7 +36,7 @@ def opened(path: Path, **options: Any) -> bool:
         assert "\n" not in str(error)
         return False
     for split in ("train", "test"):
-        for problem in task.problems(split, 0, 3):
+        for problem in task.problems(split, 0, 3 if split == "train" else held_out(task, 3)):
             text = problem.prompt if isinstance(problem.prompt, str) else json.dumps(problem.prompt, ensure_ascii=False)
             assert text.encode()
             task.score([problem], [r"\boxed{1}"], [[1]])

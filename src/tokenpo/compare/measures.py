@@ -51,22 +51,22 @@ def measures(names: Sequence[str], threshold: float, config: Config) -> list[Mea
     """
     if not 0 < threshold <= 1:
         raise TokenPOError(f"--threshold {threshold:g} is an accuracy: give a number above 0 and at most 1")
-    named = {measure.name: measure for measure in _named(threshold)}
+    predefined = {measure.name: measure for measure in _predefined(threshold)}
     if twice := next((name for name in names if list(names).count(name) > 1), None):
         raise TokenPOError(f"--metrics names {twice} twice: leave one out")
-    chosen = [named[name] if name in named else _reduced(name, named) for name in names]
+    chosen = [predefined[name] if name in predefined else _reduced(name, predefined) for name in names]
     for measure in chosen:
         if measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
             raise TokenPOError(f"--metrics {measure.name} needs samples, and evaluate.samples is 0: set it above 0")
     return chosen
 
 
-def _named(threshold: float) -> list[Measure]:
-    held, at = "eval/accuracy", f"{threshold:g}"
+def _predefined(threshold: float) -> list[Measure]:
+    held_out, accuracy = "eval/accuracy", f"{threshold:g}"
     return [
         Measure(
             "accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
-            held, lambda run: _last(run, held),
+            held_out, lambda run: _last(run, held_out),
         ),
         Measure(
             "avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
@@ -75,19 +75,21 @@ def _named(threshold: float) -> list[Measure]:
         Measure(
             "area", "area under the evaluation curve", "fraction",
             "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
-            held, lambda run: Value(_area(_curve(run, held))),
+            held_out, lambda run: Value(_area(_curve(run, held_out))),
         ),
         Measure(
-            "steps", f"steps to {at}", "steps", f"First evaluation with a held-out greedy accuracy of {at}; fewer is "
-            "faster.", held, lambda run: _reached(_curve(run, held), threshold),
+            "steps", f"steps to {accuracy}", "steps",
+            f"First evaluation with a held-out greedy accuracy of {accuracy}; fewer is faster.",
+            held_out, lambda run: _reached(_curve(run, held_out), threshold),
         ),
         Measure(
             "train-area", "mean training accuracy", "fraction", "Mean over the steps of the accuracy of what was "
             "sampled for training.", "accuracy", lambda run: _mean(run, "accuracy"),
         ),
         Measure(
-            "train-steps", f"steps to {at} in training", "steps", f"First step whose training accuracy is {at}; fewer "
-            "is faster.", "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold),
+            "train-steps", f"steps to {accuracy} in training", "steps",
+            f"First step whose training accuracy is {accuracy}; fewer is faster.",
+            "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold),
         ),
         Measure(
             "entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
@@ -104,11 +106,11 @@ def _named(threshold: float) -> list[Measure]:
     ]  # fmt: skip
 
 
-def _reduced(name: str, named: dict[str, Measure]) -> Measure:
+def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
     """`last:`, `mean:` or `sd:` of any logged metric."""
     how, colon, metric = name.partition(":")
     if not colon:
-        known = [*named, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
+        known = [*predefined, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
     if how not in _REDUCTIONS:
         raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
@@ -155,8 +157,8 @@ def _area(curve: Curve) -> float | None:
     """Of the trapezoids over the points, divided by the width."""
     if len(curve) < 2:
         return None
-    whole = sum((b - a) * (left + right) / 2 for (a, left), (b, right) in pairwise(curve))
-    return whole / (curve[-1][0] - curve[0][0])
+    area = sum((b - a) * (left + right) / 2 for (a, left), (b, right) in pairwise(curve))
+    return area / (curve[-1][0] - curve[0][0])
 
 
 def _reached(curve: Curve, threshold: float) -> Value:

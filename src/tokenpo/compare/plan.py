@@ -73,9 +73,9 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
     entries = parse_methods(methods)
     if seeds < 2:
         raise TokenPOError(f"--seeds {seeds} gives no pairs to compare: give at least 2, better 10")
-    for taken, instead in (("method.name", "--methods"), ("method", "--methods"), ("output.dir", "--out")):
-        if any(override.partition("=")[0].strip() == taken for override in overrides):
-            raise TokenPOError(f"--set {taken} differs between the runs of a comparison: use {instead}")
+    for setting, instead in (("method.name", "--methods"), ("method", "--methods"), ("output.dir", "--out")):
+        if any(override.partition("=")[0].strip() == setting for override in overrides):
+            raise TokenPOError(f"--set {setting} differs between the runs of a comparison: use {instead}")
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
@@ -122,49 +122,49 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
 
 def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
-    own = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
-    config = load_config(find_recipe(recipe), method=entry.method, overrides=own, out=directory)
-    words = [word for setting in own for word in ("--set", setting)]
+    overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
+    config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
+    words = [word for setting in overrides for word in ("--set", setting)]
     arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments)
 
 
 def _objectives(runs: Sequence[PlannedRun]) -> dict[str, str]:
     """Label to objective in words; two that are the same would be compared with themselves."""
-    seen: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for run in runs:
         objective = build_objective(run.config)
         negotiate(objective)
         text = str(objective)
-        if twin := next((label for label, other in seen.items() if other == text), None):
+        if twin := next((label for label, other in texts.items() if other == text), None):
             raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
-        seen[run.label] = text
-    return seen
+        texts[run.label] = text
+    return texts
 
 
 def _check_directories(runs: Sequence[PlannedRun]) -> None:
-    taken: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for run in runs:
         name = run.directory.name.lower()  # as file systems that ignore case see it
-        if name in taken:
+        if name in owners:
             raise TokenPOError(
-                f"--methods: {taken[name]} and {run.label} would share the directory {run.directory}: tell them apart "
+                f"--methods: {owners[name]} and {run.label} would share the directory {run.directory}: tell them apart "
                 "as LABEL@METHOD:KEY=VALUE"
             )
         if len(name) > 120:
             raise TokenPOError(
                 f"--methods: {run.label} is too long for a directory: give it a shorter name with LABEL@"
             )
-        taken[name] = run.label
+        owners[name] = run.label
 
 
 def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> list[str]:
     notes = []
     for run, entry in zip(runs, entries, strict=True):
-        given = dict(entry.options)
-        kept = {key: value for key, value in run.config.method.options.items() if key not in given}
-        if kept:
-            listed = ", ".join(f"{key}={value!r}" for key, value in kept.items())
+        written = dict(entry.options)
+        inherited = {key: value for key, value in run.config.method.options.items() if key not in written}
+        if inherited:
+            listed = ", ".join(f"{key}={value!r}" for key, value in inherited.items())
             notes.append(f"{run.label} takes from the recipe or --set: {listed}.")
     if base.rollout.dynamic_sampling:
         notes.append(

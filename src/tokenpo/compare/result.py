@@ -76,12 +76,12 @@ def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Seq
     for planned in plan.runs:
         if state(planned) is State.DONE:
             runs[planned.label][planned.seed] = read_run(planned.directory)
-    everything = [run for of in runs.values() for run in of.values()]
-    wanted = pairs(plan.labels, baseline)
-    if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in wanted):
+    everything = [run for by_seed in runs.values() for run in by_seed.values()]
+    compared = pairs(plan.labels, baseline)
+    if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
         failed = f"; {failed_in_words(failures)}" if failures else ""
         raise TokenPOError(f"{plan.out}: no pair to compare has two finished runs with the same seeds{failed}")
-    results = tuple(_result(measure, runs, wanted) for measure in measures)
+    results = tuple(_result(measure, runs, compared) for measure in measures)
     for result in results:
         if not any(result.numbers(label) for label in plan.labels):
             raise TokenPOError(
@@ -92,7 +92,7 @@ def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Seq
         baseline=baseline,
         results=results,
         bands={name: {label: _band(list(runs[label].values()), name) for label in plan.labels} for name in CURVES},
-        finished={label: tuple(sorted(of)) for label, of in runs.items()},
+        finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()},
         failures=tuple(failures),
         versions=everything[0].versions,
         notes=(*plan.notes, *_notes(runs, results)),
@@ -104,20 +104,20 @@ def failed_in_words(failures: Sequence[Failure]) -> str:
     reasons: dict[str, list[Failure]] = {}
     for failure in failures:
         reasons.setdefault(failure.line, []).append(failure)
-    told = []
-    for line, those in reasons.items():
-        more = f" and {len(those) - 3} more" if len(those) > 3 else ""
-        told.append(f"{', '.join(failure.run.name for failure in those[:3])}{more}: {line} (log: {those[0].log})")
-    return f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed: {'; '.join(told)}"
+    parts = []
+    for line, failed in reasons.items():
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        parts.append(f"{', '.join(failure.run.name for failure in failed[:3])}{more}: {line} (log: {failed[0].log})")
+    return f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed: {'; '.join(parts)}"
 
 
-def _result(measure: Measure, runs: Mapping[str, Mapping[int, Run]], wanted: Sequence[tuple[str, str]]) -> Result:
-    values = {label: {seed: measure.of(run) for seed, run in of.items()} for label, of in runs.items()}
-    known = {
-        label: {seed: value.number for seed, value in of.items() if value.number is not None}
-        for label, of in values.items()
+def _result(measure: Measure, runs: Mapping[str, Mapping[int, Run]], compared: Sequence[tuple[str, str]]) -> Result:
+    values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
+    numbers = {
+        label: {seed: value.number for seed, value in by_seed.items() if value.number is not None}
+        for label, by_seed in values.items()
     }
-    return Result(measure, values, tuple(judge(known, wanted)))
+    return Result(measure, values, tuple(judge(numbers, compared)))
 
 
 def _band(runs: Sequence[Run], name: str) -> Band:
@@ -130,7 +130,10 @@ def _band(runs: Sequence[Run], name: str) -> Band:
 
 def _notes(runs: Mapping[str, Mapping[int, Run]], results: Sequence[Result]) -> list[str]:
     notes = [
-        f"{label} seed {seed}: {note}" for label, of in runs.items() for seed, run in of.items() for note in run.notes
+        f"{label} seed {seed}: {note}"
+        for label, by_seed in runs.items()
+        for seed, run in by_seed.items()
+        for note in run.notes
     ]
     notes += _unlike_starts(runs) + _unlike_software(runs)
     for result in results:
@@ -143,9 +146,11 @@ def _notes(runs: Mapping[str, Mapping[int, Run]], results: Sequence[Result]) -> 
 def _unlike_starts(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
     """The evaluation before training is the same for every method, or the runs of a seed did not begin alike."""
     notes = []
-    for seed in sorted({seed for of in runs.values() for seed in of}):
-        first = {dict(of[seed].series("eval/accuracy")).get(0) for of in runs.values() if seed in of}
-        if len(first) > 1:
+    for seed in sorted({seed for by_seed in runs.values() for seed in by_seed}):
+        accuracies = {
+            dict(by_seed[seed].series("eval/accuracy")).get(0) for by_seed in runs.values() if seed in by_seed
+        }
+        if len(accuracies) > 1:
             notes.append(
                 f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software "
                 "or machine, or a device that is not exact?)."
@@ -154,9 +159,9 @@ def _unlike_starts(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
 
 
 def _unlike_software(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
-    versions = [run.versions for of in runs.values() for run in of.values()]
-    names = sorted({name for found in versions for name in found})
-    odd = [name for name in names if len({json.dumps(found.get(name)) for found in versions}) > 1]
+    records = [run.versions for by_seed in runs.values() for run in by_seed.values()]
+    names = sorted({name for versions in records for name in versions})
+    odd = [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]
     return (
         [f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."]
         if odd
@@ -168,11 +173,11 @@ def _unlike_values(result: Result) -> list[str]:
     """Runs without a number, and those whose number is a bound."""
     notes, title = [], result.measure.title
     missing, late = [], []
-    for label, of in result.values.items():
-        if none := sum(value.number is None for value in of.values()):
-            missing.append(f"{none} of {len(of)} runs of {label}")
+    for label, by_seed in result.values.items():
+        if none := sum(value.number is None for value in by_seed.values()):
+            missing.append(f"{none} of {len(by_seed)} runs of {label}")
         if result.censored(label):
-            late.append(f"{result.censored(label)} of {len(of)} runs of {label}")
+            late.append(f"{result.censored(label)} of {len(by_seed)} runs of {label}")
     if missing:
         notes.append(f"{title}: {', '.join(missing)} have no number and are left out.")
     if late:
@@ -219,11 +224,12 @@ def _metric(result: Result) -> dict[str, Any]:
         "unit": result.measure.unit,
         "meaning": result.measure.meaning,
         "values": {
-            label: {str(seed): value.number for seed, value in sorted(of.items())}
-            for label, of in result.values.items()
+            label: {str(seed): value.number for seed, value in sorted(by_seed.items())}
+            for label, by_seed in result.values.items()
         },
         "censored": {
-            label: [seed for seed, value in sorted(of.items()) if value.censored] for label, of in result.values.items()
+            label: [seed for seed, value in sorted(by_seed.items()) if value.censored]
+            for label, by_seed in result.values.items()
         },
         "means": {label: result.mean(label) for label in result.values},
         "pairs": [

@@ -130,15 +130,15 @@ def execute(
         TokenPOError: a directory that is refused (nothing was started), or another comparison at work in `out`.
     """
     with _locked(out) as lock, Interrupt() as interrupt:
-        found = [(run, state(run)) for run in runs]
-        waiting = deque((run, held) for run, held in found if held is not State.DONE)
+        states = [(run, state(run)) for run in runs]
+        waiting = deque((run, status) for run, status in states if status is not State.DONE)
         active: list[_Process] = []
         failures: list[Failure] = []
-        asked = False
+        stopping = False
         try:
             while waiting or active:
-                if interrupt.asked and not asked:
-                    asked = True
+                if interrupt.asked and not stopping:
+                    stopping = True
                     waiting.clear()
                     for process in active:
                         process.ask_to_stop()
@@ -146,7 +146,7 @@ def execute(
                     active.append(_Process(*waiting.popleft(), out, lock, command))
                 for process in [process for process in active if process.over]:
                     active.remove(process)
-                    failure = process.failure(stopped=asked)
+                    failure = process.failure(stopped=stopping)
                     failures += [failure] if failure else []
                     if failure or is_whole(process.run):
                         watcher.ended(process.run, process.seconds, failure)
@@ -155,15 +155,15 @@ def execute(
         finally:
             for process in active:
                 process.kill()
-    return Ended(tuple(failures), asked)
+    return Ended(tuple(failures), stopping)
 
 
 class _Process:
     """A run that is being made, its output going to OUT/logs."""
 
-    def __init__(self, run: PlannedRun, found: State, out: Path, lock: IO[str], command: Command) -> None:
+    def __init__(self, run: PlannedRun, status: State, out: Path, lock: IO[str], command: Command) -> None:
         self.run, self._began = run, time.monotonic()
-        if found is State.LOST:
+        if status is State.LOST:
             # Nothing was saved that it could go on from. It is ours: its config is that of the plan.
             shutil.rmtree(run.directory)
         self._log = out / "logs" / f"{run.directory.name}.log"
@@ -171,7 +171,7 @@ class _Process:
         self._start = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command(run, found is State.BEGUN),
+                command(run, status is State.BEGUN),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=_environment(run),
                 # A group of its own: Ctrl-C reaches it once, through us. It holds the lock for as long as it lives.
                 start_new_session=True, pass_fds=(lock.fileno(),),
@@ -200,14 +200,14 @@ class _Process:
         with self._log.open("rb") as log:
             log.seek(self._start)
             lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        ours = [line for line in lines if line.startswith("tokenpo: ")]
-        said = (ours or lines or [""])[-1].removeprefix("tokenpo: ")
+        own_lines = [line for line in lines if line.startswith("tokenpo: ")]
+        message = (own_lines or lines or [""])[-1].removeprefix("tokenpo: ")
         if code < 0:
             name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-            said = f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+            message = f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
         elif code == 0:
-            said = "ended without making all of its steps"
-        return Failure(self.run, visible(said or f"ended with status {code}", limit=400), self._log)
+            message = "ended without making all of its steps"
+        return Failure(self.run, visible(message or f"ended with status {code}", limit=400), self._log)
 
 
 @contextlib.contextmanager

@@ -100,14 +100,16 @@ def judge(values: Values, pairs: Sequence[tuple[str, str]], *, resamples: int = 
     """A verdict for each of `pairs` (a, b) of labels from `values[label][seed]`; the pairs are the family of Holm's
     correction, those with fewer than two seeds excepted.
     """
-    found = []
+    untested = []
     for a, b in pairs:
         seeds = tuple(sorted(values[a].keys() & values[b].keys()))
-        found.append(Pair(a, b, seeds, tuple(values[a][seed] - values[b][seed] for seed in seeds)))
-    tested = [pair for pair in found if len(pair.seeds) >= 2]
+        untested.append(Pair(a, b, seeds, tuple(values[a][seed] - values[b][seed] for seed in seeds)))
+    tested = [pair for pair in untested if len(pair.seeds) >= 2]
     p = [float(paired.sign_flip(paired.canonical(pair.differences)[0])) for pair in tested]
     results = iter(zip(p, paired.holm(p).tolist(), strict=True))
-    return [_tested(pair, len(tested), *next(results), resamples) if len(pair.seeds) >= 2 else pair for pair in found]
+    return [
+        _tested(pair, len(tested), *next(results), resamples) if len(pair.seeds) >= 2 else pair for pair in untested
+    ]
 
 
 def _tested(pair: Pair, family: int, p: float, adjusted: float, resamples: int) -> Pair:

@@ -160,9 +160,14 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
     question = entry.question
     if not question and "{question}" in entry.prompt:
         question = next((key for key in ("prompt", "question", "problem") if key in rows[0][1]), "prompt")
-    options = ("--question", "--answer")
-    judged = (verifier.needs_answer, verifier.gives_away)
-    layout = Layout(question, entry.answer, *judged, template=entry.prompt, options=options)
+    layout = Layout(
+        question,
+        entry.answer,
+        verifier.needs_answer,
+        verifier.gives_away,
+        template=entry.prompt,
+        options=("--question", "--answer"),
+    )
     problems = [
         dataclasses.replace(problem, answer=_reference(problem.answer, entry, at))
         for problem, (at, _) in zip(layout.problems(rows), rows, strict=True)
@@ -175,17 +180,17 @@ def _reference(answer: Any, entry: Benchmark, where: str) -> Any:
         return ", ".join(map(str, answer)) if isinstance(answer, list) else answer
     if entry.reference == "whole" or not isinstance(answer, str):
         return answer
-    found = extractor(entry.reference, where).find(answer)
-    if found is None:
+    reference = extractor(entry.reference, where).find(answer)
+    if reference is None:
         raise TokenPOError(f"{where}: {entry.reference!r} finds no reference in {answer!r:.80}: set --reference")
-    return found
+    return reference
 
 
 def _columns(entry: Benchmark) -> list[str]:
     """What is kept of a row of the hub: pictures and long solutions are not."""
-    named = re.findall(r"\{([A-Za-z_]\w*)\}", entry.prompt)
-    wanted = [entry.question, entry.answer, *(name for name in named if name != "question")]
-    return list(dict.fromkeys(name for name in wanted if name))
+    placeholders = re.findall(r"\{([A-Za-z_]\w*)\}", entry.prompt)
+    columns = [entry.question, entry.answer, *(name for name in placeholders if name != "question")]
+    return list(dict.fromkeys(name for name in columns if name))
 
 
 def _plain(name: str) -> str:

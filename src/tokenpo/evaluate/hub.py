@@ -45,10 +45,10 @@ def hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | 
     return [row for rows in zip_longest(*parts) for row in rows if row is not None]
 
 
-def _check(hub: str, there: list[str], wanted: list[str]) -> None:
-    for name in wanted:
-        if name not in there:
+def _check(hub: str, columns: list[str], required: list[str]) -> None:
+    for name in required:
+        if name not in columns:
             raise MissingInput(
-                f"{hub} has no column {name!r} (columns: {', '.join(there)}; {nearest(name, there)}): "
+                f"{hub} has no column {name!r} (columns: {', '.join(columns)}; {nearest(name, columns)}): "
                 "name yours with --question, --answer or --prompt"
             )

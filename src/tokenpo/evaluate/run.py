@@ -55,8 +55,8 @@ def as_chat(task: Files) -> Files:
 
 def digest(task: Task, count: int) -> str:
     """Identifies the problems: a hash of prompts, references, and all that a verifier may read."""
-    asked = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
-    return hashlib.blake2b(json.dumps(asked, default=str).encode(), digest_size=8).hexdigest()
+    problems = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
+    return hashlib.blake2b(json.dumps(problems, default=str).encode(), digest_size=8).hexdigest()
 
 
 def model_digest(where: str | Path, lm: LanguageModel) -> str:
@@ -77,23 +77,23 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
         TokenPOError: the directory holds something else, or another process samples into it.
     """
     check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
-    with _held(directory):
+    with _reserved(directory):
         check(directory, config)  # again: another may have been here in between
         _sample(plan, directory, config, watch)
 
 
 def _sample(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
-    start = _kept(directory / SAMPLES, plan)
+    start = _cut_to_batches(directory / SAMPLES, plan)
     watch(start)
     drawing, lines = plan.drawing, None
     try:
         for first in range(start, plan.count, drawing.at_once):
             count = min(drawing.at_once, plan.count - first)
-            piece = draw(plan.lm, plan.task, "test", first, count, drawing.samples, drawing.sampling)
+            batch = draw(plan.lm, plan.task, "test", first, count, drawing.samples, drawing.sampling)
             if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
                 prepare(directory, config)
                 lines = Lines(directory / SAMPLES)
-            for record in _records(piece):
+            for record in _records(batch):
                 lines.write(record)
             watch(first + count)
     finally:
@@ -115,16 +115,21 @@ def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) 
 def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
     """The config: all that the samples depend on, and the software."""
     sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
-    asked = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
-    asked["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
-    return {"model": dict(model), "problems": asked, "sampling": sampling, "versions": versions()}
+    problem_set = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
+    problem_set["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
+    return {"model": dict(model), "problems": problem_set, "sampling": sampling, "versions": versions()}
 
 
 def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
     """The config of estimates from a file of samples; `source` is the verifier's."""
-    told = {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()}
-    judged = {"verifier": verifier, "verifier_source": source, "extract": extract}
-    return {"samples": told, **judged, "seed": seed, "versions": versions()}
+    return {
+        "samples": {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()},
+        "verifier": verifier,
+        "verifier_source": source,
+        "extract": extract,
+        "seed": seed,
+        "versions": versions(),
+    }
 
 
 def prepare(directory: Path, config: Mapping[str, Any]) -> None:
@@ -184,11 +189,11 @@ def _writing(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(directory: Path) -> Iterator[None]:
-    """The directory for this process alone; where nothing was written to it, what was made here is gone again."""
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
+def _reserved(directory: Path) -> Iterator[None]:
+    """Keeps the directory for this process alone; in the end removes what it created if nothing was written to it."""
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
-    ours = not lock.exists()
+    creates_lock = not lock.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock.touch()
@@ -201,9 +206,9 @@ def _held(directory: Path) -> Iterator[None]:
         finally:
             if is_fresh(directory):
                 with contextlib.suppress(OSError):  # somebody else's by now; what went wrong before is told, not this
-                    if ours:
+                    if creates_lock:
                         lock.unlink()
-                    for path in made:
+                    for path in created:
                         path.rmdir()
 
 
@@ -219,7 +224,7 @@ def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
     return [line for line in changed if not line.startswith("versions.")]
 
 
-def _kept(path: Path, plan: Plan) -> int:
+def _cut_to_batches(path: Path, plan: Plan) -> int:
     """Cuts the file back to whole batches of the problems asked for, in their order; the number of problems in them.
 
     A batch is sampled again as it was: in another one the last bits of a logit may differ.
@@ -233,9 +238,9 @@ def _kept(path: Path, plan: Plan) -> int:
                 break
             ends.append(ends[-1] + len(line))
     problems = min(plan.count, (len(ends) - 1) // samples)
-    kept = problems if problems == plan.count else problems // at_once * at_once
-    cut(path, ends[kept * samples])
-    return kept
+    whole = problems if problems == plan.count else problems // at_once * at_once
+    cut(path, ends[whole * samples])
+    return whole
 
 
 def _problem(line: bytes) -> Any:
@@ -246,9 +251,9 @@ def _problem(line: bytes) -> Any:
         return None
 
 
-def _records(piece: Draw) -> Iterator[dict[str, Any]]:
-    lengths = piece.mask.sum(1).tolist()
-    for row, score in enumerate(piece.scores):
-        place = row // piece.group_size
-        problem, completion = piece.problems[place], piece.completions[row]
-        yield record_of(piece.start + place, problem, completion, lengths[row], bool(piece.finished[row]), score)
+def _records(batch: Draw) -> Iterator[dict[str, Any]]:
+    lengths = batch.mask.sum(1).tolist()
+    for row, score in enumerate(batch.scores):
+        prompt = row // batch.group_size
+        problem, completion = batch.problems[prompt], batch.completions[row]
+        yield record_of(batch.start + prompt, problem, completion, lengths[row], bool(batch.finished[row]), score)

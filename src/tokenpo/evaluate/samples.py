@@ -105,9 +105,9 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
     if not isinstance(answer, (str, int, float, type(None))):
         raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
     # null names nothing: all lines that hold it would be one prompt.
-    named = {name: value for name, value in record.items() if value is not None}
-    key = "problem" if "problem" in named else "prompt"
-    name = _column(where, named, key, "which samples belong together; or name them by 'problem'")
+    filled = {name: value for name, value in record.items() if value is not None}
+    key = "problem" if "problem" in filled else "prompt"
+    name = _column(where, filled, key, "which samples belong together; or name them by 'problem'")
     finished = record.get("finished")
     return Sample(
         problem=f"{key}={json.dumps(name, sort_keys=True)}",

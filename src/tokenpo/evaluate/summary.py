@@ -152,15 +152,17 @@ def _silent(votes: Sequence[Vote]) -> str:
 
 def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> list[str]:
     fewest, most, prompts = min(sizes), max(sizes), len(sizes)
-    said = []
+    sentences = []
     if fewest < most:
-        said.append(f"The prompts have {fewest} to {most} samples; every prompt counts alike, estimated from its own.")
+        sentences.append(
+            f"The prompts have {fewest} to {most} samples; every prompt counts alike, estimated from its own."
+        )
     for k in dict.fromkeys(ks):
         enough = sum(size >= k for size in sizes)
         if enough == 0:
-            said.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} per prompt.")
+            sentences.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} per prompt.")
         elif enough < prompts:
-            said.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
+            sentences.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
     if silent:
-        said.append(f"maj@k is NaN: {silent}.")
-    return said
+        sentences.append(f"maj@k is NaN: {silent}.")
+    return sentences

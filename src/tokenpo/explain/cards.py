@@ -66,10 +66,10 @@ def draw(result: Explanation, most: int) -> Drawing:
     """The tokens of at most `most` responses, in the order of the file."""
     methods, responses = result.methods[:MOST_METHODS], result.recording.responses
     rows = _affordable(responses, [*chosen(result)][:most], len(methods))
-    places = [(method, row, t) for row in rows for method in methods for t in kept(len(responses[row].tokens))]
+    cells = [(method, row, t) for row in rows for method in methods for t in kept(len(responses[row].tokens))]
     scales, columns, fixed = [], [], []
     for column in _columns(result):
-        values = [column.value(*place) for place in places]
+        values = [column.value(*cell) for cell in cells]
         if len(set(values)) > 1:
             scales.append(scale(column.quantity, chr(ord("a") + len(scales)), values))
             columns.append(column)
@@ -107,13 +107,13 @@ def chosen(result: Explanation) -> Iterator[int]:
 
 def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int) -> list[int]:
     """The first of these rows that fit on the page, at least one, in the order of the file."""
-    found, left = [], MOST_TOKENS
+    affordable, budget = [], MOST_TOKENS
     for row in rows:
         cost = methods * sum(1 for _ in kept(len(responses[row].tokens)))
-        if cost <= left or not found:
-            found.append(row)
-            left -= cost
-    return sorted(found)
+        if cost <= budget or not affordable:
+            affordable.append(row)
+            budget -= cost
+    return sorted(affordable)
 
 
 def _columns(result: Explanation) -> Iterator[Column]:

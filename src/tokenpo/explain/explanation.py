@@ -58,11 +58,11 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
     lacking = sorted(objective.needs - recording.inputs)
     if not lacking:
         return ""
-    wanted = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
+    fields = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
     odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
     per = "response" if lacking == ["prompt_logprob"] else "token"
     return (
-        f"{label} needs what {recording.source} does not hold: write {wanted} into every response, one number for each "
+        f"{label} needs what {recording.source} does not hold: write {fields} into every response, one number for each "
         f"{per} (docs/rollouts.md{odd})"
     )
 
@@ -95,8 +95,8 @@ def explain(label: str, objective: Objective, recording: Recording) -> Explained
     (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
     mask, terms = rollouts.mask, loss.terms
     if not (gradient[mask].isfinite().all() and loss.value.isfinite()):
-        whole = objective.observed(batch, totals)
-        raise NotFinite(f"{label} on this recording is not finite: {broken(objective, whole, totals) or SOUND}")
+        observed = objective.observed(batch, totals)
+        raise NotFinite(f"{label} on this recording is not finite: {broken(objective, observed, totals) or SOUND}")
     return Explained(
         label=label,
         objective=objective,

@@ -149,13 +149,13 @@ def to_json(result: Explanation) -> str:
 def token_lines(result: Explanation) -> Iterator[dict[str, Any]]:
     """tokens.jsonl: what each method does to every token, one line for each response, in the order of the file."""
     for row, response in enumerate(result.recording.responses):
-        kept = slice(len(response.tokens))
+        inside = slice(len(response.tokens))
         methods = {
             method.label: {
-                "advantage": method.advantage[row][kept].tolist(),
-                "weight": method.weight[row][kept].tolist(),
-                "clipped": method.clipped[row][kept].int().tolist(),
-                "push": method.push[row][kept].tolist(),
+                "advantage": method.advantage[row][inside].tolist(),
+                "weight": method.weight[row][inside].tolist(),
+                "clipped": method.clipped[row][inside].int().tolist(),
+                "push": method.push[row][inside].tolist(),
             }
             for method in result.methods
         }

@@ -36,9 +36,10 @@ class Kinds:
         """The quantile is the nearest-rank one over all response tokens of the recording."""
         mask, entropy = recording.rollouts.mask, recording.entropy
         right, wrong = (
-            torch.tensor([x is answer for x in recording.correct])[:, None] & mask for answer in (True, False)
+            torch.tensor([verdict is answer for verdict in recording.correct])[:, None] & mask
+            for answer in (True, False)
         )
-        judged = any(x is not None for x in recording.correct)
+        judged = any(verdict is not None for verdict in recording.correct)
         threshold = None if entropy is None else float(ranked.quantile(entropy[mask], quantile))
         high = None if entropy is None or threshold is None else mask & (entropy >= threshold)
         return Kinds(

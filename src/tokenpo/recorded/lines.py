@@ -15,7 +15,7 @@ from .response import Response
 from .whole import whole
 
 
-def write_lines(path: Path | str, found: Iterable[Response | Mapping[str, Any]]) -> Path:
+def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]]) -> Path:
     """Writes the file whole or not at all, and its directory where there is none.
 
     Raises:
@@ -24,7 +24,7 @@ def write_lines(path: Path | str, found: Iterable[Response | Mapping[str, Any]])
     path = Path(path)
     # Half a surrogate pair is no character; inside a JSON string its escape is.
     with whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        for number, response in enumerate(found, start=1):
+        for number, response in enumerate(records, start=1):
             line = response.as_json() if isinstance(response, Response) else response
             file.write(_text(line, f"{path} line {number}") + "\n")
     return path
@@ -41,34 +41,34 @@ def read_lines(path: Path, step: int | None = None) -> Recording:
     notes: list[str] = []
     lines = [(line.number, line.value) for line in whole_lines(path, _object, notes)]
     if not lines:
-        seen = notes[0].rstrip(".") if notes else "the file is empty"
-        raise TokenPOError(f"{path} holds no response ({seen}): write one JSON object a line (docs/rollouts.md)")
-    found = [(number, parse(f"{path} line {number}", value)) for number, value in lines]
-    steps = sorted({response.step for _, response in found if response.step is not None})
-    chosen = choose_step(str(path), steps, step)
-    kept = [(number, one) for number, one in found if one.step == chosen or one.step is None]
+        cause = notes[0].rstrip(".") if notes else "the file is empty"
+        raise TokenPOError(f"{path} holds no response ({cause}): write one JSON object a line (docs/rollouts.md)")
+    numbered = [(number, parse(f"{path} line {number}", value)) for number, value in lines]
+    steps = sorted({response.step for _, response in numbered if response.step is not None})
+    chosen_step = choose_step(str(path), steps, step)
+    chosen = [(number, response) for number, response in numbered if response.step in (chosen_step, None)]
     left_out = bool(notes)
     if len(steps) > 1:
-        notes.append(f"{path.name} holds {len(steps)} steps; shown is step {chosen}.")
+        notes.append(f"{path.name} holds {len(steps)} steps; shown is step {chosen_step}.")
     unread = dict.fromkeys(name for _, value in lines for name in map(plain, value) if name not in KNOWN)
-    where = [f"{path} line {number}" for number, _ in kept]
-    return record(str(path), [one for _, one in kept], where.__getitem__, [*unread], notes, left_out)
+    where = [f"{path} line {number}" for number, _ in chosen]
+    return record(str(path), [response for _, response in chosen], where.__getitem__, [*unread], notes, left_out)
 
 
-def choose_step(source: str, steps: list[int], wanted: int | None) -> int | None:
+def choose_step(source: str, steps: list[int], step: int | None) -> int | None:
     """The step asked for, or the last one.
 
     Raises:
         TokenPOError: it is not there.
     """
-    if wanted is None:
+    if step is None:
         return steps[-1] if steps else None
     if not steps:
-        raise TokenPOError(f"{source} does not say which step its rollouts are from: do not ask for step {wanted}")
-    if wanted not in steps:
-        there = ", ".join(map(str, steps[-20:]))
-        raise TokenPOError(f"{source} holds no rollouts of step {wanted} (steps: {there}): give one of these")
-    return wanted
+        raise TokenPOError(f"{source} does not say which step its rollouts are from: do not ask for step {step}")
+    if step not in steps:
+        listed = ", ".join(map(str, steps[-20:]))
+        raise TokenPOError(f"{source} holds no rollouts of step {step} (steps: {listed}): give one of these")
+    return step
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -38,14 +38,14 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     ids = _token_ids(where, line)
     tokens = _tokens(where, line, ids)
     return Response(
-        group=_one(where, line, "group", (int, str), "a whole number or text"),
+        group=_field(where, line, "group", (int, str), "a whole number or text"),
         reward=_number(where, "reward", line["reward"]),
         tokens=tokens,
         numbers={name: _per_token(where, name, line[name], len(tokens)) for name in PER_TOKEN if name in line},
         token_ids=ids,
-        prompt=_one(where, line, "prompt", (str,), "text; write chat messages out", ""),
-        correct=_one(where, line, "correct", (bool,), "true, false or null"),
-        step=_one(where, line, "step", (int,), "a whole number"),
+        prompt=_field(where, line, "prompt", (str,), "text; write chat messages out", ""),
+        correct=_field(where, line, "correct", (bool,), "true, false or null"),
+        step=_field(where, line, "step", (int,), "a whole number"),
         prompt_logprob=_number(where, "prompt_logprob", line["prompt_logprob"]) if "prompt_logprob" in line else None,
     )
 
@@ -99,15 +99,15 @@ def _number(where: str, name: str, value: Any) -> float:
     if type(value) not in (int, float):
         raise TokenPOError(f"{where}: {name!r} is {_kind(value)}: give a number")
     try:
-        x = float(value)
+        number = float(value)
     except OverflowError:
-        x = math.inf
-    if not math.isfinite(x):
-        raise TokenPOError(f"{where}: {name!r} is {x}: give a finite number, and mend what made this one")
-    return x
+        number = math.inf
+    if not math.isfinite(number):
+        raise TokenPOError(f"{where}: {name!r} is {number}: give a finite number, and mend what made this one")
+    return number
 
 
-def _one(
+def _field(
     where: str, line: Mapping[str, Any], name: str, kinds: tuple[type, ...], remedy: str, default: Any = None
 ) -> Any:
     if name not in line:

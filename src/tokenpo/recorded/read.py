@@ -31,9 +31,9 @@ def read(path: Path | str, step: int | None = None) -> Recording:
         )
     if path.suffix != ".safetensors":
         return read_lines(path, step)
-    found = read_tensors(path)
-    choose_step(str(path), [] if found.step is None else [found.step], step)
-    return found
+    recording = read_tensors(path)
+    choose_step(str(path), [] if recording.step is None else [recording.step], step)
+    return recording
 
 
 def step_file(run: Path | str, step: int) -> Path:
@@ -49,10 +49,10 @@ def recorded_steps(run: Path) -> list[int]:
 
 def _of_run(run: Path, step: int | None) -> Path:
     steps = recorded_steps(run)
-    chosen = choose_step(str(run), steps, step) if steps else None
-    if chosen is None:
+    chosen_step = choose_step(str(run), steps, step) if steps else None
+    if chosen_step is None:
         raise TokenPOError(
             f"{run} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "
             "(docs/rollouts.md)"
         )
-    return step_file(run, chosen)
+    return step_file(run, chosen_step)

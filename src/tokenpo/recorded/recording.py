@@ -63,7 +63,7 @@ class Recording:
 
 def record(
     source: str,
-    found: Sequence[Response],
+    responses: Sequence[Response],
     where: Callable[[int], str],
     unread: Sequence[str],
     notes: Sequence[str],
@@ -80,74 +80,79 @@ def record(
     Raises:
         TokenPOError: no response with a token, or an input that only some of them have.
     """
-    if not any(response.tokens for response in found):
+    if not any(response.tokens for response in responses):
         raise TokenPOError(f"{source} holds no response with a token: write at least one")
-    _require_alike(found, where)
-    moved = "logprob" in found[0].numbers
-    facts, now = ({name: _padded(found, name) for name in names} for names in (FACTS, NOW))
+    _require_alike(responses, where)
+    moved = "logprob" in responses[0].numbers
+    facts, now = ({name: _padded(responses, name) for name in names} for names in (FACTS, NOW))
     if not moved:
         # The policy is the one that sampled: what is known of one is known of the other.
         now["logprob"] = facts["old_logprob"]
         now["entropy"] = facts["old_entropy"] if now["entropy"] is None else now["entropy"]
         facts["old_entropy"] = now["entropy"] if facts["old_entropy"] is None else facts["old_entropy"]
-    number = numbered([response.group for response in found])
+    number = numbered([response.group for response in responses])
     rollouts = Rollouts(
-        mask=_mask(found),
-        reward=torch.tensor([response.reward for response in found], dtype=torch.float64),
+        mask=_mask(responses),
+        reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
         group=torch.tensor(number),
-        token_ids=_padded(found, "token_ids"),
-        prompt_logprob=_of_prompts(found),
+        token_ids=_padded(responses, "token_ids"),
+        prompt_logprob=_of_prompts(responses),
         **facts,  # pyright: ignore[reportArgumentType]
     )
-    notes = [*notes, *_of_groups(found, left_out)]
+    notes = [*notes, *_of_groups(responses, left_out)]
     if unread:
         notes.append(f"Fields that the format does not know, not read: {', '.join(unread)}.")
-    return Recording(source, tuple(found), rollouts, Policy(**now), moved, found[0].step, tuple(unread), tuple(notes))  # pyright: ignore[reportArgumentType]
+    policy = Policy(**now)  # pyright: ignore[reportArgumentType]
+    return Recording(source, tuple(responses), rollouts, policy, moved, responses[0].step, tuple(unread), tuple(notes))
 
 
-def _require_alike(found: Sequence[Response], where: Callable[[int], str]) -> None:
+def _require_alike(responses: Sequence[Response], where: Callable[[int], str]) -> None:
     """An input that some responses lack can be used for none: nothing is made up for the others."""
-    every = frozenset().union(*(response.given for response in found))
-    for row, response in enumerate(found):
-        if missing := sorted(every - response.given):
-            other = next(i for i, one in enumerate(found) if missing[0] in one.given)
+    inputs = frozenset().union(*(response.given for response in responses))
+    for row, response in enumerate(responses):
+        if missing := sorted(inputs - response.given):
+            other = next(i for i, candidate in enumerate(responses) if missing[0] in candidate.given)
             raise TokenPOError(
                 f"{where(row)}: no field {missing[0]!r}, which {where(other)} has: write it for every response, or for "
                 "none"
             )
 
 
-def _mask(found: Sequence[Response]) -> Tensor:
-    lengths = torch.tensor([len(response.tokens) for response in found])
+def _mask(responses: Sequence[Response]) -> Tensor:
+    lengths = torch.tensor([len(response.tokens) for response in responses])
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
-def _padded(found: Sequence[Response], name: str) -> Tensor | None:
+def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
     """[N, T] of one field, zero behind the end of a response; None where it is not there."""
     ids = name == "token_ids"
-    rows = [response.token_ids if ids else response.numbers.get(name) for response in found]
+    rows = [response.token_ids if ids else response.numbers.get(name) for response in responses]
     if rows[0] is None:
         return None
-    width = max(len(response.tokens) for response in found)
+    width = max(len(response.tokens) for response in responses)
     padded = [[*row, *[0] * (width - len(row))] for row in rows if row is not None]
     return torch.tensor(padded, dtype=torch.long if ids else torch.float64)
 
 
-def _of_prompts(found: Sequence[Response]) -> Tensor | None:
-    values = [response.prompt_logprob for response in found if response.prompt_logprob is not None]
+def _of_prompts(responses: Sequence[Response]) -> Tensor | None:
+    values = [response.prompt_logprob for response in responses if response.prompt_logprob is not None]
     return torch.tensor(values, dtype=torch.float64) if values else None
 
 
-def _of_groups(found: Sequence[Response], left_out: bool) -> list[str]:
+def _of_groups(responses: Sequence[Response], left_out: bool) -> list[str]:
     """Groups that a missing response has changed, as far as their sizes show it."""
-    sizes = Counter(response.group for response in found)
+    sizes = Counter(response.group for response in responses)
     if len(sizes) > 1 and max(sizes.values()) == 1:
         return ["Every response is a group of its own: give the responses to one prompt the same group."]
     usual = max(sorted(set(sizes.values()), reverse=True), key=list(sizes.values()).count)
     odd = [f"{group!s:.40} has {size}" for group, size in sizes.items() if size != usual]
     if not odd:
-        told = "every group that is left has the same size, so whole groups may be missing"
-        return [f"What was left out may change a group's mean and deviation; {told}."] if left_out else []
+        if not left_out:
+            return []
+        return [
+            "What was left out may change a group's mean and deviation; every group that is left has the same size, so "
+            "whole groups may be missing."
+        ]
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
     why = "its group lost a response" if left_out else "responses are missing"
     return [

@@ -80,17 +80,17 @@ def responses(
     """
     columns = {name: getattr(rollouts, name) for name in FACTS} | {name: getattr(policy, name, None) for name in NOW}
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
-    named = rollouts.group.tolist() if groups is None else groups
+    group_names = rollouts.group.tolist() if groups is None else groups
     ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
     of_prompt = None if rollouts.prompt_logprob is None else rollouts.prompt_logprob.tolist()
     reward = rollouts.reward.tolist()
-    for row, kept in enumerate(rollouts.mask.cpu()):
+    for row, row_mask in enumerate(rollouts.mask.cpu()):
         yield Response(
-            group=named[row],
+            group=group_names[row],
             reward=shortest(reward[row]),
             tokens=tuple(tokens[row]),
-            numbers={name: tuple(map(shortest, x[row][kept].tolist())) for name, x in per_token.items()},
-            token_ids=None if ids is None else tuple(ids[row][kept].tolist()),
+            numbers={name: tuple(map(shortest, x[row][row_mask].tolist())) for name, x in per_token.items()},
+            token_ids=None if ids is None else tuple(ids[row][row_mask].tolist()),
             prompt="" if prompts is None else prompts[row],
             correct=None if correct is None else correct[row],
             step=step,

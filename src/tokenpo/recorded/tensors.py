@@ -21,7 +21,7 @@ _JUDGED = {0: False, 1: True, -1: None}
 _STEP_DIGITS = 18
 
 
-def write_tensors(path: Path | str, found: Sequence[Response]) -> Path:
+def write_tensors(path: Path | str, responses: Sequence[Response]) -> Path:
     """Writes responses of one step, float64, whole or not at all.
 
     Raises:
@@ -30,7 +30,7 @@ def write_tensors(path: Path | str, found: Sequence[Response]) -> Path:
     from safetensors.torch import save_file
 
     path = Path(path)
-    batch = record(str(path), found, lambda row: f"response {row}", [], [])
+    batch = record(str(path), responses, lambda row: f"response {row}", [], [])
     owners = {**vars(batch.rollouts), **(vars(batch.policy) if batch.moved else {})}
     tensors = {name: x.contiguous() for name, x in owners.items() if x is not None}
     judged = batch.correct
@@ -38,9 +38,9 @@ def write_tensors(path: Path | str, found: Sequence[Response]) -> Path:
         # -1: not judged.
         tensors["correct"] = torch.tensor([-1 if x is None else int(x) for x in judged], dtype=torch.int8)
     texts = {
-        "tokens": [response.tokens for response in found],
-        "prompt": [response.prompt for response in found],
-        "group": [response.group for response in found],
+        "tokens": [response.tokens for response in responses],
+        "prompt": [response.prompt for response in responses],
+        "group": [response.group for response in responses],
     }
     metadata = {name: json.dumps(values, ensure_ascii=False) for name, values in texts.items()}
     metadata |= {} if batch.step is None else {"step": str(batch.step)}
@@ -69,20 +69,24 @@ def read_tensors(path: Path) -> Recording:
     _check_shapes(path, tensors, mask)
     _check_verdicts(path, tensors)
     if len(metadata.get("step", "")) > _STEP_DIGITS:
-        told = f"{metadata['step'][:20]!r}..."
-        raise TokenPOError(f"{path}: metadata 'step' is {told}: give a whole number of at most {_STEP_DIGITS} digits")
+        raise TokenPOError(
+            f"{path}: metadata 'step' is {metadata['step'][:20]!r}...: give a whole number of at most {_STEP_DIGITS} "
+            "digits"
+        )
     texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
-    found = [parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row)) for row in range(len(mask))]
+    responses = [
+        parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row)) for row in range(len(mask))
+    ]
     unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
-    return record(str(path), found, lambda row: f"{path} row {row}", unread, [])
+    return record(str(path), responses, lambda row: f"{path} row {row}", unread, [])
 
 
 def _line(
-    tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], kept: Tensor, row: int
+    tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], row_mask: Tensor, row: int
 ) -> dict[str, Any]:
     """The row as the line of a JSON Lines file."""
     line: dict[str, Any] = {}
-    line |= {name: tensors[name][row][kept].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
+    line |= {name: tensors[name][row][row_mask].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
     line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
     line |= {name: values[row] for name, values in texts.items() if values is not None}
     if "correct" in tensors:
@@ -90,7 +94,7 @@ def _line(
     if "step" in metadata:
         line["step"] = int(metadata["step"]) if metadata["step"].isdecimal() else metadata["step"]
     if texts["tokens"] is None and "token_ids" not in line:
-        line["tokens"] = ["·"] * int(kept.sum())
+        line["tokens"] = ["·"] * int(row_mask.sum())
     return line
 
 
@@ -113,9 +117,9 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], mask: Tensor) -> No
 
 
 def _check_verdicts(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    for row, x in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
-        if x not in _JUDGED:
-            raise TokenPOError(f"{path} row {row}: 'correct' is {x}: give 1, 0, or -1 where it was not judged")
+    for row, verdict in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
+        if verdict not in _JUDGED:
+            raise TokenPOError(f"{path} row {row}: 'correct' is {verdict}: give 1, 0, or -1 where it was not judged")
 
 
 def _texts(path: Path, metadata: Mapping[str, str], name: str, count: int) -> list[Any] | None:

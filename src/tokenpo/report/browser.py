@@ -95,15 +95,18 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
         for i, name in enumerate(varying[:MOST_QUANTITIES])
     )
     sources = tuple(_source(label, rollouts, scales) for (label, _), rollouts in zip(traces, drawn, strict=True))
-    pairs = [(label, trace, rollouts) for (label, trace), rollouts in zip(traces, drawn, strict=True)]
+    notes = [
+        note
+        for (label, trace), rollouts in zip(traces, drawn, strict=True)
+        for note in _notes(label, trace, rollouts, named=len(traces) > 1)
+    ]
     return Browser(
         scales=scales,
         default=_default(scales, everything),
         sources=sources,
         views=tuple(_views(sources)),
         fixed=tuple((quantity(name, []).label, shown(name, x)) for name, x in fixed.items()),
-        notes=tuple(note for one in pairs for note in _notes(*one, named=len(pairs) > 1))
-        + _left_out(varying[MOST_QUANTITIES:]),
+        notes=tuple(notes) + _left_out(varying[MOST_QUANTITIES:]),
         rollouts=len(everything),
         tokens=sum(len(r.tokens) for r in everything),
     )
@@ -114,18 +117,18 @@ def _load(trace: Trace, budget: int) -> list[Rollout]:
     steps = _spread(sorted({step for step, _ in trace.index}), MOST_STEPS)
     offsets = {step: [o for s, o in trace.index if s == step][:MOST_ROLLOUTS] for step in steps}
     priority = [*dict.fromkeys([steps[-1], steps[0], *steps])]
-    drawn: dict[tuple[int, int], Rollout] = {}
-    left = budget
+    loaded: dict[tuple[int, int], Rollout] = {}
+    bytes_left = budget
     for turn in range(MOST_ROLLOUTS):
         for step in priority:
             # Long after the budget is spent, reading on would find at best a response of a few tokens.
-            if turn < len(offsets[step]) and (left > budget // 100 or not drawn):
+            if turn < len(offsets[step]) and (bytes_left > budget // 100 or not loaded):
                 rollout = trace.load(offsets[step][turn])
                 cost = _cost(rollout)
-                if cost <= left or not drawn:
-                    left -= cost
-                    drawn[step, turn] = rollout
-    return [drawn[key] for key in sorted(drawn)]
+                if cost <= bytes_left or not loaded:
+                    bytes_left -= cost
+                    loaded[step, turn] = rollout
+    return [loaded[key] for key in sorted(loaded)]
 
 
 def _spread(items: Sequence[int], most: int) -> list[int]:
@@ -146,16 +149,20 @@ def _cost(rollout: Rollout) -> int:
 def _source(label: str, rollouts: Sequence[Rollout], scales: Sequence[Scale]) -> Source:
     steps = []
     for step in dict.fromkeys(rollout.step for rollout in rollouts):
-        mine = [rollout for rollout in rollouts if rollout.step == step]
-        keys = dict.fromkeys((rollout.group, rollout.prompt) for rollout in mine)
-        cards = [tuple(card(r, scales) for r in mine if (r.group, r.prompt) == key) for key in keys]
+        of_step = [rollout for rollout in rollouts if rollout.step == step]
+        keys = dict.fromkeys((rollout.group, rollout.prompt) for rollout in of_step)
+        cards = [tuple(card(r, scales) for r in of_step if (r.group, r.prompt) == key) for key in keys]
         groups = tuple(
-            Group(found[0].prompt, f"{i + 1}: {visible(found[0].rollout.prompt, limit=LABEL_LIMIT)}", found)
-            for i, found in enumerate(cards)
+            Group(
+                group_cards[0].prompt,
+                f"{i + 1}: {visible(group_cards[0].rollout.prompt, limit=LABEL_LIMIT)}",
+                group_cards,
+            )
+            for i, group_cards in enumerate(cards)
         )
-        steps.append(Step(step, _remark(mine), groups))
-    here = quantities(rollouts)
-    lacks = tuple(quantity(name, []).label for name in EXPECTED if name not in here)
+        steps.append(Step(step, _remark(of_step), groups))
+    recorded = quantities(rollouts)
+    lacks = tuple(quantity(name, []).label for name in EXPECTED if name not in recorded)
     return Source(label, tuple(steps), lacks)
 
 
@@ -185,21 +192,21 @@ def _places(sources: Sequence[Source]) -> list[View]:
     return [View(0, 0, 0)]
 
 
-def _shared(one: Source, other: Source) -> Iterator[list[View]]:
+def _shared(first: Source, second: Source) -> Iterator[list[View]]:
     """The places of prompts that both runs answered at the same step."""
-    numbers = {step.number: i for i, step in enumerate(other.steps)}
-    for i, step in enumerate(one.steps):
-        there = numbers.get(step.number)
-        prompts = [group.prompt for group in other.steps[there].groups] if there is not None else []
+    numbers = {step.number: i for i, step in enumerate(second.steps)}
+    for i, step in enumerate(first.steps):
+        position = numbers.get(step.number)
+        prompts = [group.prompt for group in second.steps[position].groups] if position is not None else []
         for k, group in enumerate(step.groups):
-            if there is not None and group.prompt in prompts:
-                yield [View(0, i, k), View(1, there, prompts.index(group.prompt))]
+            if position is not None and group.prompt in prompts:
+                yield [View(0, i, k), View(1, position, prompts.index(group.prompt))]
 
 
 def in_common(browser: Browser) -> tuple[int, int]:
     """(prompts that both runs answered at the same step, prompts of the first run)."""
-    one, other = browser.sources[:2]
-    return sum(1 for _ in _shared(one, other)), sum(len(step.groups) for step in one.steps)
+    first, second = browser.sources[:2]
+    return sum(1 for _ in _shared(first, second)), sum(len(step.groups) for step in first.steps)
 
 
 def _live(step: Step) -> int:

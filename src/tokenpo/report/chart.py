@@ -124,7 +124,7 @@ def draw(chart: Chart) -> Markup:
         return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
-    for y, label in zip(y_ticks, _told_apart(chart, y_ticks), strict=True):
+    for y, label in zip(y_ticks, _distinct_labels(chart, y_ticks), strict=True):
         parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<text class="tick y" x="{LEFT - 5}" y="{py(y) + 3.5:.1f}">{escape(label)}</text>')
     for x in [t for t in ticks(x_low, x_high, 6) if x_low <= t <= x_high]:
@@ -152,10 +152,10 @@ def _y_ticks(chart: Chart) -> list[float]:
     return ticks(min(values, default=0.0), max(values, default=1.0), 4)
 
 
-def _told_apart(chart: Chart, values: Sequence[float]) -> list[str]:
+def _distinct_labels(chart: Chart, values: Sequence[float]) -> list[str]:
     """The numbers as texts, with as many digits as it takes for no two to read the same."""
     texts = ([chart.format(y, digits) for y in values] for digits in range(3, 9))
-    return next((found for found in texts if len(set(found)) == len(found)), [chart.format(y) for y in values])
+    return next((labels for labels in texts if len(set(labels)) == len(labels)), [chart.format(y) for y in values])
 
 
 def _layers(lines: Sequence[Line]) -> list[Line]:
@@ -213,8 +213,8 @@ def _thinned(run: list[tuple[float, float]]) -> list[tuple[float, float]]:
         return run
     kept: list[tuple[float, float]] = []
     for i in range(0, len(run), size):
-        piece = run[i : i + size]
-        kept += sorted({min(piece, key=lambda p: p[1]), max(piece, key=lambda p: p[1])})
+        window = run[i : i + size]
+        kept += sorted({min(window, key=lambda p: p[1]), max(window, key=lambda p: p[1])})
     return kept
 
 

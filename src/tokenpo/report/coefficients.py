@@ -96,8 +96,8 @@ def tables(objective: Any, ratio: Any, advantage: Any, places: Sequence[int] = r
     tokens = [SHOWN[place] for place in places]
 
     def table(entropy: Any) -> Tensor:
-        given = {reads[0]: entropy} if reads else {}
-        return coefficients(objective, ratio, advantage, old_prob=OLD_PROB, **given)
+        inputs = {reads[0]: entropy} if reads else {}
+        return coefficients(objective, ratio, advantage, old_prob=OLD_PROB, **inputs)
 
     if not reads:
         return table(None)[None]
@@ -129,17 +129,17 @@ def draw(name: str, objective: Any) -> Figure:
     coarse = _of_batch_scope(objective)
     ratio = torch.logspace(-1, 1, 97 if coarse else 241, dtype=torch.float64)
     table = tables(objective, ratio, ADVANTAGES)
-    found = levels(objective, table)
-    mapped = _ends(found)
+    every_level = levels(objective, table)
+    outer_levels = _outer_levels(every_level)
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
-    axes = figure.subplots(1, 1 + len(mapped), width_ratios=[1.5, *[1.0] * len(mapped)])
-    _curves(axes[0], ratio, table, found)
+    axes = figure.subplots(1, 1 + len(outer_levels), width_ratios=[1.5, *[1.0] * len(outer_levels)])
+    _curves(axes[0], ratio, table, every_level)
     dress(axes[0], "at A = +1 and A = −1", RATIO_LABEL, C_LABEL)
     _legend(axes[0])
     across = torch.logspace(-1, 1, 41 if coarse else 121, dtype=torch.float64)
     up = torch.linspace(-2, 2, 21 if coarse else 65, dtype=torch.float64)
-    colours = _maps(axes[1:], objective, mapped, across, up)
+    colours = _maps(axes[1:], objective, outer_levels, across, up)
     bar = figure.colorbar(colours, ax=list(axes[1:]), extend="both", aspect=30)
     bar.set_label(C_LABEL, fontsize=8)
     bar.ax.tick_params(labelsize=7.5)
@@ -150,17 +150,17 @@ def draw(name: str, objective: Any) -> Figure:
     return figure
 
 
-def _maps(places: Sequence[Axes], objective: Any, mapped: list[Level], ratio: Tensor, advantage: Tensor) -> Any:
+def _maps(panels: Sequence[Axes], objective: Any, outer_levels: list[Level], ratio: Tensor, advantage: Tensor) -> Any:
     """c over ratio and advantage, one map for each level; returns what the colour bar shows."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-    planes = tables(objective, ratio, advantage, [level.place for level in mapped])
+    planes = tables(objective, ratio, advantage, [level.place for level in outer_levels])
     limit = min(max(float(planes.abs().max()), 1.0), HIGHEST)
     # Orange below 0 and blue above, as in the report: told apart by every kind of colour vision.
     scale = LinearSegmentedColormap.from_list("tokenpo", ["#6b2400", ORANGE, "#f4f4f2", BLUE, "#052c4a"])
     norm = Normalize(-limit, limit)
-    for axes, level, plane in zip(places, mapped, planes, strict=True):
+    for axes, level, plane in zip(panels, outer_levels, planes, strict=True):
         grid = (x.numpy() for x in (ratio, advantage, plane))
         axes.pcolormesh(*grid, cmap=scale, norm=norm, shading="nearest", rasterized=True)
         _log_axis(axes)
@@ -173,18 +173,18 @@ def draw_family(objectives: Mapping[str, Any], columns: int = 7) -> Figure:
     from matplotlib.figure import Figure
 
     ratio = torch.logspace(-1, 1, 97, dtype=torch.float64)
-    found = {name: tables(objective, ratio, ADVANTAGES) for name, objective in objectives.items()}
-    rows = math.ceil(len(found) / columns)
+    curves = {name: tables(objective, ratio, ADVANTAGES) for name, objective in objectives.items()}
+    rows = math.ceil(len(curves) / columns)
     figure = Figure(figsize=(1.75 * columns, 1.55 * rows + 0.7), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
-    for place, (axes, (name, table)) in enumerate(zip(grid, found.items(), strict=False)):
-        if "grpo" in found:
-            axes.plot(ratio.numpy(), found["grpo"][0].T.numpy(), color="#bbbbbb", lw=2.6)
-        _curves(axes, ratio, table, _ends(levels(objectives[name], table)), room=2.4)
+    for place, (axes, (name, table)) in enumerate(zip(grid, curves.items(), strict=False)):
+        if "grpo" in curves:
+            axes.plot(ratio.numpy(), curves["grpo"][0].T.numpy(), color="#bbbbbb", lw=2.6)
+        _curves(axes, ratio, table, _outer_levels(levels(objectives[name], table)), room=2.4)
         axes.set_xticks([0.1, 1, 10], labels=["0.1", "1", "10"])
-        axes.tick_params(labelbottom=place + columns >= len(found))
+        axes.tick_params(labelbottom=place + columns >= len(curves))
         dress(axes, name, "")
-    for axes in grid[len(found) :]:
+    for axes in grid[len(curves) :]:
         axes.axis("off")
     figure.supxlabel(RATIO_LABEL, fontsize=8)
     figure.supylabel(C_LABEL, fontsize=8)
@@ -196,11 +196,11 @@ def draw_family(objectives: Mapping[str, Any], columns: int = 7) -> Figure:
     return figure
 
 
-def _curves(axes: Axes, ratio: Tensor, table: Tensor, shown: list[Level], room: float = HIGHEST) -> None:
+def _curves(axes: Axes, ratio: Tensor, table: Tensor, drawn_levels: list[Level], room: float = HIGHEST) -> None:
     """c [E, K, R] over the ratio, A = +1 in blue and −1 in orange, one style of line for each level."""
     axes.axhline(0, color=GREY, lw=0.6)
     axes.axvline(1, color=GREY, lw=0.6)
-    for style, level in zip(STYLES, shown, strict=False):
+    for style, level in zip(STYLES, drawn_levels, strict=False):
         for k, (colour, sign) in enumerate(((BLUE, "+1"), (ORANGE, "−1"))):
             label = f"A = {sign}{', ' + level.label if level.label else ''}"
             axes.plot(ratio.numpy(), table[level.place, k].numpy(), color=colour, ls=style, lw=1.5, label=label)
@@ -225,9 +225,9 @@ def _log_axis(axes: Axes) -> None:
     axes.minorticks_off()
 
 
-def _ends(found: list[Level]) -> list[Level]:
+def _outer_levels(every_level: list[Level]) -> list[Level]:
     """The levels of the lowest and of the highest entropy, or the only one."""
-    return found if len(found) == 1 else [found[0], found[-1]]
+    return every_level if len(every_level) == 1 else [every_level[0], every_level[-1]]
 
 
 def _of_batch_scope(objective: Any) -> bool:

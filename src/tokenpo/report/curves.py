@@ -56,7 +56,7 @@ def _chart(
     title: str,
     unit: str,
     text: str,
-    wanted: Sequence[tuple[str, str, int]],
+    metrics: Sequence[tuple[str, str, int]],
     *,
     fraction: bool = False,
     low: float | None = 0.0,
@@ -64,7 +64,7 @@ def _chart(
     log: bool = False,
     stacked: bool = False,
 ) -> Chart:
-    lines = [_line(run, name, label, colour) for name, label, colour in wanted if _has(run, name)]
+    lines = [_line(run, name, label, colour) for name, label, colour in metrics if _has(run, name)]
     return Chart(title, unit, text, lines, fraction=fraction, low=low, high=high, log=log, stacked=stacked)
 
 

@@ -26,8 +26,8 @@ def write_figure(run: Path | str, out: Path | str) -> Path:
     Raises:
         TokenPOError: no run there, or a run without traced responses.
     """
-    out, found = Path(out), read_run(run)
-    draw(found, examples(found.path)).savefig(out, dpi=140, facecolor="white")
+    out, record = Path(out), read_run(run)
+    draw(record, examples(record.path)).savefig(out, dpi=140, facecolor="white")
     return out
 
 

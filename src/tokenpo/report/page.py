@@ -47,11 +47,11 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
 def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     """The page as text: head and curves are the first run's, the tokens those of all."""
     run = runs[0][0]
-    heads = [head(one) for one, _ in runs]
-    labels = _labels([one for one, _ in runs], heads)
+    heads = [head(run) for run, _ in runs]
+    labels = _labels([run for run, _ in runs], heads)
     browser = browse(list(zip(labels, (trace for _, trace in runs), strict=True)))
     drawn, undrawn = charts(run)
-    notes = [*_named(labels, [[*one.notes, *trace.notes] for one, trace in runs]), *(browser.notes if browser else ())]
+    notes = [*_named(labels, [[*run.notes, *trace.notes] for run, trace in runs]), *(browser.notes if browser else ())]
     if undrawn:
         more = f" and {len(undrawn) - 40:,} more" if len(undrawn) > 40 else ""
         listed = ", ".join(visible(name, limit=60) for name in undrawn[:40])
@@ -80,7 +80,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
 
 def _labels(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
     """What the page calls the runs: their methods, with the directory where these are the same."""
-    methods = [dict(one.facts).get("method", "a run") for one in heads]
+    methods = [dict(heading.facts).get("method", "a run") for heading in heads]
     if len(set(methods)) == len(methods):
         return methods
     return [f"{m} ({visible(run.label, limit=60)})" for m, run in zip(methods, runs, strict=True)]
@@ -93,14 +93,14 @@ def _named(labels: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
     return [f"{label}: {note}" for label, mine in zip(labels, notes, strict=True) for note in mine]
 
 
-def _unlike(one: Run, other: Run) -> list[tuple[str, str]]:
+def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:
     """The settings but the method in which two runs differ: with another task or seed no prompt is the same."""
     plain = [
-        {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (one, other)
+        {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (first, second)
     ]
-    found = differences(*plain)
-    shown = "; ".join(visible(line, limit=80) for line in found[:6]) + (" ..." if len(found) > 6 else "")
-    return [("settings that differ", shown)] if found else []
+    changes = differences(*plain)
+    shown = "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
+    return [("settings that differ", shown)] if changes else []
 
 
 def _style(browser: Browser | None) -> str:

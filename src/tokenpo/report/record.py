@@ -106,9 +106,9 @@ def read_run(path: Path | str) -> Run:
         repeated += _step(row) in by_step
         by_step[_step(row)] = row
     if not by_step:
-        found = notes[0] if notes else "it is empty"
+        cause = notes[0] if notes else "it is empty"
         raise TokenPOError(
-            f"{log} holds no whole line with a step ({found.rstrip('.')}): "
+            f"{log} holds no whole line with a step ({cause.rstrip('.')}): "
             "train again if the run stopped before its first step, else restore the file"
         )
     if repeated:

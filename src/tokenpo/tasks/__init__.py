@@ -52,12 +52,12 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         raise TokenPOError(f"task {name!r} cannot be made with {dict(options)!r:.200}: {error}") from error
 
 
-def held_out(task: Task, wanted: int) -> int:
-    """How many held-out problems to take: those wanted, but no more than there are.
+def held_out(task: Task, count: int) -> int:
+    """How many held-out problems to take: `count`, but no more than there are.
 
     A repeated problem tells nothing, and would narrow an interval.
     """
-    return min(wanted, getattr(task, "test_size", None) or wanted)
+    return min(count, getattr(task, "test_size", None) or count)
 
 
 def options(name: str) -> dict[str, Any]:
@@ -89,6 +89,6 @@ def _options(build: Callable[..., Task]) -> dict[str, inspect.Parameter]:
 
 def _check_type(task: str, option: str, value: Any, annotation: str) -> None:
     """Plain annotations are checked here; a builder that takes more than one kind checks it itself."""
-    wanted = _CHECKED.get(annotation)
-    if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and annotation != "bool")):
+    expected = _CHECKED.get(annotation)
+    if expected and (not isinstance(value, expected) or (isinstance(value, bool) and annotation != "bool")):
         raise TokenPOError(f"task {task!r}: option {option} = {value!r} must be of type {annotation}")

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import product
 
 from tokenpo.errors import TokenPOError
-from tokenpo.tasks.different import Different
+from tokenpo.tasks.different import Different, require_held_out
 from tokenpo.tasks.types import Problem, Score, Split
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -66,7 +66,7 @@ class DialSum:
 
     @cached_property
     def test_size(self) -> int | None:
-        """Held-out problems there are, where they are few enough to count; asked for more, the same ones come again."""
+        """Held-out problems there are, where they are few enough to count; else None."""
         low, high = self._lengths
         lengths = range(low, high + 1)
         if sum((self.modulus - 1) ** n * len(OPERATORS) ** (n - 1) for n in lengths) > _COUNTED:
@@ -81,14 +81,13 @@ class DialSum:
         Raises:
             TokenPOError: the options leave no problem for the split, or fewer than that.
         """
-        positions = range(start, start + count)
         if split == "train":
-            return [self._problem(split, position) for position in positions]
-        size = self.test_size
-        if size == 0:
+            return [self._problem(split, position) for position in range(start, start + count)]
+        if self.test_size == 0:
             raise self._nothing(split)
-        tests = self._tests.first(start + count if size is None else min(start + count, size))
-        return [tests[position if size is None else position % size] for position in positions]
+        if self.test_size is not None:
+            require_held_out(self._about, self.test_size, start + count)
+        return self._tests.first(start + count)[start:]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
         """Reward 1 if what follows the last `#` is exactly the answer, else 0."""
@@ -120,8 +119,11 @@ class DialSum:
     def _tests(self) -> Different:
         # Where their number is known, the last one is worth a long search.
         repeats = _TRIES if self.test_size is None else 1000 * self.test_size
-        about = f"dial_sum with operands={self.operands!r} and modulus={self.modulus}"
-        return Different(lambda position: self._problem("test", position), repeats, about)
+        return Different(lambda position: self._problem("test", position), repeats, self._about)
+
+    @property
+    def _about(self) -> str:
+        return f"dial_sum with operands={self.operands!r} and modulus={self.modulus}"
 
     def _nothing(self, split: Split) -> TokenPOError:
         about = f"operands={self.operands!r} and modulus={self.modulus} leave no {split} problem"
@@ -163,11 +165,11 @@ def _apply(value: int, operator: str, operand: int, modulus: int) -> int:
     return results[operator] % modulus
 
 
-def _judge(answer: str, completion: str) -> Score:
-    _, mark, said = completion.rpartition("#")
-    correct = bool(mark) and said == answer
-    told = bool(mark) and len(said) == 1
-    return Score(float(correct), correct, "" if told else "no answer", said if told else None)
+def _judge(reference: str, completion: str) -> Score:
+    _, mark, answer = completion.rpartition("#")
+    correct = bool(mark) and answer == reference
+    readable = bool(mark) and len(answer) == 1
+    return Score(float(correct), correct, "" if readable else "no answer", answer if readable else None)
 
 
 def _held_out(expression: str) -> bool:

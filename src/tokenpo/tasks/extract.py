@@ -54,8 +54,8 @@ def hash_mark(text: str, mark: str = "#") -> str | None:
     >>> hash_mark("3+4=7 #### 7")
     '7'
     """
-    _, found, rest = text.rpartition(mark)
-    return rest.strip().split("\n")[0].strip() or None if found else None
+    _, separator, rest = text.rpartition(mark)
+    return rest.strip().split("\n")[0].strip() or None if separator else None
 
 
 def last_line(text: str) -> str | None:

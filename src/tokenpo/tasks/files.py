@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import TokenPOError
+from .different import require_held_out
 from .layout import Layout
 from .rows import read_rows
 from .types import Problem, Score, Split
@@ -61,16 +62,16 @@ def files(
     """
     if test_path and holdout is not None:
         raise TokenPOError("task 'files': give test_path or holdout, not both")
-    told = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
-    judge = make_verifier(verifier, told, "files")
-    layout = Layout(prompt_key, answer_key, judge.needs_answer, chat=chat)
-    train = checked(judge, layout.problems(read_rows(Path(path))))
+    options = VerifierOptions(extract, correct_at, verifier_seconds, verifier_workers, reward_seconds, reward_errors)
+    scorer = make_verifier(verifier, options, "files")
+    layout = Layout(prompt_key, answer_key, scorer.needs_answer, chat=chat)
+    train = checked(scorer, layout.problems(read_rows(Path(path))))
     if test_path:
-        test = checked(judge, layout.problems(read_rows(Path(test_path))))
+        test = checked(scorer, layout.problems(read_rows(Path(test_path))))
         _warn_of_overlap(train, test, path, test_path)
     else:
         train, test = _split(train, _HOLDOUT if holdout is None else holdout, path)
-    return Files(seed, train, test, judge)
+    return Files(seed, train, test, scorer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +87,19 @@ class Files:
 
     @property
     def test_size(self) -> int:
-        """Held-out problems there are; asked for more, the same ones come again."""
+        """Held-out problems there are."""
         return len(self.test)
 
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
-        """The `count` problems from position `start`; after the last row the next epoch begins."""
-        positions = range(start, start + count)
+        """The `count` problems from position `start`; in the train split the next epoch begins after the last row.
+
+        Raises:
+            TokenPOError: the test split has no `start + count` problems.
+        """
         if split == "test":
-            return [self.test[position % len(self.test)] for position in positions]
-        epochs = [divmod(position, len(self.train)) for position in positions]
+            require_held_out(f"task {self.name!r}", self.test_size, start + count)
+            return self.test[start : start + count]
+        epochs = [divmod(position, len(self.train)) for position in range(start, start + count)]
         return [self.train[self._order(epoch)[index]] for epoch, index in epochs]
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
@@ -138,8 +143,8 @@ def _split(problems: list[Problem], share: float, path: str) -> tuple[list[Probl
 
 
 def _warn_of_overlap(train: list[Problem], test: list[Problem], path: str, test_path: str) -> None:
-    seen = {_key(problem) for problem in train}
-    common = sum(_key(problem) in seen for problem in test)
+    train_keys = {_key(problem) for problem in train}
+    common = sum(_key(problem) in train_keys for problem in test)
     if common:
         message = f"{common} of the {len(test)} prompts of {test_path} are also in {path}: accuracy on them is no test"
         warnings.warn(message, stacklevel=3)

@@ -50,7 +50,7 @@ class Layout:
         if not answer_key and self.needs_answer:
             remedy = f"call one 'answer', or set {self.options[1]}"
             raise MissingInput(f"{where}: no column with the reference answer ({_columns(first)}): {remedy}")
-        if self.gives_away and answer_key in self._named():
+        if self.gives_away and answer_key in self._placeholders():
             remedy = f"leave it out, or write {{ {answer_key} }} with blanks, which stays as it is"
             raise TokenPOError(f"the prompt names {{{answer_key}}}, the column with the reference answer: {remedy}")
         return [Problem(self._prompt(at, row), self._answer(at, row, answer_key), row, at) for at, row in rows]
@@ -63,7 +63,7 @@ class Layout:
             return [{"role": "user", "content": text}] if self.chat else text
         if not isinstance(prompt, list) or not prompt:
             raise TokenPOError(
-                f"{where}: {self.prompt_key!r} is {_what(prompt)}: give text, or a list of chat messages"
+                f"{where}: {self.prompt_key!r} is {_kind(prompt)}: give text, or a list of chat messages"
             )
         for message in prompt:
             texts = [message.get("role"), message.get("content")] if isinstance(message, dict) else [None]
@@ -86,7 +86,7 @@ class Layout:
                 f"{where}: {self.prompt_key!r} holds half a character (\\ud800 to \\udfff): mend it"
             ) from error
 
-    def _named(self) -> set[str]:
+    def _placeholders(self) -> set[str]:
         """The columns in the template, but for the question."""
         names = set(_NAME.findall(self.template))
         return names - {"question"} if self.prompt_key else names
@@ -106,11 +106,13 @@ class Layout:
         answer = _get(where, row, key, self.options[1])
         if key == "reward_model":
             if not isinstance(answer, dict) or "ground_truth" not in answer:
-                raise TokenPOError(f"{where}: 'reward_model' is {_what(answer)} without 'ground_truth': add that key")
+                raise TokenPOError(f"{where}: 'reward_model' is {_kind(answer)} without 'ground_truth': add that key")
             key, answer = "reward_model.ground_truth", answer["ground_truth"]
-        known = answer if isinstance(answer, list) else [answer]
-        if self.needs_answer and not (known and all(isinstance(a, (str, int, float)) and a != "" for a in known)):
-            raise TokenPOError(f"{where}: {key!r} is {_what(answer)}: give text, a number, or a list of these")
+        references = answer if isinstance(answer, list) else [answer]
+        if self.needs_answer and not (
+            references and all(isinstance(a, (str, int, float)) and a != "" for a in references)
+        ):
+            raise TokenPOError(f"{where}: {key!r} is {_kind(answer)}: give text, a number, or a list of these")
         return answer
 
 
@@ -126,5 +128,5 @@ def _columns(row: Mapping[str, Any]) -> str:
     return f"columns: {', '.join(row) or 'none'}"
 
 
-def _what(value: Any) -> str:
+def _kind(value: Any) -> str:
     return "empty" if value in ("", [], {}) else "null" if value is None else f"a {type(value).__name__}"

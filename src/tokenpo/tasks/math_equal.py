@@ -35,30 +35,30 @@ def equal(references: list[str], text: str) -> list[Any]:
     answer = parse(_BOXED_POWER.sub(r"\\boxed{\1 \\times 10^{\2}}", text), parsing_timeout=0)
     if not answer:
         return [False, "no answer", None]
-    known = [_reference(reference) for reference in references]
-    if not all(known):
+    golds = [_reference(reference) for reference in references]
+    if not all(golds):
         return [False, "unreadable reference", _written(answer)]
-    return [any(_same(*pair) for gold in known for pair in product(gold, answer)), "", _written(answer)]
+    return [any(_same(*pair) for gold in golds for pair in product(gold, answer)), "", _written(answer)]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(gold: Any, answer: Any) -> bool:
     """math-verify's verdict; where it says yes, it has to say so of the exact numbers too.
 
     By itself it rounds decimals to six places and takes differences below 1e-14 for none, so that small numbers are all
     equal to it. The second look only takes away: decimals are fractions there, and what is small gets more digits.
     """
-    if not verify(one, other, timeout_seconds=0):
+    if not verify(gold, answer, timeout_seconds=0):
         return False
-    if _close(one, other):
+    if _close(gold, answer):
         return True
-    one, other = _exact(one), _exact(other)
-    digits = _DIGITS + math.ceil(sum(-min(0.0, size) for item in (one, other) for size in _sizes(item)))
-    return verify(one, other, numeric_precision=digits, timeout_seconds=0)
+    gold, answer = _exact(gold), _exact(answer)
+    digits = _DIGITS + math.ceil(sum(-min(0.0, size) for item in (gold, answer) for size in _sizes(item)))
+    return verify(gold, answer, numeric_precision=digits, timeout_seconds=0)
 
 
-def _close(one: Any, other: Any) -> bool:
+def _close(gold: Any, answer: Any) -> bool:
     """Whether two numbers with decimals agree in all digits there are: e^{0.5} is rounded when it is read."""
-    numbers = [item for item in (one, other) if isinstance(item, Basic) and item.is_number]
+    numbers = [item for item in (gold, answer) if isinstance(item, Basic) and item.is_number]
     if len(numbers) < 2 or not any(item.has(Float) for item in numbers):
         return False
     a, b = (_exact(item).doit().evalf(2 * _DIGITS) for item in numbers)

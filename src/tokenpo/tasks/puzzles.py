@@ -30,7 +30,7 @@ class Countdown:
 
     def check(self, problem: Problem) -> None:
         """It has numbers and a target."""
-        _given(problem)
+        _numbers_and_target(problem)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
@@ -39,13 +39,13 @@ class Countdown:
         """Nothing to end."""
 
     def _judge(self, problem: Problem, text: str) -> Score:
-        numbers, target = _given(problem)
-        said = self._find(text)
-        if said is None:
+        numbers, target = _numbers_and_target(problem)
+        expression = self._find(text)
+        if expression is None:
             return Score(0.0, False, "no answer")
-        answer = "".join(said.split())
-        value = value_of(said)
-        if value is None or sorted(int(number) for number in re.findall(r"[0-9]+", said)) != numbers:
+        answer = "".join(expression.split())
+        value = value_of(expression)
+        if value is None or sorted(int(number) for number in re.findall(r"[0-9]+", expression)) != numbers:
             return Score(0.0, False, "malformed", answer)
         return Score(float(value == target), value == target, answer=answer)
 
@@ -74,12 +74,12 @@ class KnightsKnaves:
 
     def _judge(self, problem: Problem, text: str) -> Score:
         reference = _reference(problem)
-        said = self._find(text)
-        if said is None:
+        sentence = self._find(text)
+        if sentence is None:
             return Score(0.0, False, "no answer")
-        roles = _roles(said)
+        roles = _roles(sentence)
         if roles is None or roles.keys() != reference.keys():
-            return Score(0.0, False, "malformed", " ".join(words(said)))
+            return Score(0.0, False, "malformed", " ".join(words(sentence)))
         answer = ", ".join(f"{name} {role}" for name, role in sorted(roles.items()))
         return Score(float(roles == reference), roles == reference, answer=answer)
 
@@ -96,10 +96,10 @@ def words(text: str) -> list[str]:
 
 def _roles(text: str) -> dict[str, str] | None:
     """Name to role, or None where the text says anything else, or somebody twice."""
-    said = words(text)
-    roles = dict(zip(said[::2], said[1::2], strict=False))
-    whole = bool(said) and 2 * len(roles) == len(said)
-    return roles if whole and all(role in _ROLES for role in roles.values()) else None
+    names_and_roles = words(text)
+    roles = dict(zip(names_and_roles[::2], names_and_roles[1::2], strict=False))
+    paired = bool(names_and_roles) and 2 * len(roles) == len(names_and_roles)
+    return roles if paired and all(role in _ROLES for role in roles.values()) else None
 
 
 def _reference(problem: Problem) -> dict[str, str]:
@@ -112,7 +112,7 @@ def _reference(problem: Problem) -> dict[str, str]:
     return roles
 
 
-def _given(problem: Problem) -> tuple[list[int], Fraction]:
+def _numbers_and_target(problem: Problem) -> tuple[list[int], Fraction]:
     """The numbers, sorted, and the target."""
     key = next((key for key in _NUMBERS if key in problem.columns), None)
     if key is None:
@@ -126,7 +126,7 @@ def _given(problem: Problem) -> tuple[list[int], Fraction]:
             raise ValueError("the target")
         if not isinstance(numbers, (list, tuple)) or not numbers:
             raise TypeError("the numbers")
-        return sorted(_whole(number) for number in numbers), Fraction(target)
+        return sorted(_operand(number) for number in numbers), Fraction(target)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise TokenPOError(
             f"countdown: {key} = {numbers!r:.80} and the target {problem.answer!r:.80} must be a list of whole numbers "
@@ -134,7 +134,7 @@ def _given(problem: Problem) -> tuple[list[int], Fraction]:
         ) from error
 
 
-def _whole(number: Any) -> int:
+def _operand(number: Any) -> int:
     """A number that an expression can name: a minus there is an operation, and a fraction a division."""
     text = str(int(number) if isinstance(number, float) and number.is_integer() else number).strip()
     if not re.fullmatch(r"[0-9]{1,40}", text):

@@ -87,42 +87,48 @@ class UserReward:
         return {name: (optional, takes_all) for name, optional, takes_all in about["parameters"]}
 
     def _trl(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        chats = [isinstance(problem.prompt, list) for problem in problems]
-        said = [[{"role": "assistant", "content": t}] if c else t for t, c in zip(completions, chats, strict=True)]
+        replies = [
+            [{"role": "assistant", "content": text}] if isinstance(problem.prompt, list) else text
+            for problem, text in zip(problems, completions, strict=True)
+        ]
         names = dict.fromkeys(name for problem in problems for name in problem.columns if name != "prompt")
-        given = {name: [problem.columns.get(name) for problem in problems] for name in names}
-        given |= {"prompts": [problem.prompt for problem in problems], "completions": said, "completion_ids": ids}
-        (outcome,) = self._calls([self._chosen(given | {"trainer_state": None})])
+        arguments = {name: [problem.columns.get(name) for problem in problems] for name in names}
+        arguments |= {
+            "prompts": [problem.prompt for problem in problems],
+            "completions": replies,
+            "completion_ids": ids,
+        }
+        (outcome,) = self._calls([self._accepted(arguments | {"trainer_state": None})])
         rewards = self._value(outcome, "")
         if isinstance(rewards, Score):
             return [rewards] * len(completions)
         if not isinstance(rewards, (list, tuple)) or len(rewards) != len(completions):
             kind = outcome.value["kind"]
-            one = f"{'an' if kind[0].lower() in 'aeio' else 'a'} {kind}"
-            got = f"{len(rewards)} rewards" if isinstance(rewards, (list, tuple)) else one
-            text = f"gave {got} for {len(completions)} completions: give a list with one number each"
+            type_name = f"{'an' if kind[0].lower() in 'aeio' else 'a'} {kind}"
+            returned = f"{len(rewards)} rewards" if isinstance(rewards, (list, tuple)) else type_name
+            text = f"gave {returned} for {len(completions)} completions: give a list with one number each"
             return [self._fault("wrong length", text)] * len(ids)
         return [self._score(reward, row) for row, reward in enumerate(rewards)]
 
     def _verl(self, problems: list[Problem], completions: list[str]) -> list[Score]:
-        given = [
+        calls = [
             {name: problem.columns.get(name) for name in ("data_source", "extra_info")}
             | {"solution_str": text, "ground_truth": problem.answer}
             for problem, text in zip(problems, completions, strict=True)
         ]
-        outcomes = self._calls([self._chosen(arguments) for arguments in given])
+        outcomes = self._calls([self._accepted(call) for call in calls])
         values = [self._value(outcome, f" on row {row}") for row, outcome in enumerate(outcomes)]
         return [value if isinstance(value, Score) else self._score(value, row) for row, value in enumerate(values)]
 
-    def _chosen(self, given: dict[str, Any]) -> dict[str, Any]:
-        """What of `given` the function takes; raises where it asks for more."""
+    def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What of `arguments` the function takes; raises where it asks for more."""
         if any(takes_all for _, takes_all in self._parameters.values()):
-            return given
+            return arguments
         for name, (optional, _) in self._parameters.items():
-            if name not in given and not optional:
-                remedy = f"no column is called so ({nearest(name, given)})"
+            if name not in arguments and not optional:
+                remedy = f"no column is called so ({nearest(name, arguments)})"
                 raise TokenPOError(f"reward function {self.path} wants the argument {name!r}: {remedy}")
-        return {name: given[name] for name in self._parameters if name in given}
+        return {name: arguments[name] for name in self._parameters if name in arguments}
 
     def _calls(self, calls: list[dict[str, Any]]) -> list[Outcome]:
         try:

@@ -51,7 +51,7 @@ class Score:
 
 @runtime_checkable
 class Task(Protocol):
-    """An endless, seeded order of problems with random access, and their verifier.
+    """A seeded order of problems with random access, and their verifier.
 
     A task whose test split is known to be finite has an int attribute `test_size` too (None: it is not known).
     """
@@ -64,7 +64,8 @@ class Task(Protocol):
     def problems(self, split: Split, start: int, count: int) -> list[Problem]:
         """The `count` problems from position `start` on: a pure function of (task, seed, split, position).
 
-        No problem of the test split occurs in the train split, and none repeats before all of them have come.
+        No problem of the test split occurs in the train split. A finite train split comes again in another order, but a
+        test split gives no problem twice: asked for more than it has, it raises TokenPOError.
         """
         ...
 

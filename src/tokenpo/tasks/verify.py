@@ -18,8 +18,8 @@ from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score
 
-_TAKEN = {"math": ("extract", "seconds", "workers")}  # the other verifiers of ours take an extractor alone
-_TOLD = {"seconds": "verifier_seconds", "workers": "verifier_workers"}  # as users write them
+_ACCEPTED = {"math": ("extract", "seconds", "workers")}  # the other verifiers of ours take an extractor alone
+_OPTION_NAMES = {"seconds": "verifier_seconds", "workers": "verifier_workers"}  # as users write them
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 
@@ -87,12 +87,12 @@ def make_verifier(name: str, options: VerifierOptions, task: str) -> Verifier:
 
 def _refuse_ignored(name: str, options: VerifierOptions, task: str) -> None:
     """An option that was set, and that this verifier does not read."""
-    taken = ("correct_at", "reward_seconds", "reward_errors") if ":" in name else _TAKEN.get(name, ("extract",))
+    accepted = ("correct_at", "reward_seconds", "reward_errors") if ":" in name else _ACCEPTED.get(name, ("extract",))
     for option in fields(options):
         value = getattr(options, option.name)
-        if value != option.default and option.name not in taken:
-            known = ", ".join(_TOLD.get(one, one) for one in taken)
-            about = f"{_TOLD.get(option.name, option.name)} = {value!r} means nothing to the verifier {name!r}"
+        if value != option.default and option.name not in accepted:
+            known = ", ".join(_OPTION_NAMES.get(field, field) for field in accepted)
+            about = f"{_OPTION_NAMES.get(option.name, option.name)} = {value!r} means nothing to the verifier {name!r}"
             raise TokenPOError(f"{task}: {about}, which takes {known}: leave it out")
 
 

@@ -28,7 +28,7 @@ from transformers import (  # noqa: E402
 
 from refusal_cases.trl import args, even  # noqa: E402
 from tokenpo.adapters.trl import TokenPOTrainer  # noqa: E402
-from tokenpo.adapters.trl.phase_one import Drawn, Scored, rollouts_of, whole  # noqa: E402
+from tokenpo.adapters.trl.phase_one import Drawn, Scored, over_ranks, rollouts_of  # noqa: E402
 from tokenpo.adapters.trl.prompts import plain  # noqa: E402
 from tokenpo.adapters.trl.record import traces  # noqa: E402
 from tokenpo.lm.tiny import tokenizer  # noqa: E402
@@ -45,7 +45,7 @@ def rows(prompts: list[Any]) -> dict[str, torch.Tensor]:
     trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1), reward_weights=torch.ones(1))
     mask = torch.ones(len(prompts), 1, dtype=torch.bool)
     local = {"mask": mask, "old_logprob": -mask.float(), "token_ids": mask.long()}
-    return whole(trainer, local, Scored(mask.float(), prompts, []), 2)
+    return over_ranks(trainer, local, Scored(mask.float(), prompts, []), 2)
 
 
 def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:

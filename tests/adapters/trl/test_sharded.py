@@ -63,7 +63,7 @@ def test_what_the_first_process_loads_alone_is_not_sharded_by_deepspeed() -> Non
 
     from transformers.integrations import deepspeed
 
-    from tokenpo.adapters.trl.main import _alone
+    from tokenpo.adapters.trl.main import _in_first_process
 
     class Stage3:
         def is_zero3(self) -> bool:
@@ -73,8 +73,10 @@ def test_what_the_first_process_loads_alone_is_not_sharded_by_deepspeed() -> Non
     config = Stage3()
     deepspeed.set_hf_deepspeed_config(config)
     try:
-        assert _alone(trainer, lambda: {"sharded": deepspeed.is_deepspeed_zero3_enabled()}) == {"sharded": False}
+        assert _in_first_process(trainer, lambda: {"sharded": deepspeed.is_deepspeed_zero3_enabled()}) == {
+            "sharded": False
+        }
         assert deepspeed.is_deepspeed_zero3_enabled()
     finally:
         deepspeed.unset_hf_deepspeed_config()
-    assert _alone(trainer, lambda: {"sharded": deepspeed.is_deepspeed_zero3_enabled()}) == {"sharded": False}
+    assert _in_first_process(trainer, lambda: {"sharded": deepspeed.is_deepspeed_zero3_enabled()}) == {"sharded": False}

@@ -19,7 +19,7 @@ from pydantic import BaseModel  # noqa: E402
 from refusal_cases.verl import small_recipe  # noqa: E402
 from tokenpo.adapters.verl.command import command, prepare, resumes  # noqa: E402
 from tokenpo.adapters.verl.data import compute_score, write_parquet  # noqa: E402
-from tokenpo.adapters.verl.settings import asked  # noqa: E402
+from tokenpo.adapters.verl.settings import configure  # noqa: E402
 from tokenpo.errors import TokenPOError, Unsupported  # noqa: E402
 from tokenpo.tasks.dial_sum import DialSum  # noqa: E402
 from tokenpo.train.config import Config  # noqa: E402
@@ -48,7 +48,7 @@ RECIPES: list[dict[str, Any]] = [
 def test_the_objective_arrives(sections: dict[str, Any], tmp_path: Path) -> None:
     config = small_recipe(tmp_path, **sections)
     read = _read(config)
-    assert asked(read).objective == build_objective(config)
+    assert configure(read).objective == build_objective(config)
     assert read.data.train_batch_size == 8 and read.data.max_response_length == 48
     assert read.actor_rollout_ref.actor.ppo_mini_batch_size == 4
     assert read.actor_rollout_ref.rollout.n == 4
@@ -176,6 +176,9 @@ def test_no_held_out_problem_is_written_twice(tmp_path: Path) -> None:
     task = {"options": {"operands": 2, "modulus": 4}}
     prepare(small_recipe(tmp_path, task=task, evaluate={"problems": 200}))
     rows = pyarrow.parquet.read_table(tmp_path / "run" / "data" / "test.parquet").to_pylist()
+    with pytest.raises(TokenPOError, match=r"^dial_sum with .* held-out problems, not the 200 asked for"):
+        write_parquet(tmp_path / "more.parquet", "dial_sum", task["options"], 0, "test", 200)
+    assert not (tmp_path / "more.parquet").exists()
     assert len(rows) == len({row["prompt"][0]["content"] for row in rows}) == DialSum(operands=2, modulus=4).test_size
 
 

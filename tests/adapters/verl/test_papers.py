@@ -60,12 +60,12 @@ def test_verl_and_our_trainer_accept_it(composed: tuple[str, Any]) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
 
-    from tokenpo.adapters.verl.settings import asked
+    from tokenpo.adapters.verl.settings import configure
 
     name, config = composed
     assert not need_critic(config)
     verl_config.validate_config(config, need_reference_policy(config), use_critic=False)  # as its main program does
-    ours = asked(config)  # as our trainer does: it turns on in verl what the objective reads
+    ours = configure(config)  # as our trainer does: it turns on in verl what the objective reads
     verl_config.validate_config(config, need_reference_policy(config), use_critic=False)
     assert ours.objective.name == name.partition("_qwen")[0]
     OmegaConf.resolve(config)

@@ -26,7 +26,7 @@ from verl.utils.metric import reduce_metrics  # noqa: E402
 from tokenpo.adapters.verl import layout, memory, temperature  # noqa: E402
 from tokenpo.adapters.verl.hooks import after_import  # noqa: E402
 from tokenpo.adapters.verl.refill import Refills  # noqa: E402
-from tokenpo.adapters.verl.settings import Asked  # noqa: E402
+from tokenpo.adapters.verl.settings import Settings  # noqa: E402
 from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer  # noqa: E402
 from tokenpo.adapters.vllm import read  # noqa: E402
 from tokenpo.errors import TokenPOError  # noqa: E402
@@ -93,7 +93,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
     """verl skips such an update with a printed line and goes on."""
     stop = SimpleNamespace(
         objective=tokenpo.method("grpo"),
-        tokenpo=Asked(tokenpo.method("grpo"), 0.05),
+        tokenpo=Settings(tokenpo.method("grpo"), 0.05),
         tokenpo_checked=True,
         global_steps=7,
     )
@@ -103,7 +103,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
     metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
     with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
         check(stop, metrics)
-    stop.tokenpo = Asked(stop.objective, 0.05, nonfinite="skip")
+    stop.tokenpo = Settings(stop.objective, 0.05, nonfinite="skip")
     check(stop, metrics)
 
 
@@ -150,7 +150,7 @@ def test_where_the_checkpoint_is() -> None:
 def test_the_temperature_travels_as_flat_numbers() -> None:
     """What the server computes from the numbers is what the objective's own rule says."""
     objective, state = _remembering()
-    found = temperature.told(objective, state)
+    found = temperature.sampler_numbers(objective, state)
     assert found is not None and all(isinstance(x, float) for x in json.loads(found).values())
     params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, found)
     assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
@@ -167,8 +167,8 @@ def test_the_temperature_travels_as_flat_numbers() -> None:
 
 def test_no_temperature_before_the_first_batch_or_without_a_rule() -> None:
     objective = tokenpo.method("hapo")
-    assert temperature.told(objective, objective.start()) is None
-    assert temperature.told(tokenpo.method("grpo"), {}) is None
+    assert temperature.sampler_numbers(objective, objective.start()) is None
+    assert temperature.sampler_numbers(tokenpo.method("grpo"), {}) is None
 
 
 def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:

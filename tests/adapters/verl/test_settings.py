@@ -16,7 +16,7 @@ need("verl.workers.utils.padding", "verl is not installed: our settings were not
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 from adapters.verl.support.composed import composing  # noqa: E402
-from tokenpo.adapters.verl.settings import _SILENT, Asked, asked  # noqa: E402
+from tokenpo.adapters.verl.settings import _SILENT, Settings, configure  # noqa: E402
 from tokenpo.adapters.verl.temperature import PROCESSOR  # noqa: E402
 from tokenpo.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.stages import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
@@ -28,9 +28,9 @@ def compose_verl() -> Any:
         yield make
 
 
-def _asked(compose_verl: Any, *words: str) -> tuple[Asked, DictConfig]:
+def _asked(compose_verl: Any, *words: str) -> tuple[Settings, DictConfig]:
     config = compose_verl(*words)
-    return asked(config), config
+    return configure(config), config
 
 
 def test_the_objective_is_that_of_a_recipe(compose_verl: Any) -> None:
@@ -81,10 +81,10 @@ def test_vllm_is_told_the_processor(compose_verl: Any) -> None:
 def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
     config = compose_verl("+algorithm.tokenpo.method=grpo")
     before = OmegaConf.to_container(config, resolve=False)
-    got = asked(config)
+    got = configure(config)
     config.trainer.v1.trainer_mode = "tokenpo"
     assert OmegaConf.to_container(config, resolve=False) == before
-    assert got == Asked(tokenpo.method("grpo"), 0.05)
+    assert got == Settings(tokenpo.method("grpo"), 0.05)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
 )
 def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        asked(compose_verl(*words))
+        configure(compose_verl(*words))
 
 
 def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:

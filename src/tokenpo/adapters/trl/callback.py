@@ -62,11 +62,11 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         trainer, updates = self._trainer, self._trainer.cycle.updates
         self._at_end = self.at_end
         _require_boundaries(args, state, updates)
-        kept = state.stateful_callbacks.get(type(self).__name__)
+        saved = state.stateful_callbacks.get(type(self).__name__)
         self._batches, self._updates, sizes = 0, 0, {}
         trainer.memory, trainer.refill.cursor = trainer.policy_objective.start(), 0
         if state.global_step:
-            sizes = self._restore(state, kept)
+            sizes = self._restore(state, saved)
         state.stateful_callbacks[type(self).__name__] = self.state()
         if trainer.accelerator.is_main_process:
             config = {**_described(trainer, state.max_steps // updates), **self.described}
@@ -90,9 +90,9 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             self._recorder.amend(grad_norm=float(logs["grad_norm"]))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        found = self._ended()
+        last_metrics = self._ended()
         if self._recorder is not None:
-            self._recorder.amend(**found)
+            self._recorder.amend(**last_metrics)
             self._recorder.close()
             self._recorder = None
 
@@ -123,23 +123,23 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         work, self._at_end = self._at_end, dict
         return work()
 
-    def _restore(self, state: Any, kept: Any) -> dict[str, int]:
+    def _restore(self, state: Any, saved: Any) -> dict[str, int]:
         trainer = self._trainer
-        if kept is None:
+        if saved is None:
             raise TokenPOError(
                 f"the checkpoint of step {state.global_step} was not written by a TokenPOTrainer: begin anew from its "
                 "weights, with model= its directory and no resume_from_checkpoint"
             )
-        held = kept["attributes"]
+        attributes = saved["attributes"]
         memories = trainer.policy_objective.memories
-        if held["objective"] != str(trainer.policy_objective):
+        if attributes["objective"] != str(trainer.policy_objective):
             raise TokenPOError(
                 f"the checkpoint of step {state.global_step} was trained with another objective than this run's: "
-                f"resume it with the same, or begin anew from its weights. It was:\n{held['objective']}"
+                f"resume it with the same, or begin anew from its weights. It was:\n{attributes['objective']}"
             )
-        trainer.memory = dict(zip(memories, held["memory"], strict=True))
-        self._batches, trainer.refill.cursor = held["batches"], held["cursor"]
-        return held["sizes"]
+        trainer.memory = dict(zip(memories, attributes["memory"], strict=True))
+        self._batches, trainer.refill.cursor = attributes["batches"], attributes["cursor"]
+        return attributes["sizes"]
 
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:

@@ -21,7 +21,7 @@ _NO_CAP = 1e9
 
 
 def chosen(
-    args: TokenPOConfig, given: str | Objective | None, *, own_rollouts: bool, reported: bool = False
+    args: TokenPOConfig, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False
 ) -> Objective:
     """The objective, with what settings of TRL add to every method, where TRL has what it reads.
 
@@ -34,7 +34,7 @@ def chosen(
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
         Unsupported: the method reads what TRL does not have, or adapts the temperature where nothing can apply it.
     """
-    objective = _named(args, given)
+    objective = _resolved(args, requested)
     objective = dataclasses.replace(
         objective,
         penalties=objective.penalties + _penalty(args, objective),
@@ -59,29 +59,31 @@ def with_reference(args: TokenPOConfig, objective: Objective) -> TokenPOConfig:
     return changed
 
 
-def _named(args: TokenPOConfig, given: str | Objective | None) -> Objective:
+def _resolved(args: TokenPOConfig, requested: str | Objective | None) -> Objective:
     given_options = args.method_options or {}
     assert isinstance(given_options, dict)  # the settings refuse any other text
     options = {key: _tuples(value) for key, value in given_options.items()}
-    if given is None or isinstance(given, str):
-        if given is not None and args.method not in (given, "grpo"):
-            raise TokenPOError(f"method={given!r} and TokenPOConfig.method={args.method!r} name two methods: give one")
+    if requested is None or isinstance(requested, str):
+        if requested is not None and args.method not in (requested, "grpo"):
+            raise TokenPOError(
+                f"method={requested!r} and TokenPOConfig.method={args.method!r} name two methods: give one"
+            )
         try:
-            return method(given or args.method, **options)
+            return method(requested or args.method, **options)
         except TypeError as error:
             if isinstance(error, TokenPOError):
                 raise
             raise TokenPOError(
-                f"method {given or args.method}: an option has a value of the wrong kind: {error}"
+                f"method {requested or args.method}: an option has a value of the wrong kind: {error}"
             ) from error
-    if not isinstance(given, Objective):
-        raise TokenPOError(f"method= is a {type(given).__name__}, expected the name of a method or an Objective")
-    if options or args.method not in ("grpo", given.name):
+    if not isinstance(requested, Objective):
+        raise TokenPOError(f"method= is a {type(requested).__name__}, expected the name of a method or an Objective")
+    if options or args.method not in ("grpo", requested.name):
         raise TokenPOError(
-            f"method= is the objective {given.name}, so TokenPOConfig.method and method_options say nothing: "
+            f"method= is the objective {requested.name}, so TokenPOConfig.method and method_options say nothing: "
             "leave them out"
         )
-    return given
+    return requested
 
 
 def _penalty(args: TokenPOConfig, objective: Objective) -> tuple[ReferenceKl, ...]:

@@ -104,7 +104,7 @@ class TokenPOConfig(GRPOConfig):
                     f"TokenPOConfig.{name} = {getattr(self, name)!r} is a setting of TRL's own loss, which the method "
                     f"replaces: leave it at {fields[name].default!r} and {remedy}"
                 )
-        _require_one_answer(self)
+        _require_same_sampling(self)
         if isinstance(self.method_options, str):
             raise TokenPOError(
                 f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
@@ -120,19 +120,19 @@ class TokenPOConfig(GRPOConfig):
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
 
 
-def _require_one_answer(args: TokenPOConfig) -> None:
+def _require_same_sampling(args: TokenPOConfig) -> None:
     """Raises Unsupported where TRL would sample by generation_kwargs, and the trainer go by the setting."""
-    given: Any = args.generation_kwargs or {}
+    keywords: Any = args.generation_kwargs or {}
     for key, name in OVERRIDING.items():
         setting = getattr(args, name)
-        if key in given and given[key] != setting:
+        if key in keywords and keywords[key] != setting:
             raise Unsupported(
-                f"TokenPOConfig.generation_kwargs[{key!r}] = {given[key]!r} is not the {name} = {setting!r} that the "
-                f"trainer goes by: leave it out, and set TokenPOConfig.{name}"
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} is not the {name} = {setting!r} that "
+                f"the trainer goes by: leave it out, and set TokenPOConfig.{name}"
             )
     for key, usual in SAMPLING.items():
-        if given.get(key, usual) != usual:
+        if keywords.get(key, usual) != usual:
             raise Unsupported(
-                f"TokenPOConfig.generation_kwargs[{key!r}] = {given[key]!r} draws no samples of the policy, so that a "
-                f"group has nothing to compare: leave it at {usual!r}"
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} draws no samples of the policy, so that "
+                f"a group has nothing to compare: leave it at {usual!r}"
             )

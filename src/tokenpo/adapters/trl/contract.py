@@ -44,13 +44,13 @@ def check_import() -> None:
 
 def check_class(trainer: Any) -> None:
     """Raises Unsupported where a method of TRL's trainer is missing or takes something else."""
-    for name, wanted in OVERRIDDEN.items():
-        found = _parameters(trainer, name)
-        if found != wanted:
-            raise moved(f"GRPOTrainer.{name} takes ({', '.join(found)}), expected ({', '.join(wanted)})")
-    for name, wanted in CALLED.items():
-        found = _parameters(trainer, name)
-        if missing := [parameter for parameter in wanted if parameter not in found]:
+    for name, expected in OVERRIDDEN.items():
+        parameters = _parameters(trainer, name)
+        if parameters != expected:
+            raise moved(f"GRPOTrainer.{name} takes ({', '.join(parameters)}), expected ({', '.join(expected)})")
+    for name, expected in CALLED.items():
+        parameters = _parameters(trainer, name)
+        if missing := [parameter for parameter in expected if parameter not in parameters]:
             raise moved(f"GRPOTrainer.{name} takes no {', '.join(missing)}")
 
 
@@ -70,10 +70,10 @@ def _parameters(trainer: Any, name: str) -> tuple[str, ...]:
 def moved(what: str) -> Unsupported:
     """The error that names TRL's version, what is different in it, and the remedy."""
     try:
-        found = version("trl")
+        installed = version("trl")
     except PackageNotFoundError:
-        found = "of unknown version"
+        installed = "of unknown version"
     return Unsupported(
-        f"trl {found} is not the one that tokenpo.adapters.trl was written for: {what}; install trl 1.16, or a tokenpo "
-        "that knows yours"
+        f"trl {installed} is not the one that tokenpo.adapters.trl was written for: {what}; install trl 1.16, or a "
+        "tokenpo that knows yours"
     )

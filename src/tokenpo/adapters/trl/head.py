@@ -20,8 +20,8 @@ Found = TypeVar("Found")
 
 def wants_head(trainer: Any) -> bool:
     """Whether the settings ask for it: by default on a CPU, the one place where it was measured."""
-    asked = trainer.args.fused_objective
-    return trainer.accelerator.device.type == "cpu" if asked is None else asked
+    setting = trainer.args.fused_objective
+    return trainer.accelerator.device.type == "cpu" if setting is None else setting
 
 
 def has_whole_plain_head(trainer: Any) -> bool:

@@ -40,8 +40,8 @@ class Heat(LogitsProcessor):
         """[rows, width] temperature of every token of the responses, the base one behind their end."""
         if not self._steps or any(len(step) != rows for step in self._steps):
             raise moved("transformers' generation was not called once on the rows of a rollout batch")
-        seen = torch.stack(self._steps, dim=1)[:, :width]
-        return pad(seen, (0, width - seen.shape[1]), value=self.base)
+        temperatures = torch.stack(self._steps, dim=1)[:, :width]
+        return pad(temperatures, (0, width - temperatures.shape[1]), value=self.base)
 
 
 @dataclass(frozen=True)

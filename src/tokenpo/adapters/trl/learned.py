@@ -52,31 +52,31 @@ def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], step: Ste
     """
     policy = forward.policy(model, inputs, temperature_of(inputs))
     assert policy.entropy is not None
-    held, entropy = rows_held(step, inputs, keys), policy.entropy.detach()
-    if held is None:
+    rows, entropy = rows_held(step, inputs, keys), policy.entropy.detach()
+    if rows is None:
         return Learned(policy.logprob.nan_to_num().sum() * 0.0, None, None, entropy)
-    batch = Batch(*held, wanted(policy, step.objective.needs))
+    batch = Batch(*rows, wanted(policy, step.objective.needs))
     loss = step.objective.loss(batch, step.totals)
     return Learned(loss.value, batch, loss, entropy)
 
 
 def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], step: Step, keys: Sequence[Any]) -> Learned:
     """The same in one piece of work with the head, which must be whole and plain."""
-    held, mask = rows_held(step, inputs, keys), inputs[f"{PREFIX}mask"]
+    rows, mask = rows_held(step, inputs, keys), inputs[f"{PREFIX}mask"]
 
     def work(hidden: Tensor, head: nn.Linear) -> tuple[Tensor, Fused | None]:
         scored = hidden[mask]
-        if held is None:
+        if rows is None:
             graph = [x for x in (scored, head.weight, head.bias) if x is not None]
             return known(scored.new_zeros((), dtype=torch.float32), graph, [torch.zeros_like(x) for x in graph]), None
-        fused = fused_loss(step.objective, scored, head.weight, *held, step.totals, bias=head.bias)
+        fused = fused_loss(step.objective, scored, head.weight, *rows, step.totals, bias=head.bias)
         # By itself, as it must be found in the output of the pass.
         return fused.loss.value, fused
 
     value, fused = head_work(forward.trainer, model, inputs, work)
-    if fused is None or held is None:
+    if fused is None or rows is None:
         return Learned(value, None, None, torch.zeros(mask.shape, device=mask.device))
-    return Learned(value, fused.batch(*held), fused.loss, fused.entropy)
+    return Learned(value, fused.batch(*rows), fused.loss, fused.entropy)
 
 
 def require_finite(step: Step, batch: Batch, loss: Loss) -> None:
@@ -88,5 +88,5 @@ def require_finite(step: Step, batch: Batch, loss: Loss) -> None:
     value = float(loss.value.detach())
     if math.isfinite(value):
         return
-    found = broken(step.objective, batch, step.totals) or SOUND
-    raise NotFinite(f"the loss of {step.objective.name} is {value} in a micro-batch of TRL's: {found}")
+    cause = broken(step.objective, batch, step.totals) or SOUND
+    raise NotFinite(f"the loss of {step.objective.name} is {value} in a micro-batch of TRL's: {cause}")

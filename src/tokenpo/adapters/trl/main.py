@@ -66,7 +66,9 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
         records.described = config.model_dump(mode="json")
         if config.evaluate.problems:
             if not resume:
-                records.before = _alone(trainer, lambda: _evaluated(config, objective, task, model_path(config)))
+                records.before = _in_first_process(
+                    trainer, lambda: _evaluated(config, objective, task, model_path(config))
+                )
             records.at_end = lambda: _finished(trainer, config, objective, task, directory)
         else:
             records.at_end = lambda: _saved(trainer, config, directory)
@@ -104,7 +106,7 @@ def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
 
 def _finished(trainer: Any, config: Config, objective: Objective, task: Any, directory: Path) -> dict[str, float]:
     _saved(trainer, config, directory)
-    return _alone(trainer, lambda: _evaluated(config, objective, task, str(directory / "model")))
+    return _in_first_process(trainer, lambda: _evaluated(config, objective, task, str(directory / "model")))
 
 
 def _saved(trainer: Any, config: Config, directory: Path) -> dict[str, float]:
@@ -114,7 +116,7 @@ def _saved(trainer: Any, config: Config, directory: Path) -> dict[str, float]:
     """
     if hasattr(trainer.accelerator.unwrap_model(trainer.model), "merge_and_unload"):
         trainer.save_model(str(directory / "adapter"))
-        return _alone(trainer, lambda: _merged(config, directory))
+        return _in_first_process(trainer, lambda: _merged(config, directory))
     trainer.save_model(str(directory / "model"))
     trainer.accelerator.wait_for_everyone()
     return {}
@@ -125,19 +127,19 @@ def _merged(config: Config, directory: Path) -> dict[str, float]:
     from peft import PeftModel
 
     lm = load(model_path(config), dtype=config.model.dtype)
-    whole = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
-    save(dataclasses.replace(lm, model=whole), directory / "model")
+    merged = PeftModel.from_pretrained(lm.model, str(directory / "adapter")).merge_and_unload()
+    save(dataclasses.replace(lm, model=merged), directory / "model")
     return {}
 
 
-def _alone(trainer: Any, work: Any) -> dict[str, float]:
+def _in_first_process(trainer: Any, work: Any) -> dict[str, float]:
     """Does the work in the first process while the others wait; its result, empty in the others."""
-    found = {}
+    metrics = {}
     if trainer.accelerator.is_main_process:
         with _whole_models():
-            found = work()
+            metrics = work()
     trainer.accelerator.wait_for_everyone()
-    return found
+    return metrics
 
 
 @contextlib.contextmanager
@@ -157,8 +159,8 @@ def _whole_models() -> Iterator[None]:
 
 def _evaluated(config: Config, objective: Objective, task: Any, path: str) -> dict[str, float]:
     """Held-out accuracy of a model directory, as the embedded engine measures it."""
-    there = config.model_copy(update={"model": config.model.model_copy(update={"path": path, "lora": None})})
-    result = evaluate(Engine(there, objective, load_model(there), task, None))
+    at_path = config.model_copy(update={"model": config.model.model_copy(update={"path": path, "lora": None})})
+    result = evaluate(Engine(at_path, objective, load_model(at_path), task, None))
     print(f"held-out: {result}", flush=True)
     return result.metrics()
 

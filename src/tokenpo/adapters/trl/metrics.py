@@ -35,11 +35,11 @@ def measured(accelerator: Any, batch: Batch | None, loss: Loss | None, entropy: 
         if batch.rollouts.ref_logprob is not None:
             away = torch.where(mask, batch.rollouts.ref_logprob - batch.policy.logprob.detach(), 0.0)
             moved = kl.k3(away).sum()
-    row = torch.stack([x.float() for x in (tokens, entropies, low, high, moved, fewest, most)])
+    row = torch.stack([value.float() for value in (tokens, entropies, low, high, moved, fewest, most)])
     ranks = accelerator.gather(row[None])
     n, entropies, low, high, moved = ranks[:, :5].sum(0).tolist()
     n = n or math.nan
-    found = {
+    metrics = {
         "entropy": entropies / n,
         "clip_ratio/low_mean": low / n,
         "clip_ratio/high_mean": high / n,
@@ -48,8 +48,8 @@ def measured(accelerator: Any, batch: Batch | None, loss: Loss | None, entropy: 
         "clip_ratio/high_max": _of_known(ranks[:, 6], max),
     }
     if batch is not None and batch.rollouts.ref_logprob is not None:
-        found["kl"] = moved / n
-    return found
+        metrics["kl"] = moved / n
+    return metrics
 
 
 def _of_known(values: Tensor, choose: Any) -> float:

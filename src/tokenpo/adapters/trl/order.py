@@ -22,18 +22,18 @@ def require_whole_groups(cycle: Cycle, rows: int, size: int) -> None:
     """
     if cycle.accumulate % cycle.chunks == 0:
         return  # every step takes the whole rollout batch
-    wanted = (
+    demand = (
         f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every optimiser "
         "step"
     )
     if cycle.chunks % cycle.accumulate:
         raise Unsupported(
-            f"{wanted}, and steps of gradient_accumulation_steps = {cycle.accumulate} micro-batches do not divide the "
+            f"{demand}, and steps of gradient_accumulation_steps = {cycle.accumulate} micro-batches do not divide the "
             f"steps_per_generation = {cycle.chunks} of a rollout batch: make it a multiple, or set minibatch_by='rows'"
         )
     if rows * cycle.accumulate % size:
         raise Unsupported(
-            f"{wanted}, and a process takes per_device_train_batch_size x gradient_accumulation_steps = "
+            f"{demand}, and a process takes per_device_train_batch_size x gradient_accumulation_steps = "
             f"{rows * cycle.accumulate} rows: make them a multiple of {size}, or set minibatch_by='rows'"
         )
 
@@ -54,7 +54,7 @@ def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.G
     order = places[torch.randperm(len(places), generator=generator).to(places.device)].flatten()
     pieces = order.split([len(chunk[ROW]) for chunk in chunks])
     joined = {name: _joined([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    return [{name: _taken(x, piece) for name, x in joined.items()} for piece in pieces]
+    return [{name: _taken(values, rows) for name, values in joined.items()} for rows in pieces]
 
 
 def _joined(parts: Sequence[Any]) -> Any:

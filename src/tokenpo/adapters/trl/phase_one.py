@@ -94,7 +94,7 @@ def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], scored: Sco
     with torch.no_grad():
         old = forward.policy(trainer.model, output, heat, rows)
     assert old.entropy is not None
-    found = {
+    known = {
         "mask": mask,
         "old_logprob": old.logprob.float(),
         "old_entropy": old.entropy.float(),
@@ -102,18 +102,18 @@ def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], scored: Sco
         "token_ids": output["completion_ids"],
     }
     if "ref_per_token_logps" in output:
-        found["ref_logprob"] = output["ref_per_token_logps"].float()
+        known["ref_logprob"] = output["ref_per_token_logps"].float()
     if "sampling_per_token_logps" in output:
         reported = output["sampling_per_token_logps"].float()
         # What the engine that sampled could not score counts as no difference from the trainer.
-        found["rollout_logprob"] = torch.where(reported.isnan(), found["old_logprob"], reported)
+        known["rollout_logprob"] = torch.where(reported.isnan(), known["old_logprob"], reported)
     ended = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
-    found["length"] = torch.tensor([len(ids) for ids in scored.completion_ids], device=mask.device)
-    found["truncated"] = torch.tensor([ids[-1] not in ended for ids in scored.completion_ids], device=mask.device)
-    return found
+    known["length"] = torch.tensor([len(ids) for ids in scored.completion_ids], device=mask.device)
+    known["truncated"] = torch.tensor([ids[-1] not in ended for ids in scored.completion_ids], device=mask.device)
+    return known
 
 
-def whole(trainer: Any, local: Mapping[str, Tensor], scored: Scored, group_size: int) -> dict[str, Tensor]:
+def over_ranks(trainer: Any, local: Mapping[str, Tensor], scored: Scored, group_size: int) -> dict[str, Tensor]:
     """The rows of all ranks, by name, with `each` [N, F] and `reward` [N].
 
     Args:
@@ -124,15 +124,15 @@ def whole(trainer: Any, local: Mapping[str, Tensor], scored: Scored, group_size:
         TokenPOError: rows of one group answer different prompts.
     """
     # Of the facts only: names that all ranks have.
-    found = gathered(trainer.accelerator, {**local, "prompt": _fingerprints(scored.prompts, local["mask"].device)})
-    prompt = found.pop("prompt")
+    rows = gathered(trainer.accelerator, {**local, "prompt": _fingerprints(scored.prompts, local["mask"].device)})
+    prompt = rows.pop("prompt")
     if len(prompt) % group_size or (prompt.view(-1, group_size) != prompt[::group_size, None]).any():
         raise TokenPOError(
             f"the {len(prompt)} rows of a rollout batch are not groups of {group_size} that answer one prompt each: "
             "leave the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
         )
     weights = trainer.reward_weights.to(scored.each.device)
-    return found | {"each": scored.each, "reward": (scored.each * weights).nansum(1)}
+    return rows | {"each": scored.each, "reward": (scored.each * weights).nansum(1)}
 
 
 def rollouts_of(rows: Mapping[str, Tensor], group_size: int) -> Rollouts | None:

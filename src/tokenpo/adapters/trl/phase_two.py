@@ -105,10 +105,10 @@ def evaluated(trainer: Any, objective: Objective, model: Any, inputs: Mapping[st
 
 def rows_held(step: Step, inputs: Mapping[str, Any], keys: Sequence[Any]) -> tuple[Rollouts, Credit] | None:
     """The rows of a micro-batch, with the signals of its step; None where none has a response token."""
-    held = unpacked(taken(inputs), keys)
-    if held is None or not step.signals:
-        return held
-    rollouts, credit = held
+    rows = unpacked(taken(inputs), keys)
+    if rows is None or not step.signals:
+        return rows
+    rollouts, credit = rows
     return rollouts, Credit(credit.advantage, {**credit.signals, **step.signals[step.micro]})
 
 
@@ -138,10 +138,10 @@ def _counts(trainer: Any, parts: Sequence[Mapping[str, Any]]) -> list[Totals]:
 
 
 def _sum(counts: Sequence[Totals]) -> Totals:
-    whole = counts[0]
+    total = counts[0]
     for more in counts[1:]:
-        whole = whole + more
-    return whole
+        total = total + more
+    return total
 
 
 def _observed(
@@ -157,13 +157,13 @@ def _observed(
         policies = [forward.policy(model, part, temperature_of(part)) for part in parts]
     local = joined([taken(part) for part in parts])
     local |= {f"policy_{name}": torch.cat([getattr(p, name).float() for p in policies]) for name in _known(policies[0])}
-    whole = gathered(trainer.accelerator, local)
-    order = whole[ROW].argsort(stable=True)
-    fields = {name: x[order] for name, x in whole.items()}
-    held = unpacked(fields, trainer.signal_keys)
-    if held is None:
+    all_rows = gathered(trainer.accelerator, local)
+    order = all_rows[ROW].argsort(stable=True)
+    fields = {name: values[order] for name, values in all_rows.items()}
+    unpacked_rows = unpacked(fields, trainer.signal_keys)
+    if unpacked_rows is None:
         return []
-    rollouts, credit = held
+    rollouts, credit = unpacked_rows
     policy = Policy(**{name: fields[f"policy_{name}"] for name in _known(policies[0])})
     generator = keyed_generator(trainer.args.seed, "observe", trainer.state.global_step)
     batch = objective.observe(Batch(rollouts, credit, wanted(policy, objective.needs)), generator)
@@ -173,8 +173,8 @@ def _observed(
     width = local[f"{PREFIX}mask"].shape[1]
     new = {part: batch.signal(part)[mine, :width] for part in walk(objective) if isinstance(part, BatchSignal)}
     sizes = [len(part[ROW]) for part in parts]
-    split = {key: x.split(sizes) for key, x in new.items()}
-    return [{key: pieces[i] for key, pieces in split.items()} for i in range(len(parts))]
+    signals = {key: signal.split(sizes) for key, signal in new.items()}
+    return [{key: pieces[i] for key, pieces in signals.items()} for i in range(len(parts))]
 
 
 def _known(policy: Policy) -> list[str]:

@@ -189,5 +189,5 @@ class TaskRewards:
         return [float(score.correct) for score in self._last[1]]
 
     def _scores(self, completions: list[Any], completion_ids: list[Any], place: list[int]) -> list[Any]:
-        texts = [said if isinstance(said, str) else said[-1]["content"] for said in completions]
+        texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
         return self._task.score([self._problems[i] for i in place], texts, completion_ids)

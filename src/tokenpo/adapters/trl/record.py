@@ -53,8 +53,8 @@ class Recorder:
         text = json.dumps(files["config"], indent=2, default=str)
         (directory / "config.json").write_text(text + "\n", encoding="utf-8")
         (directory / "objective.txt").write_text(files["objective"] + "\n", encoding="utf-8")
-        found = versions() | {name: version(name) for name in ("trl", "accelerate", "datasets")}
-        (directory / "versions.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        software = versions() | {name: version(name) for name in ("trl", "accelerate", "datasets")}
+        (directory / "versions.json").write_text(json.dumps(software, indent=2) + "\n", encoding="utf-8")
         return Recorder(directory)
 
     def add(self, metrics: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]) -> None:
@@ -87,7 +87,7 @@ def batch_metrics(drawn: Drawn, reward_names: Sequence[str], weights: Tensor, gr
     """Over every response that was drawn; the names are those of the embedded engine."""
     each = drawn.rows["each"]
     rewards = (each * weights.to(each.device)).nansum(1)[~each.isnan().all(1)]
-    found = {
+    metrics = {
         "reward": float(rewards.mean()) if len(rewards) else torch.nan,
         "reward_std": float(rewards.double().std()) if len(rewards) > 1 else torch.nan,
         **{f"rewards/{name}": float(each[:, i].nanmean()) for i, name in enumerate(reward_names)},
@@ -99,13 +99,13 @@ def batch_metrics(drawn: Drawn, reward_names: Sequence[str], weights: Tensor, gr
         "discarded_groups": drawn.discarded,
     }
     if "accuracy" in reward_names:
-        found["accuracy"] = found["rewards/accuracy"]
+        metrics["accuracy"] = metrics["rewards/accuracy"]
     if drawn.everything is not None:
-        found |= _token_metrics(drawn.everything)
+        metrics |= _token_metrics(drawn.everything)
     if drawn.rollouts is None or drawn.credit is None:
-        return found | {"groups": 0, "zero_advantage_groups": 1.0}
+        return metrics | {"groups": 0, "zero_advantage_groups": 1.0}
     trained = slice(0, drawn.kept * group_size)
-    return found | credit_metrics(drawn.rollouts.rows(trained), drawn.credit.rows(trained))
+    return metrics | credit_metrics(drawn.rollouts.rows(trained), drawn.credit.rows(trained))
 
 
 def _token_metrics(rollouts: Rollouts) -> dict[str, float]:
@@ -119,7 +119,7 @@ def _token_metrics(rollouts: Rollouts) -> dict[str, float]:
     }
 
 
-def traces(step: int, drawn: Drawn, found: Mapping[int, Any], tokenizer: Any) -> list[dict]:
+def traces(step: int, drawn: Drawn, terms_by_row: Mapping[int, Any], tokenizer: Any) -> list[dict]:
     """One record for each traced response of this rank, as the embedded engine writes them."""
     rollouts = drawn.rollouts
     if rollouts is None or rollouts.token_ids is None:
@@ -134,5 +134,5 @@ def traces(step: int, drawn: Drawn, found: Mapping[int, Any], tokenizer: Any) ->
             "reward": float(rollouts.reward[row]),
             "terms": terms,
         }
-        for row, terms in sorted(found.items())
+        for row, terms in sorted(terms_by_row.items())
     ]

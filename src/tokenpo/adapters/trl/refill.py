@@ -59,16 +59,16 @@ class Refill:
         """
         draws, kept = [first], [mixed(first.rows, size)]
         prompts = [gather_object(list(first.prompts))]
-        wanted = len(first.rows["mask"]) // size
-        count = wanted
-        while (have := sum(map(len, kept))) < wanted and len(draws) <= self._most:
-            seen = sum(len(draw.rows["mask"]) // size for draw in draws)
+        needed = len(first.rows["mask"]) // size
+        count = needed
+        while (have := sum(map(len, kept))) < needed and len(draws) <= self._most:
+            groups_drawn = sum(len(draw.rows["mask"]) // size for draw in draws)
             # As many as the share that was kept so far suggests, at most a whole batch.
-            count = wanted if have == 0 else min(wanted, -(-(wanted - have) * seen // have))
+            count = needed if have == 0 else min(needed, -(-(needed - have) * groups_drawn // have))
             draws.append(trainer._draw(self._rows(trainer.accelerator, count, size), size))
             prompts.append(gather_object(list(draws[-1].prompts)))
             kept.append(mixed(draws[-1].rows, size))
-        return self._merged(trainer, draws, kept, prompts, wanted, size)
+        return self._merged(trainer, draws, kept, prompts, needed, size)
 
     def _rows(self, accelerator: Any, groups: int, size: int) -> list[dict[str, Any]]:
         """This rank's rows of at least so many new groups; every rank gets as many."""
@@ -90,16 +90,16 @@ class Refill:
         draws: Sequence[Draw],
         kept: Sequence[list[int]],
         prompts: Sequence[list[Any]],
-        wanted: int,
+        needed: int,
         size: int,
     ) -> tuple[dict[str, Any], Drawn]:
         everything = stacked([draw.rows for draw in draws])
         starts = torch.tensor([0, *(len(draw.rows["mask"]) for draw in draws)]).cumsum(0).tolist()
         chosen = [start + group * size for start, groups in zip(starts, kept, strict=False) for group in groups]
-        usable, chosen = len(chosen), chosen[:wanted]
+        usable, chosen = len(chosen), chosen[:needed]
         taken = set(chosen)
         settled = [start for start in range(0, starts[1], size) if start not in taken]
-        places = [start + i for start in [*chosen, *settled[: wanted - len(chosen)]] for i in range(size)]
+        places = [start + i for start in [*chosen, *settled[: needed - len(chosen)]] for i in range(size)]
         rows = {name: x[torch.tensor(places, device=x.device)] for name, x in everything.items()}
         rows["mask"] = (
             rows["mask"] & (torch.arange(len(places), device=rows["mask"].device) < len(chosen) * size)[:, None]

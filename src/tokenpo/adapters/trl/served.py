@@ -59,19 +59,19 @@ def with_processor(objective: Objective, args: TokenPOConfig) -> Iterator[None]:
     if objective.temperature is None or not args.use_vllm or args.vllm_mode != "colocate" or original is None:
         yield
         return
-    made: list[Any] = []
+    engines: list[Any] = []
 
-    def engine(*given: Any, **named: Any) -> Any:
-        named["logits_processors"] = [*(named.get("logits_processors") or ()), PROCESSOR]
-        made.append(original(*given, **named))
-        return made[-1]
+    def engine(*arguments: Any, **keywords: Any) -> Any:
+        keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
+        engines.append(original(*arguments, **keywords))
+        return engines[-1]
 
     home.LLM = engine
     try:
         yield
     finally:
         home.LLM = original
-    if not made:
+    if not engines:
         raise moved("its vLLM was not made through trl.generation.vllm_generation.LLM")
 
 
@@ -82,12 +82,12 @@ def require_server(trainer: Any, objective: Objective) -> None:
     """
     if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
         return
-    found: list[Any] = [None]
+    processors: list[Any] = [None]
     if trainer.accelerator.is_main_process:
-        found[0] = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
-        found[0] = [str(name) for name in found[0].get("logits_processors") or ()]
-    broadcast_object_list(found, from_process=0)
-    if not any(PROCESSOR.partition(":")[2] in name for name in found[0]):
+        processors[0] = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
+        processors[0] = [str(name) for name in processors[0].get("logits_processors") or ()]
+    broadcast_object_list(processors, from_process=0)
+    if not any(PROCESSOR.partition(":")[2] in name for name in processors[0]):
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
             f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "

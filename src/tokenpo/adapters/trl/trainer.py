@@ -35,7 +35,7 @@ from .forward import Forward
 from .learned import by_policy, in_head, require_finite
 from .metrics import measured
 from .order import by_groups, require_whole_groups
-from .phase_one import Drawn, Scored, facts, whole
+from .phase_one import Drawn, Scored, facts, over_ranks
 from .phase_two import RolloutBatch, Step, evaluated, rows_of, step_of
 from .refill import Draw, Refill, carried
 from .served import require_server, with_processor
@@ -72,12 +72,12 @@ class TokenPOTrainer(GRPOTrainer):
         method: str | Objective | None = None,
         **named: Any,
     ) -> None:
-        given = inspect.signature(GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
+        bound = inspect.signature(GRPOTrainer.__init__).bind(self, model, reward_funcs, args, *rest, **named).arguments
         args = _settings(args, model, method)
-        own = any(given.get(name) for name in ("rollout_func", "tools", "environment_factory"))
-        self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(given.get("rollout_func")))
+        own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
+        self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(bound.get("rollout_func")))
         args = with_reference(args, self.policy_objective)
-        if args.dynamic_sampling and (own or not isinstance(given.get("train_dataset"), Dataset)):
+        if args.dynamic_sampling and (own or not isinstance(bound.get("train_dataset"), Dataset)):
             raise Unsupported(
                 "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a "
                 "datasets.Dataset, and no rollout_func, tools or environment_factory, or leave it False"
@@ -87,7 +87,7 @@ class TokenPOTrainer(GRPOTrainer):
         )
         if args.minibatch_by == "groups":
             require_whole_groups(self.cycle, args.per_device_train_batch_size, args.num_generations)
-        _require_reference(self.policy_objective, model, given.get("peft_config"))
+        _require_reference(self.policy_objective, model, bound.get("peft_config"))
         with with_processor(self.policy_objective, args):
             super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
@@ -108,9 +108,9 @@ class TokenPOTrainer(GRPOTrainer):
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
-        more = "set num_iterations or steps_per_generation higher"
-        one = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
-        for note in schedule_notes(self.policy_objective, self.cycle.updates, more, one):
+        more_updates = "set num_iterations or steps_per_generation higher"
+        one_update = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
+        for note in schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update):
             logger.warning(note)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
@@ -125,18 +125,18 @@ class TokenPOTrainer(GRPOTrainer):
         size = self.num_generations if train else self.num_generations_eval
         draw = self._draw(inputs, size)
         if train and self.args.dynamic_sampling:
-            output, found = self.refill.filled(self, draw, size)
+            output, drawn = self.refill.filled(self, draw, size)
         else:
-            output, found = draw.output, draw.alone(self.accelerator.process_index, size)
+            output, drawn = draw.output, draw.alone(self.accelerator.process_index, size)
         # What samples of an evaluation say is not remembered: it is no part of the training.
-        if found.rollouts is not None:
-            credit = self.policy_objective.prepare(found.rollouts, self.memory)
+        if drawn.rollouts is not None:
+            credit = self.policy_objective.prepare(drawn.rollouts, self.memory)
             self.signal_keys = list(credit.signals)
-            self._show_advantages(found.rollouts, credit)
-            found = dataclasses.replace(found, credit=credit)
+            self._show_advantages(drawn.rollouts, credit)
+            drawn = dataclasses.replace(drawn, credit=credit)
         if train:
-            self._begin(found, time.perf_counter() - started)
-        return output | found.travelling(output["completion_ids"].shape[1], output["completion_ids"])
+            self._begin(drawn, time.perf_counter() - started)
+        return output | drawn.travelling(output["completion_ids"].shape[1], output["completion_ids"])
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
@@ -161,7 +161,7 @@ class TokenPOTrainer(GRPOTrainer):
         temperature.check(local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
-        return Draw(output, whole(self, local, scored, size), scored.prompts)
+        return Draw(output, over_ranks(self, local, scored, size), scored.prompts)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         train, current = self.model.training, self.current
@@ -184,12 +184,12 @@ class TokenPOTrainer(GRPOTrainer):
         # Gradients are averaged over ranks, and losses of ranks add up.
         return scored.value * self.accelerator.num_processes
 
-    def _begin(self, found: Drawn, seconds: float) -> None:
+    def _begin(self, drawn: Drawn, seconds: float) -> None:
         """A new rollout batch: the memories move on, once a batch, after its credit, by all that was drawn."""
-        if found.everything is not None:
-            self.memory = self.policy_objective.after(self.memory, found.everything)
+        if drawn.everything is not None:
+            self.memory = self.policy_objective.after(self.memory, drawn.everything)
         traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
-        self.current = RolloutBatch(found, Tally(), Tracer(self.args.trace_rollouts if traced else 0))
+        self.current = RolloutBatch(drawn, Tally(), Tracer(self.args.trace_rollouts if traced else 0))
         self.bookkeeping.begin(seconds)
 
     def _keep(self, current: RolloutBatch, step: Step, inputs: Any, batch: Any, loss: Any) -> None:

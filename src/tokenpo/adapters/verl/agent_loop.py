@@ -16,7 +16,7 @@ class TokenPOSingleTurn(SingleTurnAgentLoop):
     """`tokenpo_single_turn`: one prompt, one response, each token at its own temperature."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-        found = kwargs.pop(FIELD, None)
-        if found is not None:
-            sampling_params = with_extra_args(sampling_params, found)
+        numbers = kwargs.pop(FIELD, None)
+        if numbers is not None:
+            sampling_params = with_extra_args(sampling_params, numbers)
         return await super().run(sampling_params, **kwargs)

@@ -64,8 +64,8 @@ def prepare(config: Config) -> None:
     batches = 1 + rollout.max_extra_batches if rollout.dynamic_sampling else 1
     count = config.train.steps * rollout.prompts * batches
     write_parquet(train, task.name, task.options, seed, "train", count)
-    with closing(make_task(task.name, task.options, seed)) as made:
-        count = held_out(made, max(1, config.evaluate.problems))
+    with closing(make_task(task.name, task.options, seed)) as generator:
+        count = held_out(generator, max(1, config.evaluate.problems))
     write_parquet(test, task.name, task.options, seed, "test", count)
 
 

@@ -23,8 +23,8 @@ from .provides import TOKEN_FIELDS
 
 def fields(objective: Objective) -> list[str]:
     """What phase one reads of verl's batch."""
-    wanted = [TOKEN_FIELDS[name][0] for name in sorted(objective.needs) if name in TOKEN_FIELDS]
-    return ["uid", "response_mask", "rm_scores", "old_log_probs", *wanted]
+    token_fields = [TOKEN_FIELDS[name][0] for name in sorted(objective.needs) if name in TOKEN_FIELDS]
+    return ["uid", "response_mask", "rm_scores", "old_log_probs", *token_fields]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +91,11 @@ class Step:
         numbers = (self.live.cumsum(0) - 1)[index[live]]
         width = self.rollouts.mask.shape[1]
         views = {ours: padded(policy[theirs])[live] for ours, theirs in _VIEWS.items() if theirs in policy}
-        views = {name: torch.nn.functional.pad(x, (0, width - x.shape[1])) for name, x in views.items()}
+        views = {name: torch.nn.functional.pad(values, (0, width - values.shape[1])) for name, values in views.items()}
         rollouts, credit = self.rollouts.rows(numbers), self.credit.rows(numbers)
         batch = Batch(rollouts, credit, Policy(**views))
-        seen = part.observe(batch, draws).credit
-        new = Credit(seen.advantage, {k: v for k, v in seen.signals.items() if k not in credit.signals})
+        observed = part.observe(batch, draws).credit
+        new = Credit(observed.advantage, {k: v for k, v in observed.signals.items() if k not in credit.signals})
         lengths = self.response_mask.offsets().diff()[index]
         like = torch.nested.as_nested_tensor([torch.zeros(int(n)) for n in lengths], layout=torch.jagged)
         return TensorDict(self._signals(new, live, like), batch_size=len(index))

@@ -11,6 +11,7 @@ import functools
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,16 @@ def write_parquet(
     """`count` problems of a task as verl's columns: data_source, prompt, reward_model, extra_info.
 
     Where a problem has no reference answer, reward_model.ground_truth is null.
+
+    Raises:
+        TokenPOError: the test split has fewer problems than that.
     """
     import pyarrow
     import pyarrow.parquet
 
     source = json.dumps({"task": task, "options": dict(options), "seed": seed, "split": split}, sort_keys=True)
-    made = make_task(task, options, seed)
-    try:
-        problems = made.problems(split, start, count)
-    finally:
-        made.close()
+    with closing(make_task(task, options, seed)) as generator:
+        problems = generator.problems(split, start, count)
     rows = [
         {
             "data_source": task,
@@ -46,7 +47,7 @@ def write_parquet(
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = pyarrow.string()
-    # Told, not inferred: a column of nulls alone would be of no kind, and verl joins files of the same kinds only.
+    # Stated, not inferred: a column of nulls alone would be of no kind, and verl joins files of the same kinds only.
     columns = {
         "data_source": text,
         "prompt": pyarrow.list_(pyarrow.struct({"role": text, "content": text})),
@@ -92,8 +93,8 @@ def compute_score(
 
 @functools.lru_cache(maxsize=8)
 def _task(source: str) -> Task:
-    told = json.loads(source)
-    return make_task(told["task"], told["options"], told["seed"])
+    settings = json.loads(source)
+    return make_task(settings["task"], settings["options"], settings["seed"])
 
 
 @functools.lru_cache(maxsize=4096)

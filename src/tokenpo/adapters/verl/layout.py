@@ -65,6 +65,6 @@ def spread(values: Tensor, live: Tensor, response_mask: Any) -> Tensor:
     T may exceed the longest of these rows, where they are some of a batch, or fall short of it, where that is dead.
     """
     longest = int(response_mask.offsets().diff().max())
-    whole = values.new_zeros(len(live), longest)
-    whole[live, : values.shape[1]] = values[:, :longest]
-    return response_to_nested(whole, response_mask)
+    all_rows = values.new_zeros(len(live), longest)
+    all_rows[live, : values.shape[1]] = values[:, :longest]
+    return response_to_nested(all_rows, response_mask)

@@ -92,10 +92,10 @@ def _metrics(batch: Batch, loss: Loss, totals: Totals, ranks: int) -> dict[str, 
     with torch.no_grad():
         log_ratio = batch.policy.logprob - batch.rollouts.old_logprob
 
-        def mean(values: Tensor) -> float:
-            return float(values[mask].double().sum()) * ranks / totals.tokens
+        def mean(per_token: Tensor) -> float:
+            return float(per_token[mask].double().sum()) * ranks / totals.tokens
 
-        found = (
+        values = (
             float(loss.value.detach()) * ranks,
             mean(terms["clipped"]),
             mean(-log_ratio),
@@ -103,4 +103,4 @@ def _metrics(batch: Batch, loss: Loss, totals: Totals, ranks: int) -> dict[str, 
             mean(terms["penalty"]),
             mean(log_ratio.abs()),
         )
-    return {name: Metric("sum", value) for name, value in zip(_METRICS, found, strict=True)}
+    return {name: Metric("sum", value) for name, value in zip(_METRICS, values, strict=True)}

@@ -27,8 +27,8 @@ def save(path: Path, objective: Objective, state: State, updates: int) -> None:
     """Writes the file before verl's own, so that a checkpoint that verl calls complete has it."""
     path.mkdir(parents=True, exist_ok=True)
     memory = [dict(state[memory]) for memory in objective.memories]
-    held = {"objective": str(objective), "memory": memory, "updates": updates}
-    (path / FILE).write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    record = {"objective": str(objective), "memory": memory, "updates": updates}
+    (path / FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def load(path: Path, objective: Objective) -> tuple[State, int]:
@@ -38,8 +38,8 @@ def load(path: Path, objective: Objective) -> tuple[State, int]:
         TokenPOError: the objective remembers, and the checkpoint holds nothing that fits.
     """
     try:
-        held = json.loads((path / FILE).read_text(encoding="utf-8"))
-        saved, numbers, updates = held["objective"], held["memory"], int(held["updates"])
+        record = json.loads((path / FILE).read_text(encoding="utf-8"))
+        saved_objective, numbers, updates = record["objective"], record["memory"], int(record["updates"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         if not objective.memories:
             return objective.start(), 0
@@ -47,13 +47,14 @@ def load(path: Path, objective: Objective) -> tuple[State, int]:
             f"{path / FILE} cannot be read ({error}), and {objective.name} needs what it remembered: resume from a "
             "checkpoint that tokenpo wrote, or start anew with trainer.resume_mode=disable"
         ) from error
-    if saved != str(objective):
+    if saved_objective != str(objective):
         if objective.memories:
             raise TokenPOError(
-                f"{path} was saved with another objective, whose memory means nothing to this one:\n{saved}\nnow:\n"
-                f"{objective}\nresume with the same method and options, or start anew with trainer.resume_mode=disable"
+                f"{path} was saved with another objective, whose memory means nothing to this one:\n{saved_objective}\n"
+                f"now:\n{objective}\nresume with the same method and options, or start anew with "
+                "trainer.resume_mode=disable"
             )
-        print(f"tokenpo: the checkpoint {path} was made with another objective:\n{saved}", flush=True)
+        print(f"tokenpo: the checkpoint {path} was made with another objective:\n{saved_objective}", flush=True)
         return objective.start(), updates
     return dict(zip(objective.memories, numbers, strict=True)), updates
 

@@ -32,16 +32,16 @@ def put(batch: Any, fields: TensorDict) -> Any:
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
 
-def over_steps(found: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def over_steps(metrics_of_steps: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """verl's metrics of several updates as one: the mean, or the largest or smallest where the name says so."""
     gathered: dict[str, list[float]] = {}
-    for metrics in found:
+    for metrics in metrics_of_steps:
         for name, value in metrics.items():
             gathered.setdefault(name, []).append(float(value))
-    return {name: _one(name, values) for name, values in gathered.items()}
+    return {name: _reduced(name, values) for name, values in gathered.items()}
 
 
-def _one(name: str, values: Sequence[float]) -> float:
+def _reduced(name: str, values: Sequence[float]) -> float:
     if "max" in name:
         return max(values)
     return min(values) if "min" in name else sum(values) / len(values)

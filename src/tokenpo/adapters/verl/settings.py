@@ -78,7 +78,7 @@ _STRATEGIES = ("fsdp", "fsdp2")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Settings:
     """algorithm.tokenpo of a run.
 
     Args:
@@ -100,7 +100,7 @@ class Asked:
     notes: tuple[str, ...] = field(default=())
 
 
-def asked(config: DictConfig) -> Asked:
+def configure(config: DictConfig) -> Settings:
     """The objective of the run; verl's config is set for it, in place, before verl's trainer reads it.
 
     Raises:
@@ -114,14 +114,14 @@ def asked(config: DictConfig) -> Asked:
     own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts", "nonfinite") if key in raw}
     if own.get("report") is not None:
         own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
-    return Asked(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
+    return Settings(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
 
 
 def _raw(config: DictConfig) -> dict[str, Any]:
-    found = config.algorithm.get("tokenpo")
-    if found is None or not isinstance(found, Mapping | DictConfig):
+    section = config.algorithm.get("tokenpo")
+    if section is None or not isinstance(section, Mapping | DictConfig):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
-    raw: Any = OmegaConf.to_container(found, resolve=True) if isinstance(found, DictConfig) else dict(found)
+    raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else dict(section)
     known = {"method", *_SECTIONS, *_OWN}
     for key in raw:
         if key not in known:
@@ -153,12 +153,12 @@ def _recipe(raw: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
 
 def _refuse(config: DictConfig, objective: Objective) -> None:
     for name, value, remedy in _SILENT:
-        found = OmegaConf.select(config, name, default=value)
-        if name == "critic.enable" and found is None:
+        current = OmegaConf.select(config, name, default=value)
+        if name == "critic.enable" and current is None:
             continue  # verl then follows adv_estimator
-        if found != value:
+        if current != value:
             raise Unsupported(
-                f"{name}={found} would be ignored by {objective.name} in tokenpo's trainer for verl ({remedy}): set "
+                f"{name}={current} would be ignored by {objective.name} in tokenpo's trainer for verl ({remedy}): set "
                 f"{name}={'null' if value is None else value}"
             )
     strategy = config.actor_rollout_ref.actor.strategy
@@ -202,25 +202,25 @@ def _refuse_filter(config: DictConfig, objective: Objective) -> None:
 
 def _negotiate(config: DictConfig, objective: Objective) -> list[str]:
     """Turns on in verl what the objective reads; one line for each setting that changed."""
-    wanted: dict[str, Any] = {"trainer.v1.trainer_mode": "sync"}
+    changes: dict[str, Any] = {"trainer.v1.trainer_mode": "sync"}
     if "entropy" in objective.needs:
-        wanted["actor_rollout_ref.actor.calculate_entropy"] = True
+        changes["actor_rollout_ref.actor.calculate_entropy"] = True
     if "rollout_logprob" in objective.needs:
-        wanted["actor_rollout_ref.rollout.calculate_log_probs"] = True
+        changes["actor_rollout_ref.rollout.calculate_log_probs"] = True
     if "ref_logprob" in objective.needs:
         # verl starts its reference for this setting; the penalty itself is the objective's.
-        wanted["actor_rollout_ref.actor.use_kl_loss"] = True
+        changes["actor_rollout_ref.actor.use_kl_loss"] = True
         ref = config.actor_rollout_ref.ref
         if ref.get("log_prob_micro_batch_size_per_gpu") is None and ref.get("log_prob_micro_batch_size") is None:
             size = config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
-            wanted["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] = size
+            changes["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] = size
     if objective.temperature is not None:
-        wanted["actor_rollout_ref.rollout.agent.default_agent_loop"] = _loop(config, objective)
+        changes["actor_rollout_ref.rollout.agent.default_agent_loop"] = _loop(config, objective)
         if config.actor_rollout_ref.rollout.name == "vllm":
             place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
-            wanted[place] = list(dict.fromkeys([*(OmegaConf.select(config, place) or []), PROCESSOR]))
+            changes[place] = list(dict.fromkeys([*(OmegaConf.select(config, place) or []), PROCESSOR]))
     notes = []
-    for name, value in wanted.items():
+    for name, value in changes.items():
         before = OmegaConf.select(config, name)
         if before != value:
             with open_dict(config):

@@ -28,20 +28,20 @@ def one_by_one(trainer: TokenPOTrainer, batch: Any, metrics: dict, plan: list[li
     """passes x epochs x minibatches, each a call to the workers."""
     actor = trainer.config.actor_rollout_ref.actor
     passes = trainer.objective.split()
-    done: list[dict[str, Any]] = []
+    metrics_of_steps: list[dict[str, Any]] = []
     for part in passes:
         if len(passes) > 1:
             trainer.set_objective(part)
         for rows in plan * actor.ppo_epochs:
-            piece = queue.some(batch, rows)
+            minibatch = queue.some(batch, rows)
             if part.scope == "batch":
-                _observe(trainer, part, piece, rows, first=not done)
-            found: dict[str, Any] = {}
+                _observe(trainer, part, minibatch, rows, first=not metrics_of_steps)
+            step_metrics: dict[str, Any] = {}
             with _single_step(trainer, len(rows)):
-                trainer.update_rows(piece, found)
-            done.append(found)
+                trainer.update_rows(minibatch, step_metrics)
+            metrics_of_steps.append(step_metrics)
             trainer.tokenpo_updates += 1
-    metrics.update(queue.over_steps(done))
+    metrics.update(queue.over_steps(metrics_of_steps))
 
 
 @contextmanager
@@ -56,22 +56,22 @@ def _single_step(trainer: TokenPOTrainer, rows: int) -> Iterator[None]:
         actor.ppo_epochs, actor.ppo_mini_batch_size = before
 
 
-def _observe(trainer: TokenPOTrainer, part: Objective, piece: Any, rows: list[int], *, first: bool) -> None:
+def _observe(trainer: TokenPOTrainer, part: Objective, minibatch: Any, rows: list[int], *, first: bool) -> None:
     step = trainer.tokenpo_step
     assert step is not None  # phase one ran before
     if first:
-        data = queue.get(piece, ["old_log_probs", "entropy"])
+        data = queue.get(minibatch, ["old_log_probs", "entropy"])
         now = TensorDict({"log_probs": data["old_log_probs"], "entropy": data["entropy"]}, [len(rows)])
     else:
-        now = _forward(trainer, piece)
+        now = _forward(trainer, minibatch)
     seed = trainer.config.actor_rollout_ref.actor.data_loader_seed
     draws = keyed_generator(seed, "observe", trainer.tokenpo_updates)
-    queue.put(piece, step.observed(part, rows, now, draws))
+    queue.put(minibatch, step.observed(part, rows, now, draws))
 
 
-def _forward(trainer: TokenPOTrainer, piece: Any) -> TensorDict:
+def _forward(trainer: TokenPOTrainer, minibatch: Any) -> TensorDict:
     """log_probs and entropy of these rows under the policy of the moment; the old entropies are put back after."""
-    old = queue.get(piece, ["entropy"])
+    old = queue.get(minibatch, ["entropy"])
     settings = {
         "calculate_entropy": True,
         "compute_loss": False,
@@ -81,10 +81,12 @@ def _forward(trainer: TokenPOTrainer, piece: Any) -> TensorDict:
     if not actor.use_dynamic_bsz:
         # What divides an optimiser step need not be what divides a rollout batch.
         settings["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
-    view = queue.some(piece, range(len(piece)))
+    view = queue.some(minibatch, range(len(minibatch)))
     view.extra_info.update(settings)
     trainer.actor_rollout_wg.compute_log_prob(view)
-    data = queue.get(piece, ["log_probs", "entropy", "response_mask"])
-    queue.put(piece, TensorDict({"entropy": old["entropy"]}, [len(piece)]))
+    data = queue.get(minibatch, ["log_probs", "entropy", "response_mask"])
+    queue.put(minibatch, TensorDict({"entropy": old["entropy"]}, [len(minibatch)]))
     mask = data["response_mask"]
-    return TensorDict({name: response_from_nested(data[name], mask) for name in ("log_probs", "entropy")}, [len(piece)])
+    return TensorDict(
+        {name: response_from_nested(data[name], mask) for name in ("log_probs", "entropy")}, [len(minibatch)]
+    )

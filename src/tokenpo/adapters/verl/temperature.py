@@ -19,17 +19,17 @@ from ...objective import Objective, State
 from ..vllm import PROCESSOR, extra_args
 from .layout import texts
 
-__all__ = ["FIELD", "LOOP", "LOOPS", "PROCESSOR", "told", "use_loop", "with_extra_args"]
+__all__ = ["FIELD", "LOOP", "LOOPS", "PROCESSOR", "sampler_numbers", "use_loop", "with_extra_args"]
 
 FIELD = "tokenpo_temperature"
 LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
 LOOPS = frozenset({LOOP, "single_turn_agent"})  # verl's own, which ours takes the place of
 
 
-def told(objective: Objective, state: State) -> str | None:
+def sampler_numbers(objective: Objective, state: State) -> str | None:
     """What the sampler of the next step is told, as JSON of flat numbers; None where it is to sample as ever."""
-    found = extra_args(objective, state)
-    return json.dumps(found) if found else None
+    numbers = extra_args(objective, state)
+    return json.dumps(numbers) if numbers else None
 
 
 def use_loop(objective: Objective, batch: Any) -> None:
@@ -50,7 +50,7 @@ def use_loop(objective: Objective, batch: Any) -> None:
     tu.assign_non_tensor_data(batch, "agent_name", LOOP)
 
 
-def with_extra_args(sampling_params: Mapping[str, Any], found: str) -> dict[str, Any]:
+def with_extra_args(sampling_params: Mapping[str, Any], numbers: str) -> dict[str, Any]:
     """A copy of a request's sampling parameters that carries the numbers; sessions share theirs."""
-    extra = {**(sampling_params.get("extra_args") or {}), **json.loads(found)}
+    extra = {**(sampling_params.get("extra_args") or {}), **json.loads(numbers)}
     return {**sampling_params, "extra_args": extra}

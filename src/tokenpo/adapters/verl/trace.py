@@ -29,7 +29,7 @@ from .layout import texts
 FIELD = "tokenpo_trace"
 PARTS = "trace-parts"
 LOGS = ("metrics.jsonl", "trace.jsonl")
-TOLD = ("config.json", "objective.txt", "versions.json")
+DESCRIPTION = ("config.json", "objective.txt", "versions.json")
 # verl's name -> ours, which the report draws.
 NAMES = {
     "critic/score/mean": "reward", "actor/entropy": "entropy", "response_length/mean": "length",
@@ -69,11 +69,11 @@ class Record:
         Another run's files are moved aside, never written over or added to.
         """
         shutil.rmtree(path / PARTS, ignore_errors=True)  # of a step that was never finished
-        there = [path / name for name in LOGS if (path / name).exists()]
+        logs = [path / name for name in LOGS if (path / name).exists()]
         if step:
-            for file in there:
+            for file in logs:
                 cut(file, _size_after(file, step))
-        elif there:
+        elif logs:
             _move_aside(path)
         return Record(path, every, most, greedy)
 
@@ -102,10 +102,12 @@ class Record:
 
     def _held_out(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """verl's validation under our names; nothing where it has several data sets, or none."""
-        found = [(name, x) for name, x in numbers.items() if name.startswith("val-core/") and "/acc/mean@" in name]
-        if len(found) != 1:
+        accuracies = [
+            (name, value) for name, value in numbers.items() if name.startswith("val-core/") and "/acc/mean@" in name
+        ]
+        if len(accuracies) != 1:
             return {}
-        ((name, accuracy),) = found
+        ((name, accuracy),) = accuracies
         samples = int(name.rpartition("@")[2])
         return {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
 
@@ -123,20 +125,20 @@ def _size_after(path: Path, step: int) -> int:
 
 def _move_aside(path: Path) -> None:
     """The files of a record into a directory beside it: the rest, data and checkpoints, may be of the new run."""
-    there = aside(path)
-    there.mkdir()
-    for name in (*LOGS, *TOLD):
+    older = aside(path)
+    older.mkdir()
+    for name in (*LOGS, *DESCRIPTION):
         if (path / name).exists():
-            (path / name).rename(there / name)
+            (path / name).rename(older / name)
 
 
-def marks(rows: Sequence[int], told: Mapping[int, Mapping[str, Any]]) -> TensorDict:
+def marks(rows: Sequence[int], facts: Mapping[int, Mapping[str, Any]]) -> TensorDict:
     """The field that marks rows of verl's batch: JSON of what the driver knows of a row, "" for the others."""
-    lines = [json.dumps(told[row]) if row in told else "" for row in rows]
+    lines = [json.dumps(facts[row]) if row in facts else "" for row in rows]
     return TensorDict({FIELD: NonTensorStack(*lines)}, [len(rows)])
 
 
-def told(
+def traced_rows(
     step: Step, number: int, minibatch: Sequence[int], most: int, data: TensorDict, tokenizer: Any
 ) -> dict[int, dict[str, Any]]:
     """What the driver knows of the rows to trace, by their place in verl's batch: the best and the worst of groups.
@@ -150,29 +152,29 @@ def told(
     tracer = Tracer(most)
     tracer.choose(torch.tensor(inside, dtype=torch.long), step.rollouts, step.credit)
     prompts, responses = data["prompts"].unbind(), data["responses"].unbind()
-    found = {}
+    facts = {}
     for i in sorted(tracer.wanted):
         place = places[i]
-        kept = responses[place][step.rollouts.mask[i, : len(responses[place])]].tolist()
-        found[place] = {
+        token_ids = responses[place][step.rollouts.mask[i, : len(responses[place])]].tolist()
+        facts[place] = {
             "step": number,
             "row": i,
             "group": int(step.rollouts.group[i]),
             "prompt": tokenizer.decode(prompts[place].tolist(), skip_special_tokens=True),
-            "tokens": [tokenizer.decode([token]) for token in kept],
+            "tokens": [tokenizer.decode([token]) for token in token_ids],
             "reward": float(step.rollouts.reward[i]),
             "answer": _answer(data, place),
         }
-    return found
+    return facts
 
 
 def _answer(data: TensorDict, place: int) -> str:
     if "reward_model" not in data:
         return ""
     # The queue gives a list of its own or a stack of tensordict's.
-    found = data["reward_model"]
-    told = (found.tolist() if hasattr(found, "tolist") else list(found))[place]
-    answer = told.get("ground_truth") if isinstance(told, Mapping) else None
+    column = data["reward_model"]
+    reward_model = (column.tolist() if hasattr(column, "tolist") else list(column))[place]
+    answer = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
     return "" if answer is None else str(answer)
 
 
@@ -180,14 +182,14 @@ def write(directory: str, data: TensorDict, live: Sequence[int], batch: Batch, l
     """In a worker: one file for each marked row of a micro-batch; `live` are the rows that the batch holds."""
     if FIELD not in data:
         return
-    told = texts(data[FIELD])
-    places = [place for place, row in enumerate(live) if told[row]]
+    marked = texts(data[FIELD])
+    places = [place for place, row in enumerate(live) if marked[row]]
     if not places:
         return
     tracer = Tracer(len(places))
     tracer.want(places)
     tracer.add(torch.arange(len(live)), batch, loss)
     for place, terms in tracer.found.items():
-        known = json.loads(told[live[place]])
-        file = Path(directory) / PARTS / f"{known['step']:06d}-{known['row']:06d}.json"
-        file.write_text(json.dumps(finite({**known, "terms": terms})), encoding="utf-8")
+        facts = json.loads(marked[live[place]])
+        file = Path(directory) / PARTS / f"{facts['step']:06d}-{facts['row']:06d}.json"
+        file.write_text(json.dumps(finite({**facts, "terms": terms})), encoding="utf-8")

@@ -29,7 +29,7 @@ from . import credit, memory, queue, steps, temperature, trace
 from .layout import signal_fields
 from .loss import DRIFT, objective_loss
 from .refill import Refills
-from .settings import Asked, asked
+from .settings import Settings, configure
 
 NAME = "tokenpo"
 
@@ -39,7 +39,7 @@ class TokenPOTrainer(PPOTrainerSync):
     """verl's sync trainer, for `trainer.v1.trainer_mode=tokenpo`."""
 
     def __init__(self, config: DictConfig) -> None:
-        self.tokenpo: Asked = asked(config)  # sets verl's config, so it comes first
+        self.tokenpo: Settings = configure(config)  # sets verl's config, so it comes first
         _announce(self.tokenpo)
         self.tokenpo_step: credit.Step | None = None
         self.tokenpo_state = self.objective.start()
@@ -85,9 +85,9 @@ class TokenPOTrainer(PPOTrainerSync):
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
         temperature.use_loop(self.objective, batch)
-        told = temperature.told(self.objective, self.tokenpo_state)
-        if told is not None:
-            tu.assign_non_tensor_data(batch, temperature.FIELD, told)
+        numbers = temperature.sampler_numbers(self.objective, self.tokenpo_state)
+        if numbers is not None:
+            tu.assign_non_tensor_data(batch, temperature.FIELD, numbers)
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
@@ -103,10 +103,10 @@ class TokenPOTrainer(PPOTrainerSync):
         fields = step.outputs()
         fields.update(step.sequences(plan))
         if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
-            shown = queue.get(batch, ["prompts", "responses", "reward_model"])
+            columns = queue.get(batch, ["prompts", "responses", "reward_model"])
             most = self.tokenpo.trace_rollouts
-            told = trace.told(step, self.global_steps, plan[-1], most, shown, self.tokenizer)
-            fields.update(trace.marks(range(len(batch)), told))
+            facts = trace.traced_rows(step, self.global_steps, plan[-1], most, columns, self.tokenizer)
+            fields.update(trace.marks(range(len(batch)), facts))
         return queue.put(batch, fields)
 
     def _plan(self, rows: int) -> list[list[int]]:
@@ -169,22 +169,25 @@ class TokenPOTrainer(PPOTrainerSync):
         self.tokenpo_record = _record(self.tokenpo, self.config, self.global_steps)
 
 
-def _record(asked: Asked, config: DictConfig, step: int) -> trace.Record | None:
-    if asked.report is None:
+def _record(settings: Settings, config: DictConfig, step: int) -> trace.Record | None:
+    if settings.report is None:
         return None
     greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
-    record = trace.Record.begin(Path(asked.report), step, asked.trace_every, asked.trace_rollouts, greedy=greedy)
-    told: Any = OmegaConf.to_container(config, resolve=True)
-    summary = {"method": {"name": asked.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
+    record = trace.Record.begin(
+        Path(settings.report), step, settings.trace_every, settings.trace_rollouts, greedy=greedy
+    )
+    verl_config: Any = OmegaConf.to_container(config, resolve=True)
+    summary = {"method": {"name": settings.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
     record.describe(
-        {**summary, "model": {"path": config.actor_rollout_ref.model.path}, "verl": told}, str(asked.objective)
+        {**summary, "model": {"path": config.actor_rollout_ref.model.path}, "verl": verl_config},
+        str(settings.objective),
     )
     return record
 
 
-def _announce(asked: Asked) -> None:
-    print(f"tokenpo is active in verl's trainer.\n{asked.objective}", flush=True)
-    for note in asked.notes:
+def _announce(settings: Settings) -> None:
+    print(f"tokenpo is active in verl's trainer.\n{settings.objective}", flush=True)
+    for note in settings.notes:
         print(f"tokenpo: {note}", flush=True)
 
 

@@ -121,7 +121,7 @@ def through_verl(
     data.update(step.sequences(plan))
     if record is not None:
         tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
-        told = trace.told(step, 7, plan[-1], record.most, data, tokenizer)
+        told = trace.traced_rows(step, 7, plan[-1], record.most, data, tokenizer)
         data.update(trace.marks(range(n), told))
     done = []
     for rows in plan:
