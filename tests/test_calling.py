@@ -52,7 +52,16 @@ def test_the_file_of_a_module_is_found_without_executing_it(here: Path) -> None:
         Path(file).write_text(bomb)
     found = {
         name: module_file(name, [str(here)])
-        for name in ("pack_a", "pack_a.inner", "space_b.inner", "single_c", "space_b", "single_c.inner", "none_d", "sys")
+        for name in (
+            "pack_a",
+            "pack_a.inner",
+            "space_b.inner",
+            "single_c",
+            "space_b",
+            "single_c.inner",
+            "none_d",
+            "sys",
+        )
     }
     assert found == {
         "pack_a": here / "pack_a/__init__.py", "pack_a.inner": here / "pack_a/inner.py",

@@ -134,7 +134,7 @@ def _is_own(filename: str) -> bool:
 
 
 def _is_missing(place: str, error: BaseException) -> bool:
-    """Whether there is no such file or module; else there is one that fails, maybe as something it imports is missing."""
+    """Whether there is no such file or module; else there is one that fails, maybe for lack of another."""
     if place.endswith(".py"):
         return isinstance(error, FileNotFoundError) and not Path(place).expanduser().exists()
     absent = error.name if isinstance(error, ModuleNotFoundError) else None

@@ -24,7 +24,10 @@ def contents(config: Config) -> dict[str, str]:
     options = config.task.options
     named = {f"task.options.{name}": value for name, value in options.items() if name.endswith("path")}
     files = {name: expanded(value) for name, value in named.items() if isinstance(value, str)}
-    files |= {"task.options.verifier": _code(str(options.get("verifier", ""))), "method.name": _code(config.method.name)}
+    files |= {
+        "task.options.verifier": _code(str(options.get("verifier", ""))),
+        "method.name": _code(config.method.name),
+    }
     found = {name: fingerprint([file]) for name, file in files.items() if file is not None and file.is_file()}
     where = locate(config.model.path)
     if is_local(where) and Path(where).expanduser().is_dir():

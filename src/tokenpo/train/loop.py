@@ -179,9 +179,7 @@ def _step(
     return _ended(engine, learner, run, learned, view, clock, metrics)
 
 
-def _skipped(
-    config: Config, progress: Progress, view: View, error: NotFinite
-) -> tuple[Progress, dict[str, float]]:
+def _skipped(config: Config, progress: Progress, view: View, error: NotFinite) -> tuple[Progress, dict[str, float]]:
     """A rollout batch that was not sampled or not rewarded with numbers teaches nothing, if the run is not to stop."""
     step = progress.step + 1
     if config.train.nonfinite == "stop":

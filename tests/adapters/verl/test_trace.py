@@ -91,7 +91,9 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
 
 
-@pytest.mark.parametrize("damage", [b'{"step": 2, "rew\n', b"[3]\n", b'{"reward": 1.0}\n', b"\xff\n", b"[" * 100_000 + b"\n"])
+@pytest.mark.parametrize(
+    "damage", [b'{"step": 2, "rew\n', b"[3]\n", b'{"reward": 1.0}\n', b"\xff\n", b"[" * 100_000 + b"\n"]
+)
 def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage: bytes) -> None:
     """One between whole lines stays, for the report to tell; what follows the step is dropped."""
     first = Record.begin(tmp_path, 0, 10, 4)

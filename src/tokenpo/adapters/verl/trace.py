@@ -121,7 +121,7 @@ def _number(value: Any) -> float | None:
 
 
 def _size_after(path: Path, step: int) -> int:
-    """Bytes of the whole lines up to a step, with damaged ones between them: the report leaves these out and says so."""
+    """Bytes of the whole lines up to a step, with damaged ones between them, which the report leaves out."""
     size = end = 0
     with path.open("rb") as lines:
         for line in lines:
