@@ -5,6 +5,7 @@ Imports nothing of this package: a verifier process (worker.py) runs this file b
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -12,7 +13,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,8 @@ class Loaded:
         try:
             module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place, search)
         except (Exception, SystemExit) as error:
-            missing = isinstance(error, FileNotFoundError) or (
-                isinstance(error, ModuleNotFoundError) and error.name is not None and place.startswith(error.name)
-            )
             text = f"can't import {place!r} ({type(error).__name__}: {error})"
-            self.about: dict[str, Any] = {"missing" if missing else "broken": text}
+            self.about: dict[str, Any] = {"missing" if _is_missing(place, error) else "broken": text}
             self.error: BaseException | None = error
             return
         self.error = None
@@ -91,6 +89,26 @@ def serve(path: str, *search: str) -> Callable[..., Any]:
     return answer
 
 
+def module_file(name: str, search: Sequence[str] = ()) -> Path | None:
+    """The file of a module, found without executing anything; None where it has none.
+
+    Args:
+        search: where modules are looked for after `sys.path`.
+    """
+    found = None
+    names = name.split(".")
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    with _searched(search):
+        for end in range(1, len(names) + 1):
+            within = None if found is None else found.submodule_search_locations
+            if end > 1 and within is None:
+                return None
+            whole = ".".join(names[:end])
+            # Not importlib.util.find_spec, which imports the packages around a module.
+            found = next((spec for finder in finders if (spec := finder.find_spec(whole, within))), None)
+    return Path(found.origin) if found is not None and found.has_location and found.origin else None
+
+
 def place_of(error: BaseException) -> str:
     """File and line of the user's own code that it came out of, not of what that code called."""
     frame = _frame_of(error)
@@ -113,6 +131,14 @@ def _is_own(filename: str) -> bool:
     path = Path(filename)
     installed = _INSTALLED.intersection(path.parts) or any(path.is_relative_to(place) for place in _NOT_OWN)
     return not (filename.startswith("<") or installed)
+
+
+def _is_missing(place: str, error: BaseException) -> bool:
+    """Whether there is no such file or module; else there is one that fails, maybe for lack of another."""
+    if place.endswith(".py"):
+        return isinstance(error, FileNotFoundError) and not Path(place).expanduser().exists()
+    absent = error.name if isinstance(error, ModuleNotFoundError) else None
+    return absent is not None and f"{place}.".startswith(f"{absent}.")
 
 
 def _source(module: Any, function: Any) -> str:
@@ -155,11 +181,17 @@ def _from_file(path: Path) -> Any:
 
 
 def _from_name(name: str, search: Sequence[str]) -> Any:
+    with _searched(search):
+        return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def _searched(search: Sequence[str]) -> Iterator[None]:
     # At the end of the path, so that they shadow no other module.
     new = [entry for entry in search if entry not in sys.path]
     sys.path.extend(new)
     try:
-        return importlib.import_module(name)
+        yield
     finally:
         for entry in new:
             sys.path.remove(entry)

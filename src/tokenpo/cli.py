@@ -10,6 +10,7 @@ from typing import Any
 
 from .commands import check, compare, evaluate, explain, launch, report
 from .commands.needs import need, need_engine
+from .commands.paths import path
 from .commands.streams import outliving
 from .errors import TokenPOError
 
@@ -71,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
     )
     show.add_argument(
-        "--out", metavar="FILE", type=Path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
+        "--out", metavar="FILE", type=path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
     )
     show.set_defaults(run=_show)
 
@@ -100,7 +101,7 @@ def _add_train(commands: Any) -> None:
     train.add_argument(
         "--out", metavar="DIR", help="the run directory; default: output.dir, or runs/RECIPE-METHOD-seedN"
     )
-    train.add_argument("--resume", metavar="RUN", help="continue the run in this directory")
+    train.add_argument("--resume", metavar="RUN", type=path, help="continue the run in this directory")
     train.add_argument(
         "--engine",
         choices=("embedded", *launch.ENGINES),
@@ -137,9 +138,9 @@ def _train(options: argparse.Namespace) -> int:
     from .train.shipped import find_recipe
 
     if options.resume is not None:
-        require_engine(Path(options.resume), options.engine)
+        require_engine(options.resume, options.engine)
     # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
-    file = find_recipe(options.recipe) if options.recipe else Path(options.resume or "", "config.json")
+    file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
     if options.recipe is None and not file.is_file():
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
     config = load_config(file, method=options.method, overrides=options.set, out=options.out)
@@ -151,7 +152,7 @@ def _train(options: argparse.Namespace) -> int:
 
     view = make_view(sys.stdout)
     if options.resume:
-        outcome = resume(Path(options.resume), view, config, accept=options.accept_changes)
+        outcome = resume(options.resume, view, config, accept=options.accept_changes)
     else:
         outcome = train(config, view)
     if not outcome.finished:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,26 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def number(x: float | None, digits: int = 3, *, padded: bool = False) -> str:
+    """Three significant digits without an exponent where that stays short; `padded` keeps the zeros at the end.
+
+    >>> [number(x) for x in (0.0, -0.123456, 0.000123456, 999.6, 1234.5, 2.5e-7, None)]
+    ['0', '-0.123', '0.000123', '1,000', '1,234', '2.5e-07', '–']
+    >>> [number(x, padded=True) for x in (0.0, 0.25, 0.0123456, 31.97, 250.0, 999.6)]
+    ['0', '0.250', '0.0123', '32.0', '250', '1,000']
+    """
+    if x is None or not math.isfinite(x):
+        return "–"
+    if x == 0:
+        return "0"
+    # As rounded: 999.6 has no three digits without an exponent.
+    if abs(float(f"{x:.{digits}g}")) >= 1000 and abs(x) < 1e7:
+        return f"{x:,.0f}"
+    if not 1e-4 <= abs(x) < 1e7:
+        return f"{x:.2g}"
+    return f"{x:#.{digits}g}".removesuffix(".") if padded else f"{x:.{digits}g}"
 
 
 def first_line(error: BaseException) -> str:

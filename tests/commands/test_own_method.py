@@ -241,6 +241,16 @@ def test_a_file_in_the_home_directory_is_held_to_its_bytes_too(here: Path, monke
     assert contents(config)["contents of method.name"] == fingerprint([here / "late.py"])
 
 
+def test_a_module_is_held_to_its_bytes_too(here: Path) -> None:
+    Path("held_pack").mkdir()
+    Path("held_pack/mine.py").write_text("raise SystemExit('executed')\n")
+    task = {"name": "files", "options": {"path": "none.jsonl", "verifier": "held_pack.mine:reward"}}
+    config = parse_config({"method": {"name": "held_pack.mine:late"}, "task": task}, "test")
+    told = fingerprint([here / "held_pack" / "mine.py"])
+    expected = {"contents of method.name": told, "contents of task.options.verifier": told}
+    assert expected.items() <= contents(config).items()
+
+
 def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:
     text = "import tokenpo\nfrom typing import Optional\n\n\ndef f(*, dual: Optional[float] = 9.0):\n"
     Path("opt.py").write_text(text + "    return tokenpo.method('dapo', dual=dual)\n")

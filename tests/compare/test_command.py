@@ -95,7 +95,7 @@ def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
     check_results(out)
 
     # Everything is there now: asked for other numbers, it runs nothing.
-    assert compare(tiny, out, "--metrics", "avg,sd:grad_norm", "--baseline", "all", "--threshold", "0.5") == 0
+    assert compare(tiny, out, "--metrics", "avg,sd:grad_norm", "--baseline", "all") == 0
     assert "plain − grpo" in capsys.readouterr().out
     assert compare(tiny, out, "--metrics", "avg", "--set", "train.lr=1") == 2
     assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
@@ -146,6 +146,10 @@ def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it
         (["--methods", "grpo,dapo", "--metrics", ""], "no measure is called ''"),
         (["--methods", "grpo,dapo", "--baseline", "tepo"], "--baseline tepo is not among the methods"),
         (["--methods", "grpo,dapo", "--threshold", "2"], "--threshold 2 is an accuracy"),
+        (
+            ["--methods", "grpo,dapo", "--metrics", "accuracy,area", "--threshold", "0.5"],
+            "--threshold 0.5 has no effect on --metrics accuracy,area: add one of steps, train-steps, or leave it out",
+        ),
         (["--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
         (["--methods", "grpo,dapo", "--set", "train.lrr=1"], "has no key 'lrr'"),
         (["--methods", "grpo,hapo:taus=0"], "did you mean 'tau'"),
@@ -250,4 +254,4 @@ def test_the_parser_stands_alone():
     top = argparse.ArgumentParser()
     add(top.add_subparsers(), "a recipe")
     options = top.parse_args(["compare", "r", "--methods", "a,b"])
-    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, 0.9, [], None, False)
+    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, None, [], None, False)

@@ -17,6 +17,7 @@ from tokenpo.sampling.seeds import keyed_generator
 from tokenpo.stages import Penalty, Weight
 from tokenpo.tasks import Score
 from tokenpo.train.engine import build_engine, with_optional_inputs
+from tokenpo.train.evaluation import evaluate
 from tokenpo.train.forward import Forward
 from tokenpo.train.loop import train
 from tokenpo.train.rollout import collect
@@ -239,6 +240,47 @@ def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e30
     assert lines[1]["reward"] is None
     assert [start for split, start, _ in coin.seen if split == "train"][-4:] == [0, 4, 8, 12]
     assert any(line.startswith("step 2: skipped the rollout batch: task 'coin'") for line in view.lines)
+
+
+def test_a_skipped_rollout_batch_is_evaluated_and_saved_where_that_is_due(small, coin, tmp_path, monkeypatch):
+    """The last two of four batches are rewarded with an infinity; what is held out is judged as ever."""
+    judge, drawn = type(coin).score, iter(range(100))
+
+    def score(self, problems, completions, ids):
+        training = self.seen[-1][0] == "train"
+        broken = training and next(drawn) >= 2
+        return [Score(math.inf, False)] * len(ids) if broken else judge(self, problems, completions, ids)
+
+    monkeypatch.setattr(type(coin), "score", score)
+    often = {"evaluate": {"problems": 6, "every": 3}, "output": {"checkpoint_every": 3, "keep": 5}}
+    outcome = train(small(tmp_path / "run", rollout=ROLLOUT, train={"nonfinite": "skip"}, **often), Said())
+    assert [line["step"] for line in outcome.evaluations] == [0, 3, 4]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("skipped_updates") for line in lines] == [None, 0, 0, 2, 2]
+    assert ["seconds_evaluation" in line for line in lines[1:]] == [False, False, True, True]
+    saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert saved == ["step-000000", "step-000003", "step-000004"]
+
+
+def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp_path, monkeypatch):
+    """Broken weights: every rollout batch is skipped, and nothing can be told of what is held out."""
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
+    engine, real, calls = build_engine(config), evaluate, iter(range(100))
+
+    def broken(engine):
+        if next(calls):
+            return real(engine)
+        found = real(engine)
+        with torch.no_grad():
+            engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
+        return found
+
+    monkeypatch.setattr("tokenpo.train.loop.build_engine", lambda config: engine)
+    monkeypatch.setattr("tokenpo.train.loop.evaluate", broken)
+    view = Said()
+    with pytest.raises(NotFinite, match="logits hold NaN or an infinity at token"):
+        train(config, view)
+    assert sum("skipped the rollout batch" in line for line in view.lines) == 4
 
 
 def test_a_task_that_gives_too_few_scores(small, coin, tmp_path, monkeypatch):

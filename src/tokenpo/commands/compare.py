@@ -8,11 +8,11 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..errors import TokenPOError
 from .needs import need_engine
+from .paths import path
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="directory of the runs, finished ones are kept; default: runs/compare-RECIPE",
     )
@@ -63,9 +63,8 @@ def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
     parser.add_argument(
         "--threshold",
         type=float,
-        default=0.9,
         metavar="A",
-        help="accuracy that the metric steps waits for; default: 0.9",
+        help="accuracy that the metrics steps and train-steps wait for; default: 0.9",
     )
     parser.add_argument("--dry-run", action="store_true", help="print every run and its state, and train nothing")
 
@@ -82,14 +81,20 @@ def compare(options: argparse.Namespace) -> int:
     Raises:
         TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
     """
-    from ..compare.measures import DEFAULT, measures
+    from ..compare.measures import DEFAULT, THRESHOLD, WAITING, measures
     from ..compare.plan import make_plan, pairs
 
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
     plan = make_plan(options.recipe, options.methods, options.seeds, overrides=options.set, out=options.out)
     names = DEFAULT if options.metrics is None else options.metrics.split(",")
-    chosen = measures([name.strip() for name in names], options.threshold, plan.config)
+    threshold = THRESHOLD if options.threshold is None else options.threshold
+    chosen = measures([name.strip() for name in names], threshold, plan.config)
+    if options.threshold is not None and not any(measure.name in WAITING for measure in chosen):
+        raise TokenPOError(
+            f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: add one of {', '.join(WAITING)}, "
+            "or leave it out"
+        )
     baseline = options.baseline or plan.labels[0]
     pairs(plan.labels, baseline)
     if options.dry_run:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TokenPOError
 from .needs import need_engine
+from .paths import path
 
 if TYPE_CHECKING:
     from ..evaluate.benchmarks import Benchmark
@@ -43,13 +44,13 @@ def add(commands: Any) -> None:
     )
     made.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
     made.add_argument(
-        "--samples", metavar="FILE", type=Path, help="samples made elsewhere (JSON Lines), in place of MODEL"
+        "--samples", metavar="FILE", type=path, help="samples made elsewhere (JSON Lines), in place of MODEL"
     )
     made.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
     made.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of problems, samples and bootstrap; default: 0"
     )
-    made.add_argument("--out", metavar="DIR", type=Path, help="directory to write; default: runs/eval-MODEL-NAME-seedN")
+    made.add_argument("--out", metavar="DIR", type=path, help="directory to write; default: runs/eval-MODEL-NAME-seedN")
 
     _add_problems(made.add_argument_group("problems"))
     _add_sampling(made.add_argument_group("sampling"))
@@ -58,7 +59,7 @@ def add(commands: Any) -> None:
 
 def _add_problems(asked: Any) -> None:
     asked.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
-    asked.add_argument("--data", metavar="FILE", type=Path, help="a local copy of the benchmark's problems")
+    asked.add_argument("--data", metavar="FILE", type=path, help="a local copy of the benchmark's problems")
     asked.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
     asked.add_argument(
         "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import MissingInput, TokenPOError
 from .needs import need
+from .paths import path
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -28,7 +29,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "rollouts", metavar="ROLLOUTS", type=Path, help="a .jsonl or .safetensors file, or a run directory"
+        "rollouts", metavar="ROLLOUTS", type=path, help="a .jsonl or .safetensors file, or a run directory"
     )
     parser.add_argument(
         "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
@@ -50,7 +51,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--responses", type=int, default=8, metavar="N", help="responses drawn on the page; default: 8")
     parser.add_argument("--tokens", action="store_true", help="also write the numbers of every token, to tokens.jsonl")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
+    parser.add_argument("--out", type=path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
 
     def run(options: argparse.Namespace) -> int:
         need("pydantic", "rich", "jinja2", "safetensors")

@@ -73,7 +73,7 @@ def _printed(options: argparse.Namespace, config: Config) -> list[str]:
     return trl_command(given, options.processes, config)
 
 
-def train(config: Config, engine: str, resume: str | None, processes: int) -> Path:
+def train(config: Config, engine: str, resume: Path | None, processes: int) -> Path:
     """Trains in processes of its own; the directory that holds the run's records.
 
     Raises:
@@ -145,7 +145,7 @@ def _check_trl(config: Config, processes: int) -> None:
 
 
 @contextlib.contextmanager
-def _directory(config: Config, resume: str | None) -> Iterator[Path]:
+def _directory(config: Config, resume: Path | None) -> Iterator[Path]:
     """The run directory, held for this process, with its config.json, which every process reads."""
     from ..disk import write_whole
     from ..train import inputs
@@ -154,7 +154,7 @@ def _directory(config: Config, resume: str | None) -> Iterator[Path]:
     if resume is None:
         directory = new_directory(config)
     else:
-        directory = Path(resume)
+        directory = resume
         if directory.is_dir() and never_began(directory):
             raise TokenPOError(
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"

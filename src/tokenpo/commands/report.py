@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from .needs import need
+from .paths import path
 
 EXAMPLES = """examples:
   tokenpo report runs/quickstart-hapo-seed1
@@ -22,14 +22,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directory", metavar="RUN", type=Path, help="the run directory")
+    parser.add_argument("directory", metavar="RUN", type=path, help="the run directory")
     parser.add_argument(
-        "--beside", metavar="OTHER", type=Path, help="another run, whose tokens are shown beside, on the same scales"
+        "--beside", metavar="OTHER", type=path, help="another run, whose tokens are shown beside, on the same scales"
     )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        type=Path,
+        type=path,
         help="page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside",
     )
     parser.set_defaults(run=_report)

@@ -14,6 +14,8 @@ from ..report.record import NOTE, Run
 from ..train.config import Config
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
+WAITING = ("steps", "train-steps")  # for the accuracy of --threshold
+THRESHOLD = 0.9
 Curve = list[tuple[float, float]]
 
 

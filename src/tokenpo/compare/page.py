@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from ..report.chart import Chart, Line, draw
 from ..report.shell import policy, stylesheet, template, write
-from ..report.text import number, paragraph, visible
+from ..report.text import paragraph, visible
+from ..wording import number
 from . import words
 from .result import Band, Comparison, Result
 from .strip import axis, scale, strip

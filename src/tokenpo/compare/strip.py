@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from ..report.chart import ticks
-from ..report.text import number
+from ..wording import number
 from .verdict import Pair
 from .words import interval, signed
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from ..report.text import number, visible
+from ..report.text import visible
+from ..wording import number
 from .result import Comparison, Result
 from .verdict import Pair
 

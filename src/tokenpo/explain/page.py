@@ -8,7 +8,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from ..report.shell import policy, stylesheet, template, write
-from ..report.text import number, paragraph, percent, visible
+from ..report.text import paragraph, percent, visible
+from ..wording import number
 from .cards import Drawing, draw
 from .result import Explanation
 from .shares import Shares

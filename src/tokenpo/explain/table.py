@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..report.text import number, percent, visible
+from ..report.text import percent, visible
+from ..wording import number
 from .result import Explanation
 from .shares import Shares
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import unicodedata
 
+from ..wording import number as number
+
 _PICTURES = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 
 
@@ -42,22 +44,6 @@ def _show(c: str, spaces: bool) -> str:
     if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"):
         return f"⟨{ord(c):04X}⟩"
     return c
-
-
-def number(x: float | None, digits: int = 3) -> str:
-    """Three significant digits without an exponent where that stays short.
-
-    >>> [number(x) for x in (0.0, -0.123456, 0.000123456, 999.6, 1234.5, 2.5e-7, None)]
-    ['0', '-0.123', '0.000123', '1,000', '1,234', '2.5e-07', '–']
-    """
-    if x is None or not math.isfinite(x):
-        return "–"
-    if x == 0:
-        return "0"
-    # As rounded: 999.6 has no three digits without an exponent.
-    if abs(float(f"{x:.{digits}g}")) >= 1000 and abs(x) < 1e7:
-        return f"{x:,.0f}"
-    return f"{x:.{digits}g}" if 1e-4 <= abs(x) < 1e7 else f"{x:.2g}"
 
 
 def percent(x: float | None, digits: int = 3) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ..calling import module_file
 from ..disk import expanded, fingerprint, table, write_whole
 from ..lm import locate
 from ..lm.directory import identity, is_local
@@ -17,19 +18,29 @@ FILE = "inputs.json"
 def contents(config: Config) -> dict[str, str]:
     """A hash of every byte of the files of model, task, verifier and method, by the setting that names them.
 
-    Left out are a model of the hub, and a file that is not there: reading it fails with a message of its own.
+    Left out are a model of the hub, and a file that is not there: reading it fails with a message of its own. Of a
+    function of the user's it is the file that its path names, without what that imports.
     """
     options = config.task.options
     named = {f"task.options.{name}": value for name, value in options.items() if name.endswith("path")}
-    # "file.py:function"
-    named["task.options.verifier"] = str(options.get("verifier", "")).rpartition(":")[0]
-    named["method.name"] = config.method.name.rpartition(":")[0]
     files = {name: expanded(value) for name, value in named.items() if isinstance(value, str)}
-    found = {name: fingerprint([file]) for name, file in files.items() if file.is_file()}
+    files |= {
+        "task.options.verifier": _code(str(options.get("verifier", ""))),
+        "method.name": _code(config.method.name),
+    }
+    found = {name: fingerprint([file]) for name, file in files.items() if file is not None and file.is_file()}
     where = locate(config.model.path)
     if is_local(where) and Path(where).expanduser().is_dir():
         found["model.path"] = identity(Path(where).expanduser())
     return {f"contents of {name}": told for name, told in found.items()}
+
+
+def _code(name: str) -> Path | None:
+    """The file of "file.py:function" or "package.module:function"; None for a name of ours."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return expanded(place)
+    return module_file(place, [str(Path.cwd())]) if place else None
 
 
 def write(run: Path, config: Config) -> None:

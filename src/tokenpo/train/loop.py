@@ -151,7 +151,8 @@ def _step(
         with clock.part("rollout"):
             experience = collect(config, engine.lm, engine.task, progress.cursor, _rule(engine.objective, state))
     except NotFinite as error:
-        return _skipped(config, run, progress, view, clock, error)
+        skipped, metrics = _skipped(config, progress, view, error)
+        return _ended(engine, learner, run, skipped, view, clock, metrics)
     if interrupt.asked:
         # Nothing has changed yet: the resumed run draws the same responses again.
         return progress
@@ -168,24 +169,17 @@ def _step(
     if _due(step, config.output.rollouts_every):
         _record(engine, learner, run, experience, step)
     metrics = {"step": step, **rollout_metrics(experience), **metrics, **tally.summary()}
-    if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
-        with clock.part("evaluation"):
-            metrics |= evaluate(engine).metrics()
-    metrics |= {"seconds_update": 0.0, **clock.summary()}
-    _write(engine, run, experience, tracer, step, metrics)
-    view.step(metrics, config.train.steps)
-    progress = Progress(
+    _write(engine, run, experience, tracer, step)
+    learned = Progress(
         step=step,
         updates=progress.updates + tally.updates,
         cursor=experience.cursor,
         memory=_remembered(engine.objective, state, experience),
     )
-    if _due(step, config.output.checkpoint_every) and step < config.train.steps:
-        _save(engine, learner, run, progress)
-    return progress
+    return _ended(engine, learner, run, learned, view, clock, metrics)
 
 
-def _skipped(config: Config, run: Run, progress: Progress, view: View, clock: Clock, error: NotFinite) -> Progress:
+def _skipped(config: Config, progress: Progress, view: View, error: NotFinite) -> tuple[Progress, dict[str, float]]:
     """A rollout batch that was not sampled or not rewarded with numbers teaches nothing, if the run is not to stop."""
     step = progress.step + 1
     if config.train.nonfinite == "stop":
@@ -196,10 +190,30 @@ def _skipped(config: Config, run: Run, progress: Progress, view: View, clock: Cl
     unknown = dict.fromkeys(("reward", "accuracy", "entropy", "length"), math.nan)
     planned = config.train.epochs * config.train.minibatches
     metrics = {"step": step, **unknown, "groups": 0, "zero_advantage_groups": 1.0, **Tally().summary()}
-    metrics |= {"skipped_updates": planned, "seconds_update": 0.0, **clock.summary()}
+    metrics["skipped_updates"] = planned
+    return dataclasses.replace(progress, step=step, cursor=progress.cursor + config.rollout.prompts), metrics
+
+
+def _ended(
+    engine: Engine,
+    learner: Learner,
+    run: Run,
+    progress: Progress,
+    view: View,
+    clock: Clock,
+    metrics: dict[str, float],
+) -> Progress:
+    """The end of every step, whether it learned or was skipped: what is due of evaluation and checkpoint."""
+    config, step = engine.config, progress.step
+    if config.evaluate.problems and (step == config.train.steps or _due(step, config.evaluate.every)):
+        with clock.part("evaluation"):
+            metrics |= evaluate(engine).metrics()
+    metrics |= {"seconds_update": 0.0, **clock.summary()}
     run.log(metrics)
     view.step(metrics, config.train.steps)
-    return dataclasses.replace(progress, step=step, cursor=progress.cursor + config.rollout.prompts)
+    if _due(step, config.output.checkpoint_every) and step < config.train.steps:
+        _save(engine, learner, run, progress)
+    return progress
 
 
 def _completed(engine: Engine, learner: Learner, experience: Experience, clock: Clock) -> Experience:
@@ -231,16 +245,13 @@ def _learn(
     return tally, credit_metrics(rollouts, credit)
 
 
-def _write(
-    engine: Engine, run: Run, experience: Experience, tracer: Tracer, step: int, metrics: dict[str, float]
-) -> None:
+def _write(engine: Engine, run: Run, experience: Experience, tracer: Tracer, step: int) -> None:
     kept = experience.kept
     for record in sample_records(step, experience.drawn[0], engine.config.output.samples):
         run.samples.write(record)
     if kept is not None:
         for record in trace_records(step, engine.lm, kept, tracer):
             run.trace.write(record)
-    run.log(metrics)
 
 
 def _record(engine: Engine, learner: Learner, run: Run, experience: Experience, step: int) -> None:

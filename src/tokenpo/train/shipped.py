@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..disk import expanded
 from ..errors import TokenPOError, UnknownName, nearest
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -22,7 +23,7 @@ def find_recipe(name: str) -> Path:
     Raises:
         TokenPOError: no such file, no such name.
     """
-    path = Path(name)
+    path = expanded(name)
     if path.is_file():
         return path
     shipped = shipped_recipes()

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..wording import duration
+from ..wording import duration, number
 from .engine import Engine
 
 # (metric, name, meaning); the first six also make a plain line.
@@ -83,7 +83,7 @@ class PlainView:
         self._stream.flush()
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
-        shown = "  ".join(f"{name} {number(metrics.get(key))}" for key, name, _ in ROWS[:6])
+        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in ROWS[:6])
         left, step = self._pace.left(metrics, total), int(metrics["step"])
         self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {left} left")
 
@@ -131,7 +131,7 @@ class LiveView:
             course = [row.get(key, math.nan) for row in self._history]
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
-            table.add_row(name, number(metrics.get(key)), number(mean), sparkline(course), meaning)
+            table.add_row(name, _padded(metrics.get(key)), _padded(mean), sparkline(course), meaning)
         return Group(table, Text(f"{split(metrics)}, {self._pace.left(metrics, total)} left", style="dim"))
 
 
@@ -184,21 +184,6 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
     )
 
 
-def number(x: float | None) -> str:
-    """Three significant digits.
-
-    >>> number(0.12345), number(31.97), number(999.6), number(0.0000123), number(0.0), number(None)
-    ('0.123', '32.0', '1000', '1.2e-05', '0', '-')
-    """
-    if x is None or not math.isfinite(x):
-        return "-"
-    if x == 0:
-        return "0"
-    if abs(x) < 1e-3:
-        return f"{x:.1e}"
-    return f"{x:.3f}" if abs(x) < 1 else f"{x:#.3g}" if abs(x) < 999.5 else f"{x:.0f}"
-
-
 def split(metrics: Mapping[str, float]) -> str:
     """Where the time of the step went."""
     parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
@@ -207,9 +192,14 @@ def split(metrics: Mapping[str, float]) -> str:
     return f"{whole:.2f} s ({shares})"
 
 
+def _padded(x: float | None) -> str:
+    """Lines below each other keep their width."""
+    return number(x, padded=True)
+
+
 def _evaluation(metrics: Mapping[str, float]) -> str:
     if "eval/accuracy" not in metrics:
         return ""
-    low, high = number(metrics["eval/low"]), number(metrics["eval/high"])
-    text = f"held-out accuracy {number(metrics['eval/accuracy'])} ({low} to {high})  "
-    return text + (f"held-out reward {number(metrics['eval/reward'])}  " if "eval/reward" in metrics else "")
+    low, high = _padded(metrics["eval/low"]), _padded(metrics["eval/high"])
+    text = f"held-out accuracy {_padded(metrics['eval/accuracy'])} ({low} to {high})  "
+    return text + (f"held-out reward {_padded(metrics['eval/reward'])}  " if "eval/reward" in metrics else "")

@@ -32,6 +32,7 @@ OVERRIDDEN = {
     "_update_actor": ["batch", "metrics"],
     "_save_checkpoint": [],
     "_load_checkpoint": [],
+    "_validate": [],
     "_compute_metrics": ["batch", "metrics", "timing_raw", "global_steps", "epoch"],
 }
 
@@ -63,6 +64,11 @@ def test_the_trainer_calls_what_is_overridden() -> None:
     _says(PPOTrainerSync.init, "self._setup()", "self.on_init_end()")
     _says(PPOTrainerSync._setup, "self._load_checkpoint()", "self.actor_rollout_wg.init_model()")
     _says(PPOTrainerSync.fit, "self._save_checkpoint()", "self._compute_metrics(batch, metrics")
+    _says(
+        PPOTrainerSync.fit,
+        "val_metrics = self._validate()",
+        "self.logger.log(data=val_metrics, step=self.global_steps)",
+    )
     _says(PPOTrainerSync._add_batch_to_generate, "self._next_train_batch()")
 
 

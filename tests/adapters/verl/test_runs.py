@@ -88,14 +88,19 @@ def test_hapo_on_two_workers(tmp_path: Path) -> None:
 
 
 def test_a_method_of_the_users_own(tmp_path: Path) -> None:
-    """Its file is known to the driver alone: its parts reach the workers with their code."""
+    """Its file is known to the driver alone: its parts reach the workers with their code. What verl validates before
+    the first step and after the last is in the report."""
     report = tmp_path / "report"
     (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
     method = f"+algorithm.tokenpo.method='{tmp_path / 'late.py'}:late'"
     options = ("+algorithm.tokenpo.options.low=0.1", f"+algorithm.tokenpo.report={report}")
-    text = run.main_ppo(_overrides(tmp_path, 1, method, *options), tmp_path, timeout=900)
+    validated = ("trainer.val_before_train=True", "trainer.test_freq=1")
+    text = run.main_ppo(_overrides(tmp_path, 1, method, *options, *validated), tmp_path, timeout=900)
     assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
-    (row,) = read_run(report).metrics
+    before, row = read_run(report).metrics
+    assert (before["step"], row["step"]) == (0, 1) and "reward" not in before
+    accuracies = [line["eval/accuracy"] for line in (before, row)]
+    assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
     assert row["grad_norm"] > 0 and abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5
 
 

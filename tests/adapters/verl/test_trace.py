@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorStack, TensorDict
@@ -44,11 +45,12 @@ def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
     record = Record(tmp_path)
     record.describe({"method": {"name": "hapo"}}, str(tokenpo.method("hapo")))
     record.log(1, {"critic/score/mean": 0.25, "actor/entropy": 0.5, "val-core/dial_sum/acc/mean@8": 0.4, "odd": "text"})
-    record.log(2, {"critic/score/mean": 0.5, "response_length/mean": torch.tensor(7.0)})
+    several = {"odd/tensor": torch.arange(2.0), "odd/array": np.arange(3), "odd/texts": np.array(["a", "b"])}
+    record.log(2, {"critic/score/mean": np.float32(0.5), "response_length/mean": torch.tensor([7.0]), **several})
     run = read_run(tmp_path)
     assert run.series("reward") == [(1, 0.25), (2, 0.5)]
     assert run.series("eval/avg") == [(1, 0.4)] and run.series("eval/k") == [(1, 8)]
-    assert run.series("length") == [(2, 7.0)]
+    assert run.series("length") == [(2, 7.0)] and not any(name.startswith("odd") for name in run.metrics[1])
     assert run.objective.startswith("objective hapo") and not run.notes
 
 
@@ -87,6 +89,21 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     assert len(read_run(tmp_path / "report.1").metrics) == 3
     assert read_run(tmp_path / "report.1").objective.startswith("objective grpo")
     assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"step": 2, "rew\n', b"[3]\n", b'{"reward": 1.0}\n', b"\xff\n", b"[" * 100_000 + b"\n"]
+)
+def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage: bytes) -> None:
+    """One between whole lines stays, for the report to tell; what follows the step is dropped."""
+    first = Record.begin(tmp_path, 0, 10, 4)
+    for step in (1, 2, 3):
+        first.log(step, {"critic/score/mean": step / 4})
+    file = tmp_path / "metrics.jsonl"
+    one, two, three = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(one + damage + two + damage + three)
+    Record.begin(tmp_path, 2, 10, 4)
+    assert file.read_bytes() == one + damage + two
 
 
 def test_a_problem_without_an_answer_has_none_in_the_report() -> None:

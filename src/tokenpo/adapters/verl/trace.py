@@ -19,7 +19,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 from ...disk import aside
-from ...jsonl import Lines, cut, finite
+from ...jsonl import Lines, cut, finite, with_step
 from ...train.tally import Tracer
 from ...types import Batch, Loss
 from ...versions import versions
@@ -96,7 +96,7 @@ class Record:
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """One line of metrics, under our names where the report has one."""
-        numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) or hasattr(v, "item")}
+        numbers = {name: x for name, value in metrics.items() if (x := _number(value)) is not None}
         ours = {NAMES.get(name, name): value for name, value in numbers.items()}
         self.metrics.write({"step": step, **ours, **self._held_out(numbers)})
 
@@ -112,14 +112,29 @@ class Record:
         return {"eval/accuracy": accuracy} if self.greedy else {"eval/avg": accuracy, "eval/k": samples}
 
 
+def _number(value: Any) -> float | None:
+    """None for what is no single number: text, an array of several."""
+    if not isinstance(value, int | float) and not hasattr(value, "item"):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def _size_after(path: Path, step: int) -> int:
-    """Bytes of the whole lines up to a step."""
-    size = 0
+    """Bytes of the whole lines up to a step, with damaged ones between them, which the report leaves out."""
+    size = end = 0
     with path.open("rb") as lines:
         for line in lines:
-            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+            end += len(line)
+            try:
+                found = with_step(json.loads(line))["step"]
+            except (ValueError, RecursionError):
+                continue
+            if found > step or not line.endswith(b"\n"):
                 break
-            size += len(line)
+            size = end
     return size
 
 

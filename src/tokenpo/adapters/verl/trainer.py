@@ -2,8 +2,9 @@
 
 Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
 numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
-`_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_compute_metrics`
-(the report), `_save_checkpoint` and `_load_checkpoint` (memories, the report's files). Everything else is verl's.
+`_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_validate` and
+`_compute_metrics` (the report), `_save_checkpoint` and `_load_checkpoint` (memories, the report's files). Everything
+else is verl's.
 """
 
 # pyright: reportMissingImports=false
@@ -123,6 +124,13 @@ class TokenPOTrainer(PPOTrainerSync):
         if self.tokenpo_record is not None:
             self.tokenpo_record.gather()
         return batch
+
+    def _validate(self) -> dict[str, float]:
+        metrics = super()._validate()
+        # Before the first step verl gives it to its own logger alone; later it is among the step's metrics.
+        if self.tokenpo_record is not None and not self.global_steps:
+            self.tokenpo_record.log(0, metrics)
+        return metrics
 
     def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
