@@ -10,7 +10,8 @@ from itertools import pairwise
 
 from markupsafe import Markup, escape
 
-from .text import number, percent
+from ..wording import number
+from .text import percent
 
 Point = tuple[float, float | None]
 Band = tuple[float, float | None, float | None]

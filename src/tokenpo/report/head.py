@@ -10,9 +10,9 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from ..methods import METHODS, paper
-from ..wording import duration
+from ..wording import duration, number
 from .record import Number, Run
-from .text import number, paragraph, percent, visible
+from .text import paragraph, percent, visible
 
 
 @dataclass(frozen=True)

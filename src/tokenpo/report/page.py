@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ..wording import differences
+from ..wording import differences, number
 from .browser import Browser, browse, in_common
 from .chart import draw
 from .curves import charts
@@ -15,7 +15,7 @@ from .embed import embed
 from .head import Head, head
 from .record import Run, Trace, read_run, read_trace
 from .shell import HERE, policy, stylesheet, template, write
-from .text import number, visible
+from .text import visible
 
 MOST_ROWS, MOST_COLUMNS = 120, 80
 WIDE, NARROW = 8, 3  # numbers in one row of the readout

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..wording import number
 from .record import Number
-from .text import number, visible
+from .text import visible
 
 Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "share", "state"]
 DIVERGING, SEQUENTIAL = 9, 8  # number of colours; the style sheet names them d0..d8 and s0..s7

@@ -11,7 +11,8 @@ import jinja2
 
 from ..disk import write_whole
 from ..errors import TokenPOError
-from .text import number, percent
+from ..wording import number
+from .text import percent
 
 HERE = Path(__file__).parent
 

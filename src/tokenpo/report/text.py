@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import unicodedata
 
-from ..wording import number as number
-
 _PICTURES = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..wording import number
 from .record import Number, Rollout
 from .scale import QUANTITIES, Scale, clip_state
-from .text import number, paragraph, visible
+from .text import paragraph, visible
 
 HEAD, TAIL = 400, 200  # tokens drawn of a longer response
 TOKEN_LIMIT, PROMPT_LIMIT, LABEL_LIMIT = 60, 2_000, 60  # characters
