@@ -204,8 +204,8 @@ def test_a_part_is_a_frozen_dataclass(slots: dict, kind: str) -> None:
     with pytest.raises(TokenPOError) as caught:
         dataclasses.replace(GRPO, **slots)
     assert str(caught.value) == (
-        f"objective grpo: {kind} is no frozen dataclass: put @dataclasses.dataclass(frozen=True) above its class, and "
-        "what it holds into fields"
+        f"objective grpo: {kind} is no frozen dataclass that compares by its fields alone: put "
+        "@dataclasses.dataclass(frozen=True), without eq=False, above its class, and what it holds into fields"
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tokenpo.disk import locked, old_of, part_of, whole, whole_directory, write_whole
+from tokenpo.disk import locked, old_of, part_of, sweep, whole, whole_directory, write_whole
 from tokenpo.errors import TokenPOError
 from tokenpo.jsonl import Lines
 from tokenpo.train import checkpoint
@@ -48,9 +49,9 @@ def test_a_checkpoint_is_on_the_disk_before_it_takes_its_name_and_the_old_one_go
     tmp_path: Path, calls: list[str]
 ) -> None:
     checkpoint.begin(tmp_path, checkpoint.Progress())
-    work, name = ".writing-step-000000", "step-000000"
+    work, name = "new", "step-000000"
     before = calls.index(f"name {name}")
-    assert sorted(calls[:before]) == [f"sync {work}", "sync checksums.json", "sync state.json"]
+    assert sorted(calls[:before]) == ["sync checksums.json", f"sync {work}", "sync state.json"]
     assert calls[before - 1] == f"sync {work}", "the entries of the directory last"
     assert calls[before + 1 :] == ["sync checkpoints"], "the name itself"
     calls.clear()
@@ -93,7 +94,7 @@ def _content(path: Path) -> dict[str, str]:
 def test_a_directory_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
     _filled(tmp_path / "model", "new")
     assert sorted(calls[:2]) == ["sync one", "sync parts"]
-    assert calls[2:] == ["sync .writing-model", "name model", f"sync {tmp_path.name}"]
+    assert calls[2:] == ["sync new", "name model", f"sync {tmp_path.name}"]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -118,6 +119,45 @@ def test_where_a_name_cannot_be_given_the_old_directory_stays(
     _filled(tmp_path / "model", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert _content(tmp_path / "model") == {"parts/one": "new"}
+
+
+def _rounds(path: Path, text: str) -> None:
+    for _ in range(30):
+        _filled(path, text)
+
+
+def test_of_processes_that_write_one_place_the_last_has_it(tmp_path: Path) -> None:
+    """As in a script that saves on every rank."""
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=_rounds, args=(tmp_path / "model", text)) for text in ("one", "two")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert _content(tmp_path / "model") in ({"parts/one": "one"}, {"parts/one": "two"})
+
+
+def test_a_link_to_a_directory_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
+    _filled(tmp_path / "elsewhere", "kept")
+    (tmp_path / "model").symlink_to(tmp_path / "elsewhere")
+    for text in ("new", "newer"):
+        _filled(tmp_path / "model", text)
+        assert not (tmp_path / "model").is_symlink() and _content(tmp_path / "model") == {"parts/one": text}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "model"]
+    assert _content(tmp_path / "elsewhere") == {"parts/one": "kept"}
+
+
+def test_what_a_killed_process_left_is_swept_unless_it_is_all_there_is(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    _filled(old_of(model), "old")
+    (tmp_path / ".writing-model.abc" / "new").mkdir(parents=True)
+    sweep(model)
+    assert [path.name for path in tmp_path.iterdir()] == [old_of(model).name]
+    model.mkdir()
+    sweep(model)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_after_an_error_the_old_directory_is_there_and_nothing_else(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -49,39 +50,76 @@ def whole_directory(path: Path) -> Iterator[Path]:
     """An empty directory to fill; at the end it is brought to the disk and takes the name, after an error it is gone.
 
     The directory that had the name stands beside it, as `old_of(path)`, until the new one has it: at no moment is there
-    neither. After an error it has its name again.
+    neither. After an error it has its name again. Of several processes that write one place the last has it.
 
     Raises:
         OSError: the place cannot be written, or the disk is full; what was there before is whole.
     """
-    work, old = part_of(path), old_of(path)
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{part_of(path).name}.", dir=path.parent))
     try:
+        work = scratch / "new"  # mkdtemp's own directory is closed to all but its owner
+        work.mkdir()
         yield work
         for place in (*work.rglob("*"), work):
             sync(place)
-        if path.exists():
-            remove_directory(old)
-            path.rename(old)
+        with _one_at_a_time(path.parent):
+            _publish(work, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # on a full disk it is in the way
+
+
+def _publish(work: Path, path: Path) -> None:
+    old, stood = old_of(path), _stands(path)
+    if stood:
+        remove_directory(old)
+        path.rename(old)
+    try:
         work.rename(path)
     except BaseException:
-        if old.exists() and not path.exists():
+        if stood:
             with contextlib.suppress(OSError):  # it is whole under the other name too
                 old.rename(path)
-        shutil.rmtree(work, ignore_errors=True)  # on a full disk it is in the way
         raise
     sync(path.parent)
-    remove_directory(old)
+    with contextlib.suppress(OSError):  # the new one has its name: what is left is swept later
+        remove_directory(old)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    import fcntl
+
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems lock no directory
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def sweep(path: Path) -> None:
+    """Removes what processes left that died while they wrote the directory `path`, unless it is all that there is."""
+    left = list(path.parent.glob(f"{part_of(path).name}.*"))
+    for place in (*left, *([old_of(path)] if _stands(path) else [])):
+        with contextlib.suppress(OSError):
+            remove_directory(place)
 
 
 def remove_directory(path: Path) -> None:
     """Out of sight first: a process that dies while it deletes leaves no half directory under the name."""
-    if path.exists():
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
         gone = part_of(path.with_name(f"gone-{path.name}"))
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
+
+
+def _stands(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
 
 
 def table(path: Path) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def test_its_module_is_executed_once() -> None:
             "loose.py:late",
             {},
             TokenPOError,
-            r"objective late: Position is no frozen dataclass: put @dataclasses\.dataclass\(frozen=True\) above its",
+            r"objective late: Position is no frozen dataclass that compares by its fields alone: put @dataclasses",
         ),
         ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
         ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),

@@ -15,6 +15,7 @@ import torch
 
 import tokenpo
 from tokenpo import trial
+from tokenpo.errors import OutOfRange
 from tokenpo.methods import METHODS, kinds_of, published
 from tokenpo.objective import Objective
 from tokenpo.signals import Part, walk
@@ -231,3 +232,18 @@ def test_a_published_method_of_the_users_own_speaks_of_its_options() -> None:
 
     with pytest.raises(tokenpo.TokenPOError, match=r"^mine: strength is -1, expected a finite number >= 0$"):
         mine(strength=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("clip_cov", {"cov_low": 5, "cov_high": 5}, "clip_cov: cov_high is 5, expected a number > 5"),
+        ("dhpo", {"high": 2, "sequence_low": 2}, "dhpo: sequence_low is 2, expected a number in"),
+        ("dapo", {"high": 8, "overlong_length": 4, "overlong_cache": 8}, "dapo: overlong_cache is 8, expected a whole"),
+    ],
+)
+def test_of_two_options_with_one_value_the_one_that_is_wrong_is_named(name: str, options: dict, said: str) -> None:
+    """Small whole numbers are one object, whichever option they came by."""
+    with pytest.raises(OutOfRange) as caught:
+        tokenpo.method(name, **options)
+    assert str(caught.value).startswith(said)

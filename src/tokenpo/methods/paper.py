@@ -73,9 +73,12 @@ def _of_method(
     """The error of a part, said of the option that holds the value: a part has names of its own."""
     for given in (options, {name: parameter.default for name, parameter in known.items()}):
         holders = [name for name, value in given.items() if value is error.value]
+        alike = [name for name in holders if name == error.name or name.endswith(f"_{error.name}")]
+        if len(holders) == 1 or len(alike) == 1:
+            return OutOfRange(method, (alike or holders)[0], error.value, error.expected)
+        # Small whole numbers are one object: which of several options was handed on cannot be told.
         if holders:
-            name = error.name if error.name in holders else holders[0]
-            return OutOfRange(method, name, error.value, error.expected)
+            break
     return OutOfRange(method, f"{error.name} of {error.owner}", error.value, error.expected)
 
 

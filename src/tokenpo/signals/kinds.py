@@ -41,8 +41,8 @@ def _check_value(part: Part, owner: str) -> None:
     kind = type(part).__name__
     if _hides(part):
         raise TokenPOError(
-            f"{owner}: {kind} is no frozen dataclass: put @dataclasses.dataclass(frozen=True) above its class, and "
-            "what it holds into fields"
+            f"{owner}: {kind} is no frozen dataclass that compares by its fields alone: put "
+            "@dataclasses.dataclass(frozen=True), without eq=False, above its class, and what it holds into fields"
         )
     try:
         hash(part)

@@ -14,12 +14,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..disk import expanded, is_fresh, locked, numbered, table, write_whole
+from ..disk import expanded, is_fresh, locked, numbered, sweep, table, write_whole
 from ..errors import TokenPOError
 from ..jsonl import Lines, cut, whole_lines, with_step
 from ..recorded.read import recorded_steps, step_file
@@ -200,8 +199,7 @@ def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
 
 def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, list[str]]:
     """Restores the newest good checkpoint and cuts the logs back to it; what the user should know of it."""
-    for left in path.glob(".model.*"):  # by a process that died while it saved the model
-        shutil.rmtree(left, ignore_errors=True)
+    sweep(path / "model")
     if not checkpoint.exists(path) and not _has_lines(path):
         # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
