@@ -49,9 +49,9 @@ def test_a_checkpoint_is_on_the_disk_before_it_takes_its_name_and_the_old_one_go
     tmp_path: Path, calls: list[str]
 ) -> None:
     checkpoint.begin(tmp_path, checkpoint.Progress())
-    work, name = "new", "step-000000"
+    work, name = ".writing-step-000000", "step-000000"
     before = calls.index(f"name {name}")
-    assert sorted(calls[:before]) == ["sync checksums.json", f"sync {work}", "sync state.json"]
+    assert sorted(calls[:before]) == [f"sync {work}", "sync checksums.json", "sync state.json"]
     assert calls[before - 1] == f"sync {work}", "the entries of the directory last"
     assert calls[before + 1 :] == ["sync checkpoints"], "the name itself"
     calls.clear()
@@ -94,7 +94,7 @@ def _content(path: Path) -> dict[str, str]:
 def test_a_directory_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
     _filled(tmp_path / "model", "new")
     assert sorted(calls[:2]) == ["sync one", "sync parts"]
-    assert calls[2:] == ["sync new", "name model", f"sync {tmp_path.name}"]
+    assert calls[2:] == ["sync .writing-model", "name model", f"sync {tmp_path.name}"]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])

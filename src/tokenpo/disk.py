@@ -58,15 +58,18 @@ def whole_directory(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{part_of(path).name}.", dir=path.parent))
     try:
-        work = scratch / "new"  # mkdtemp's own directory is closed to all but its owner
+        work = scratch / part_of(path).name  # mkdtemp's own directory is closed to all but its owner
         work.mkdir()
         yield work
         for place in (*work.rglob("*"), work):
             sync(place)
         with _one_at_a_time(path.parent):
             _publish(work, path)
-    finally:
+    except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)  # on a full disk it is in the way
+        raise
+    with contextlib.suppress(OSError):
+        scratch.rmdir()
 
 
 def _publish(work: Path, path: Path) -> None:
