@@ -22,6 +22,7 @@ from ..errors import choose
 from ..objective import Objective
 from ..ranges import POSITIVE, require_value
 from ..stages import (
+    BatchWeight,
     Clip,
     FixedBounds,
     GroupAdvantage,
@@ -77,23 +78,29 @@ def tr_grpo(
         kl_weighting: "none", "scale" (the divergence) or "inside" (the ratio in it).
     """
     curve = Sigmoid(alpha, -tau if reverse else tau, mu, lower, upper)
-    if beta and kl_weighting == "inside":
-        require_value("tr_grpo", "lower", lower, POSITIVE.because("as kl_weighting='inside' takes its logarithm"))
     weight = ProbabilityWeight(curve, old=choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True}))
     inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
     if inside_ratio:
         _warn_of_clipped(curve, high, over_mean=normalise_weights)
     factor = NormalisedWeight.of(weight) if normalise_weights else weight
-    slots = {"none": (None, None), "scale": (factor, None), "inside": (None, factor)}
-    scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
     return Objective(
         name="tr_grpo",
         credit=GroupAdvantage(),
         surrogate=Clip(FixedBounds(low, high), WeightedRatio(TokenRatio(), factor) if inside_ratio else TokenRatio()),
         weights=() if inside_ratio else (factor,),
-        penalties=(ReferenceKl(beta, scale=scale, inside=inside),) if beta else (),
+        penalties=_penalties(beta, kl_weighting, factor, lower),
         aggregate=SequenceMean(),
     )
+
+
+def _penalties(beta: float, kl_weighting: str, factor: BatchWeight, lower: float) -> tuple[ReferenceKl, ...]:
+    slots = {"none": (None, None), "scale": (factor, None), "inside": (None, factor)}
+    scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
+    if not beta:
+        return ()
+    if inside is not None:
+        require_value("tr_grpo", "lower", lower, POSITIVE.because("as kl_weighting='inside' takes its logarithm"))
+    return (ReferenceKl(beta, scale=scale, inside=inside),)
 
 
 def _warn_of_clipped(curve: Sigmoid, high: float, *, over_mean: bool) -> None:
