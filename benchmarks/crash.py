@@ -81,7 +81,7 @@ def small_model(directory: Path) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from tokenpo.lm.tiny import tokenizer
+    from tokenpo.models.tiny import tokenizer
 
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -104,7 +104,7 @@ def live(arguments: list[str], *, after: float | None = None, full: bool = False
         os.dup2(1, 2)
         if full:
             resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
-        from tokenpo.cli import main
+        from tokenpo.cli.main import main
 
         code = 1
         try:
@@ -167,7 +167,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    import tokenpo.train.loop  # noqa: F401  (imported before the forks)
+    import tokenpo.engines.embedded.loop  # noqa: F401  (imported before the forks)
 
     torch.set_num_threads(1)
     chance, kills, began = random.Random(options.seed), Counter(), time.monotonic()

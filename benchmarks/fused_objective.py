@@ -4,10 +4,9 @@
     python benchmarks/fused_objective.py --device cuda --dtypes bfloat16 --shapes gpu [--memory]
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
-hidden states and head. Ours is `tokenpo.fused.fused_gradient` with DAPO's loss, which like the peers keeps none of the
-loss's terms; "half dead" is the same where half of
-the groups have equal rewards, "half live" without the rows of these groups, as the embedded engine hands it over,
-"half floor" the three products of the rows that are left,
+hidden states and head. Ours is `tokenpo.core.fused.fused_gradient` with DAPO's loss, which like the peers keeps none
+of the loss's terms; "half dead" is the same where half of the groups have equal rewards, "half live" without the rows
+of these groups, as the embedded engine hands it over, "half floor" the three products of the rows that are left,
 "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
 autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
 
@@ -28,9 +27,9 @@ import torch
 import tokenpo
 from timing import fits, milliseconds
 from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
-from tokenpo.fused import fused_gradient
-from tokenpo.ops.token_stats import token_stats
-from tokenpo.train.step import live_rows
+from tokenpo.core.fused import fused_gradient
+from tokenpo.core.ops.token_stats import token_stats
+from tokenpo.engines.embedded.step import live_rows
 
 LENGTH, GROUP = 32, 2
 

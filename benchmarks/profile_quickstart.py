@@ -24,18 +24,18 @@ from pathlib import Path
 # Label, the end of the file's name or a part of it, function. Without a file the import system's own.
 PARTS = [
     ("imports", "importlib._bootstrap>", "_find_and_load"),
-    ("engine: task, model", "train/engine.py", "build_engine"),
-    ("rollouts", "train/rollout.py", "collect"),
-    ("evaluations", "train/evaluation.py", "evaluate"),
-    ("  sampling, in both", "lm/sampler.py", "sample"),
+    ("engine: task, model", "embedded/engine.py", "build_engine"),
+    ("rollouts", "embedded/rollout.py", "collect"),
+    ("evaluations", "embedded/evaluation.py", "evaluate"),
+    ("  sampling, in both", "models/sampler.py", "sample"),
     ("  verification, in both", "tokenpo/tasks/", "score"),
-    ("credit", "tokenpo/objective.py", "prepare"),
-    ("updates", "train/step.py", "improve"),
-    ("  gradients", "train/step.py", "accumulate"),
-    ("  optimiser", "train/step.py", "_descend"),
-    ("checkpoints", "train/checkpoint.py", "save"),
-    ("final model", "lm/model.py", "save"),
-    ("report", "tokenpo/report/", "write_report"),
+    ("credit", "tokenpo/core/objective.py", "prepare"),
+    ("updates", "embedded/step.py", "improve"),
+    ("  gradients", "embedded/step.py", "accumulate"),
+    ("  optimiser", "embedded/step.py", "_descend"),
+    ("checkpoints", "runs/checkpoint.py", "save"),
+    ("final model", "models/model.py", "save"),
+    ("report", "tokenpo/evidence/report/", "write_report"),
 ]
 
 
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
         changes = [word for change in options.set for word in ("--set", change)]
         profile, began = cProfile.Profile(time.process_time), time.process_time()
         profile.enable()
-        from tokenpo.cli import main as tokenpo
+        from tokenpo.cli.main import main as tokenpo
 
         status = tokenpo(["train", options.recipe, "--method", options.method, "--out", str(run), *changes])
         profile.disable()

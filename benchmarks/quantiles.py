@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from timing import milliseconds
-from tokenpo.ops import ranked
+from tokenpo.core.ops import ranked
 
 Make = Callable[[int, torch.Generator], Tensor]
 KINDS: dict[str, Make] = {

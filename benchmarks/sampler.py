@@ -22,7 +22,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from timing import clock
-from tokenpo.lm import LanguageModel, Sampling, load, sample, score
+from tokenpo.models import LanguageModel, Sampling, load, sample, score
 
 GROUP = 8
 # Vocabulary, width, inner width, layers, heads.

@@ -27,10 +27,10 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
-from tokenpo.lm import LanguageModel, Sampling, sample, score
-from tokenpo.train.config import parse_config
-from tokenpo.train.step import Learner, improve
-from tokenpo.train.tally import Tracer
+from tokenpo.engines.embedded.step import Learner, improve
+from tokenpo.models import LanguageModel, Sampling, sample, score
+from tokenpo.recipe.config import parse_config
+from tokenpo.runs.tally import Tracer
 
 PROMPTS, PROMPT_TOKENS = 4, 8
 PARTS = ("sampling", "scoring", "update")

@@ -28,10 +28,10 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from timing import clock
-from tokenpo.lm.tiny import tokenizer
-from tokenpo.train.config import parse_config
-from tokenpo.train.loop import train
-from tokenpo.train.view import SilentView
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.models.tiny import tokenizer
+from tokenpo.recipe.config import parse_config
 
 PROMPTS = [f"{i % 10}{i // 10 % 10}+{i * 7 % 10}{i * 3 % 10}=" for i in range(64)]
 REWARD = """def even(completions, completion_ids):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from timing import fits, keep_memory, milliseconds, peak_bytes
-from tokenpo.ops.token_stats import token_stats
+from tokenpo.core.ops.token_stats import token_stats
 
 SHAPES = {
     "least": (128, 16, 40),

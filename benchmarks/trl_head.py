@@ -23,11 +23,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
-from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.adapters.trl.learned import by_policy, in_head
-from tokenpo.adapters.trl.phase_two import Step, temperature_of
-from tokenpo.adapters.trl.rows import packed
-from tokenpo.lm.tiny import tokenizer
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl.learned import by_policy, in_head
+from tokenpo.engines.trl.phase_two import Step, temperature_of
+from tokenpo.engines.trl.rows import packed
+from tokenpo.models.tiny import tokenizer
 
 PROMPT, GROUP = 16, 8
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [f"tokenpo/adapters/{name}/*" for name in ("trl", "verl", "vllm") if find_spec(name) is None]
+collect_ignore_glob = [f"tokenpo/engines/{name}/*" for name in ("trl", "verl", "vllm") if find_spec(name) is None]

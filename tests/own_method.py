@@ -19,8 +19,8 @@ from torch import Tensor
 
 from tokenpo import Batch, Objective, Rollouts
 from tokenpo.methods import Paper, published
-from tokenpo.stages import Clip, CreditStage, FixedBounds, TokenMean, Weight
-from tokenpo.types import Trust
+from tokenpo.core.parts import Clip, CreditStage, FixedBounds, TokenMean, Weight
+from tokenpo.core.types import Trust
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def random_gpt2(directory: Path) -> Path:
 
 def _written(model: Any, directory: Path) -> Path:
     """A sixth of all tokens ends a response, so that lengths differ even in random text."""
-    from tokenpo.lm.tiny import tokenizer
+    from tokenpo.models.tiny import tokenizer
 
     model.generation_config.eos_token_id = list(range(2, 259, 6))
     model.save_pretrained(directory)

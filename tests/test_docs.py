@@ -171,7 +171,7 @@ def run_test(function) -> int:
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    spaces = [tokenpo, tokenpo.methods, tokenpo.stages, tokenpo.signals]
+    spaces = [tokenpo, tokenpo.methods, tokenpo.core.parts, tokenpo.core.parts]
     public = {f"{space.__name__}.{name}": getattr(space, name) for space in spaces for name in space.__all__}
     missing = [name for name, value in public.items() if callable(value) and not own_docstring(value)]
     assert not missing
@@ -233,11 +233,11 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
 
 def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
-    from tokenpo.held_out import REWARDS
-    from tokenpo.report.curves import KNOWN
-    from tokenpo.train.config import parse_config
-    from tokenpo.train.loop import train
-    from tokenpo.train.view import SilentView
+    from tokenpo.engines.embedded.loop import train
+    from tokenpo.engines.embedded.view import SilentView
+    from tokenpo.evidence.report.curves import KNOWN
+    from tokenpo.recipe.config import parse_config
+    from tokenpo.runs.held_out import REWARDS
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

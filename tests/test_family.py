@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 import tokenpo
+from tokenpo.core.parts import FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
 from tokenpo.methods import METHODS
-from tokenpo.stages import FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
 
 ROOT = Path(__file__).parents[1]
 

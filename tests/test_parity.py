@@ -12,11 +12,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import tokenpo
-from tokenpo.adapters.trl import provides as trl
-from tokenpo.adapters.verl import provides as verl
-from tokenpo.errors import Unsupported
+from tokenpo.base.errors import Unsupported
+from tokenpo.engines.trl import provides as trl
+from tokenpo.engines.verl import provides as verl
 from tokenpo.methods import METHODS
-from tokenpo.train.objective import negotiate
+from tokenpo.recipe.objective import negotiate
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tokenpo.compare.plan import PlannedRun
+from tokenpo.evidence.compare.plan import PlannedRun
 
 RECIPE = """
 [model]

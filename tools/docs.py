@@ -20,14 +20,14 @@ import papers
 import task_page
 from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
+from tokenpo.core.objective import Objective
+from tokenpo.core.parts import walk
 from tokenpo.methods import METHODS, paper
-from tokenpo.objective import Objective
-from tokenpo.signals import walk
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
 README = ROOT / "README.md"
-PAPERS = ROOT / "src" / "tokenpo" / "recipes" / "papers"
+PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.png"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 # The table of methods is ordered: the token-level family and its baselines, then their neighbours.

@@ -12,10 +12,10 @@ from typing import Any
 
 from layout import GENERATED, code, table
 
-from tokenpo.coefficient import COPIES, MEAN_ENTROPY, ROWS, TOKENS
-from tokenpo.objective import Objective
-from tokenpo.report.coefficients import OLD_PROB, RATIOS, numbers, write_family
-from tokenpo.signals import Part, walk
+from tokenpo.core.coefficient import COPIES, MEAN_ENTROPY, ROWS, TOKENS
+from tokenpo.core.objective import Objective
+from tokenpo.core.parts import Part, walk
+from tokenpo.evidence.report.coefficients import OLD_PROB, RATIOS, numbers, write_family
 
 BASE = "grpo"
 # Groups of methods by the slot in which they use different parts than the base, in the order of the page.

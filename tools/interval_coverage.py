@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenpo.evaluate.estimators import pass_at_k, pass_hat_k
-from tokenpo.intervals import interval
+from tokenpo.base.intervals import interval
+from tokenpo.evidence.evaluate.estimators import pass_at_k, pass_hat_k
 
 SAMPLES, K, EVALUATIONS, RESAMPLES = 8, 4, 1000, 2000
 KINDS = {"most solved or not": (0.3, 0.7), "in between": (2.0, 2.0), "most never solved": (0.1, 1.5)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from layout import cell, table
 
-from tokenpo.compare import paired
+from tokenpo.evidence.compare import paired
 
 Tasks = Mapping[str, Mapping[str, Any]]
 SHOWN = (

@@ -37,11 +37,12 @@ FOLDERS = ("ops", "signals", "stages", "methods", "fused")
 FILES = ("objective.py", "phase_two.py", "blocks.py", "terms.py")
 # In this order: small and sharp ones first.
 TESTS = (
-    "tests/test_objective.py", "tests/ops", "tests/stages", "tests/signals", "tests/test_types.py",
-    "tests/test_table.py", "tests/test_selection.py", "tests/test_polar.py", "tests/test_parts.py",
-    "tests/test_blocks.py", "tests/test_fused_oracle.py", "tests/test_fused.py",
+    "tests/core/test_objective.py", "tests/core/ops", "tests/core/parts", "tests/core/test_types.py",
+    "tests/methods/test_table.py", "tests/core/test_selection.py", "tests/core/test_polar.py",
+    "tests/core/test_parts.py",
+    "tests/core/test_blocks.py", "tests/core/test_fused_oracle.py", "tests/core/test_fused.py",
     "tests/methods",
-    "tests/test_check.py", "tests/test_outside_method.py",
+    "tests/core/test_check_method.py", "tests/test_outside_method.py",
 )  # fmt: skip
 PYTEST = ("-x", "-q", "-o", "addopts=", "--import-mode=importlib", "-m", "not slow", "-p", "no:cacheprovider")
 PARALLEL = 2
@@ -124,11 +125,11 @@ def nearest_tests(path: Path) -> list[str]:
     near = [Path("tests") / here.parent / f"test_{here.stem}.py"]
     if here.parts[0] == "methods":
         names = [n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)]
-        near = [Path("tests/test_table.py"), *(Path("tests/methods") / name for name in names)]
+        near = [Path("tests/methods/test_table.py"), *(Path("tests/methods") / name for name in names)]
     if here.parts[0] == "signals":
-        near = [Path("tests/signals")]
+        near = [Path("tests/core/parts")]
     if here.parts[0] == "fused":
-        near = [Path("tests/test_fused_oracle.py"), Path("tests/test_fused.py")]
+        near = [Path("tests/core/test_fused_oracle.py"), Path("tests/core/test_fused.py")]
     return [str(p) for p in near if (ROOT / p).exists()]
 
 

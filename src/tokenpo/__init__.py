@@ -10,33 +10,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import methods
-    from .check import check_method
-    from .coefficient import coefficients
-    from .errors import MissingInput, TokenPOError, UnknownName, Unsupported
+    from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
+    from .core.coefficient import coefficients
+    from .core.laws import check_method
+    from .core.objective import Objective
+    from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
     from .methods import method
-    from .objective import Objective
-    from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 __version__ = "0.1.0"
 
 # Public name -> module that defines it.
 _HOME = {
-    "Batch": "types",
-    "Credit": "types",
-    "Loss": "types",
-    "MissingInput": "errors",
-    "Objective": "objective",
-    "Policy": "types",
-    "Rollouts": "types",
-    "TokenPOError": "errors",
-    "Totals": "types",
-    "UnknownName": "errors",
-    "Unsupported": "errors",
-    "check_method": "check",
-    "coefficients": "coefficient",
+    "Batch": "core.types",
+    "Credit": "core.types",
+    "Loss": "core.types",
+    "MissingInput": "base.errors",
+    "Objective": "core.objective",
+    "Policy": "core.types",
+    "Rollouts": "core.types",
+    "TokenPOError": "base.errors",
+    "Totals": "core.types",
+    "UnknownName": "base.errors",
+    "Unsupported": "base.errors",
+    "check_method": "core.laws",
+    "coefficients": "core.coefficient",
     "method": "methods",
 }
-_MODULES = ("check", "coefficient", "errors", "methods", "objective", "ops", "signals", "stages", "types")
+# Public module -> where it is.
+_MODULES = {
+    "errors": "base.errors",
+    "methods": "methods",
+    "ops": "core.ops",
+    "parts": "core.parts",
+    "signals": "core.parts",
+    "stages": "core.parts",
+    "types": "core.types",
+}
 
 __all__ = [
     "Batch",
@@ -59,7 +68,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
+        return importlib.import_module(f".{_MODULES[name]}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -15,12 +15,12 @@ from torch import Tensor
 import tokenpo
 from device.stand_in import DEVICE, NAME, There, stand_in, waits
 from random_models import random_gpt2, random_qwen
-from tokenpo import trial
-from tokenpo.cli import main
-from tokenpo.fused import fused_gradient, fused_loss
-from tokenpo.lm import Sampling, load, sample
+from tokenpo.cli.main import main
+from tokenpo.core import trial
+from tokenpo.core.fused import fused_gradient, fused_loss
+from tokenpo.core.types import Rollouts, Totals
 from tokenpo.methods import METHODS
-from tokenpo.types import Rollouts, Totals
+from tokenpo.models import Sampling, load, sample
 
 V, H = 50, 6
 

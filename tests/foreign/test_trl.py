@@ -17,8 +17,8 @@ import tokenpo
 from foreign_support import ours, summed
 from foreign_support.trl_trainer import GRPOConfig, loss
 from oracle_support import Sample, by_hand, close, of, ragged, run
+from tokenpo.core.parts import EntropyBonus, GeometricSequence
 from tokenpo.methods import METHODS
-from tokenpo.stages import EntropyBonus, GeometricSequence
 
 seeds = pytest.mark.parametrize("seed", range(2))
 

@@ -16,7 +16,7 @@ import tokenpo
 from foreign_support import ours
 from foreign_support.trl_trainer import GRPOConfig, loss, rollouts
 from oracle_support import Sample, close, ragged, run, tensors
-from tokenpo.stages import GroupAdvantage, RolloutCorrection, SoftOverlong
+from tokenpo.core.parts import GroupAdvantage, RolloutCorrection, SoftOverlong
 
 G = 4
 seeds = pytest.mark.parametrize("seed", range(2))

@@ -9,7 +9,7 @@ import numpy as np
 
 import tokenpo
 from oracle_support import Outcome, Sample, run
-from tokenpo.stages import ConstantLength
+from tokenpo.core.parts import ConstantLength
 
 
 def ours(chosen: str | tokenpo.Objective, sample: Sample, **options: Any) -> tuple[Outcome, np.ndarray]:

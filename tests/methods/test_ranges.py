@@ -14,21 +14,22 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo import trial
-from tokenpo.errors import OutOfRange
-from tokenpo.methods import METHODS, kinds_of, published
-from tokenpo.objective import Objective
-from tokenpo.signals import Part, walk
-from tokenpo.stages import (
+from tokenpo.base.errors import OutOfRange
+from tokenpo.core import trial
+from tokenpo.core.objective import Objective
+from tokenpo.core.parts import (
     EntropyBonus,
     GroupOverlong,
     HighInResponse,
     Keep,
+    Part,
     ReferenceKl,
     RolloutCorrection,
     SoftOverlong,
     StraightThrough,
+    walk,
 )
+from tokenpo.methods import METHODS, kinds_of, published
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0)
 WHOLE = (-1, 0, 2)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import tokenpo
+from tokenpo.core.trial import example
 from tokenpo.methods import METHODS
-from tokenpo.trial import example
 
 # Their roles are those of the reward before shaping: by hand in test_polar.py, and topr's sign likewise.
 BY_ROLE = {"gtpo", "grpo_s", "topr"}

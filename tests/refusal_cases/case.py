@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tokenpo
-from tokenpo.errors import TokenPOError, Unsupported
+from tokenpo.base.errors import TokenPOError, Unsupported
 
 SOURCE = Path(tokenpo.__file__).resolve().parent
 

@@ -20,17 +20,17 @@ NAMED = {
 }
 # Refusals that are no matter of what an engine can honour, and which test has each.
 ELSEWHERE = {
-    ("adapters/trl/contract.py", "check_import"): "TRL is missing: tests/adapters/trl/test_parts.py",
-    ("adapters/trl/contract.py", "moved"): "a private surface moved: tests/adapters/trl/test_parts.py",
-    ("adapters/vllm/contract.py", "require"): "a young surface moved: tests/adapters/vllm/test_processor.py",
-    ("adapters/vllm/contract.py", "require_fields"): "a young surface moved: tests/adapters/vllm/test_processor.py",
-    ("adapters/vllm/processor.py", "_bases"): "a young surface moved: tests/adapters/vllm/test_processor.py",
-    ("commands/launch.py", "_verl_module"): "verl is missing: tests/commands/test_launch.py",
-    ("commands/launch.py", "_require"): "an engine is missing: tests/commands/test_launch.py",
-    ("lm/packed.py", "_forward"): "answered with padded batches: tests/lm/test_score.py",
+    ("engines/trl/contract.py", "check_import"): "TRL is missing: tests/engines/trl/test_parts.py",
+    ("engines/trl/contract.py", "moved"): "a private surface moved: tests/engines/trl/test_parts.py",
+    ("engines/vllm/contract.py", "require"): "a young surface moved: tests/engines/vllm/test_processor.py",
+    ("engines/vllm/contract.py", "require_fields"): "a young surface moved: tests/engines/vllm/test_processor.py",
+    ("engines/vllm/processor.py", "_bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
+    ("cli/launch.py", "_verl_module"): "verl is missing: tests/cli/test_launch.py",
+    ("cli/launch.py", "_require"): "an engine is missing: tests/cli/test_launch.py",
+    ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
     ("tasks/rewards.py", "_signature"): "a function of the user's: tests/tasks/test_rewards.py",
-    ("train/trackers.py", "require_trackers"): "a package is missing: tests/train/test_trackers.py",
-    ("train/trackers.py", "open"): "a tracker fails: tests/train/test_trackers.py",
+    ("runs/trackers.py", "require_trackers"): "a package is missing: tests/engines/embedded/test_trackers.py",
+    ("runs/trackers.py", "open"): "a tracker fails: tests/engines/embedded/test_trackers.py",
 }
 
 

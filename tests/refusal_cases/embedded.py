@@ -9,15 +9,14 @@ from typing import Any
 import torch
 
 import tokenpo
-from tokenpo import cli
-from tokenpo.lm import load, locate, save
-from tokenpo.signals import Signal
-from tokenpo.stages import Keep
-from tokenpo.train.config import Config, parse_config
-from tokenpo.train.engine import build_engine
-from tokenpo.train.loop import train
-from tokenpo.train.objective import negotiate
-from tokenpo.train.view import SilentView
+from tokenpo.cli import main as cli
+from tokenpo.core.parts import Keep, Signal
+from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.models import load, locate, save
+from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.objective import negotiate
 
 from .case import Case
 

@@ -13,15 +13,15 @@ from trl import GRPOConfig  # pyright: ignore
 
 import tokenpo
 from random_models import random_qwen
-from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.adapters.trl.config import OVERRIDING, REPLACED
-from tokenpo.adapters.trl.forward import Forward
-from tokenpo.adapters.trl.order import by_groups
-from tokenpo.adapters.trl.recipe import accepted, schedule
-from tokenpo.adapters.trl.refill import carried
-from tokenpo.adapters.trl.served import Served, require_server
-from tokenpo.errors import TokenPOError
-from tokenpo.train.config import Config, parse_config
+from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl.config import OVERRIDING, REPLACED
+from tokenpo.engines.trl.forward import Forward
+from tokenpo.engines.trl.order import by_groups
+from tokenpo.engines.trl.recipe import accepted, schedule
+from tokenpo.engines.trl.refill import carried
+from tokenpo.engines.trl.served import Served, require_server
+from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
 
@@ -82,7 +82,7 @@ def _experts(directory: Path) -> Any:
 
 
 def _moe(directory: Path) -> None:
-    from tokenpo.lm.tiny import tokenizer
+    from tokenpo.models.tiny import tokenizer
 
     _trainer(_experts, given={"processing_class": tokenizer()})(directory)
 

@@ -11,21 +11,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from adapters.verl.support.composed import BASE
 from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
 from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
 
 import tokenpo
-import tokenpo.adapters.verl.plugin  # where the package is on the path but not installed
-from adapters.verl.support.composed import BASE
-from tokenpo.adapters.verl.command import command
-from tokenpo.adapters.verl.plugin import _refuse_legacy
-from tokenpo.adapters.verl.queue import one_output_each
-from tokenpo.adapters.verl.settings import _SILENT, configure
-from tokenpo.adapters.verl.trainer import DRIFT, TokenPOTrainer
-from tokenpo.commands import launch
-from tokenpo.errors import TokenPOError
-from tokenpo.train.config import Config, parse_config
+import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli import launch
+from tokenpo.engines.verl.command import command
+from tokenpo.engines.verl.plugin import _refuse_legacy
+from tokenpo.engines.verl.queue import one_output_each
+from tokenpo.engines.verl.settings import _SILENT, configure
+from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer
+from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
 from .embedded import typed

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokenpo.adapters.vllm.contract import require_processed
-from tokenpo.adapters.vllm.parameters import check
-from tokenpo.errors import MissingInput, TokenPOError
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.engines.vllm.contract import require_processed
+from tokenpo.engines.vllm.parameters import check
 from vllm_support import flat, heat, settings
 
 from .case import Case
@@ -51,7 +51,7 @@ CASES = [
         "an adaptive temperature in a request that holds some of its keys",
         _request(without="tokenpo_spread"),
         ("without tokenpo_spread",),
-        "give what tokenpo.adapters.vllm.extra_args(objective, state) returns, whole",
+        "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole",
         MissingInput,
     ),
 ]

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.dial_sum import DialSum, evaluate
 from tokenpo.tasks.types import Problem, Task
 

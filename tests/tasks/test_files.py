@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tokenpo.errors import MissingInput, TokenPOError
-from tokenpo.evaluate.benchmarks import Changes, benchmark, load
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.evidence.evaluate.benchmarks import Changes, benchmark, load
 from tokenpo.tasks import make_task
 from tokenpo.tasks.types import Score, Task
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks import held_out, make_task
 
 few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

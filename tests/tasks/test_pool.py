@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks import pool as pool_module
 from tokenpo.tasks.pool import Outcome, Pool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenpo.errors import MissingInput, TokenPOError
+from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.tasks.puzzles import words
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import VerifierOptions, make_verifier

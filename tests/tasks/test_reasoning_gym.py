@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks import make_task
 from tokenpo.tasks.arithmetic import value_of
 from tokenpo.tasks.reasoning_gym import countdown, knights_knaves

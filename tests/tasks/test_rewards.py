@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenpo.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.tasks.rewards import UserReward
 from tokenpo.tasks.types import Problem, Score
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tokenpo.errors import TokenPOError, UnknownName
+import tokenpo
+from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.tasks import TASKS, Task, make_task, options
 
 
@@ -18,9 +20,7 @@ package = types.ModuleType("tokenpo"); package.__path__ = [sys.argv[1]]; sys.mod
 import tokenpo.tasks, tokenpo.tasks.files
 print(sorted({"reasoning_gym", "pyarrow", "math_verify", "sympy", "torch", "numpy"} & set(sys.modules)))
 """
-    from tokenpo import errors
-
-    package = errors.__file__.rpartition("/")[0]
+    package = str(Path(tokenpo.__file__).parent)
     out = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 

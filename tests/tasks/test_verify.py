@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tokenpo.errors import TokenPOError, UnknownName
+from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.tasks.types import Problem, Score
 from tokenpo.tasks.verify import Verifier, VerifierOptions, make_verifier, normalised, references
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from tokenpo.adapters.trl.learned import Learned, by_policy, in_head
-from tokenpo.adapters.trl.phase_two import step_of
+from tokenpo.engines.trl.learned import Learned, by_policy, in_head
+from tokenpo.engines.trl.phase_two import step_of
 from trl_support.frozen_run import built
 from trl_support.tapped import Tapped
 

@@ -13,7 +13,7 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 
 from device.stand_in import DEVICE, NAME, stand_in
-from tokenpo.adapters.trl.main import main
+from tokenpo.engines.trl.main import main
 
 # An eps that is large beside gradients: AdamW by itself makes whole steps of rounding.
 SMALL = (

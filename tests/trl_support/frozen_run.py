@@ -14,7 +14,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from tokenpo.adapters.trl import TokenPOConfig
+from tokenpo.engines.trl import TokenPOConfig
 from trl_support import frozen
 from trl_support.tapped import BACKEND, Dump, Tapped
 

@@ -21,9 +21,9 @@ from safetensors.torch import save_file
 
 import tokenpo
 from tokenpo import Batch
-from tokenpo.adapters.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.stages import Weight
-from tokenpo.types import Trust
+from tokenpo.core.parts import Weight
+from tokenpo.core.types import Trust
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from trl_support.tapped import BACKEND, Dump, Tapped
 
 SEED = 3

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 import tokenpo
-from tokenpo import lm as language
-from tokenpo.train.config import Train
-from tokenpo.train.forward import Forward
-from tokenpo.train.step import Learner, accumulate
-from tokenpo.train.tally import Tally
+from tokenpo import models as language
+from tokenpo.engines.embedded.forward import Forward
+from tokenpo.engines.embedded.step import Learner, accumulate
+from tokenpo.recipe.config import Train
+from tokenpo.runs.tally import Tally
 
 
 class Reference:

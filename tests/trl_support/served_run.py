@@ -16,7 +16,7 @@ from typing import Any
 
 from trl.generation import vllm_generation as home
 
-from tokenpo.adapters.vllm import PROCESSOR
+from tokenpo.engines.vllm import PROCESSOR
 from trl_support.real_run import drawing, even, refused
 from vllm_support import stand_in
 from vllm_support.engine import Client, Engine

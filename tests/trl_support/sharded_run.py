@@ -15,7 +15,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 
-from tokenpo.adapters.trl import main
+from tokenpo.engines.trl import main
 
 SHARDS = {
     "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",

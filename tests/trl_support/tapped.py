@@ -9,7 +9,7 @@ from typing import Any
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from tokenpo.adapters.trl.trainer import TokenPOTrainer
+from tokenpo.engines.trl.trainer import TokenPOTrainer
 
 BACKEND = {"ddp_backend": "gloo"} if int(os.environ.get("WORLD_SIZE", "1")) > 1 else {}
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenpo.adapters.vllm import Heat
-from tokenpo.ops.entropy_score import EntropyScale
-from tokenpo.stages import AdaptiveTemperature
+from tokenpo.core.ops.entropy_score import EntropyScale
+from tokenpo.core.parts import AdaptiveTemperature
+from tokenpo.engines.vllm import Heat
 
 
 def settings(mode: str = "processed_logprobs") -> Any:

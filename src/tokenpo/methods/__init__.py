@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import TokenPOError, choose
-from ..objective import Objective
+from ..base.errors import TokenPOError, choose
+from ..core.objective import Objective
 from .adv_reweight import adv_reweight
 from .aer import aer
 from .archer import archer

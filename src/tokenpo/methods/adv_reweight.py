@@ -12,9 +12,9 @@ Reductions: a = 0, dual=None and equal lengths is GRPO with the same clip and be
 
 from __future__ import annotations
 
-from ..objective import Objective
-from ..stages import Clip, FixedBounds, GroupAdvantage, ProbabilityWeight, ReferenceKl, TokenMean
-from ..stages.weights import Affine
+from ..core.objective import Objective
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, ProbabilityWeight, ReferenceKl, TokenMean
+from ..core.parts.weights import Affine
 from .paper import Paper, published
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code")

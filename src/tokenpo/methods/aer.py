@@ -22,19 +22,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops import masked
-from ..ops.group import Groups
-from ..ranges import NOT_NEGATIVE, above, between, require
-from ..signals import MemorySignal
-from ..stages import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops import masked
+from ..core.ops.group import Groups
+from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
+from ..core.ranges import NOT_NEGATIVE, above, between, require
 from .paper import Paper, published
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..types import Rollouts
+    from ..core.types import Rollouts
 
 PAPER = Paper(
     "Rethinking Entropy Regularization in Large Reasoning Models", "2510.10959", "", "second-hand + reconstructed",

@@ -15,18 +15,9 @@ Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
 
 from __future__ import annotations
 
-from ..errors import choose
-from ..objective import Objective
-from ..stages import (
-    Clip,
-    Drop,
-    FixedBounds,
-    GroupAdvantage,
-    HighInResponse,
-    ReferenceKl,
-    SelectedBounds,
-    TokenMean,
-)  # fmt: skip
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import Clip, Drop, FixedBounds, GroupAdvantage, HighInResponse, ReferenceKl, SelectedBounds, TokenMean
 from .paper import Paper, published
 
 PAPER = Paper("Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "", "code")

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops import masked
-from ..ops.group import Groups
-from ..ranges import FINITE, FRACTION, require
-from ..stages import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops import masked
+from ..core.ops.group import Groups
+from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
+from ..core.ranges import FINITE, FRACTION, require
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

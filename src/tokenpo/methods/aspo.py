@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops import flags
-from ..ops.known import sloped
-from ..ranges import above, require
-from ..stages import (
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops import flags
+from ..core.ops.known import sloped
+from ..core.parts import (
     Bounds,
     FixedBounds,
     GroupAdvantage,
@@ -34,8 +33,9 @@ from ..stages import (
     SurrogateStage,
     TokenMean,
     TokenRatio,
-)  # fmt: skip
-from ..types import Batch, Trust
+)
+from ..core.ranges import above, require
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.06062", "", "code")

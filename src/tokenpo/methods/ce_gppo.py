@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ..objective import Objective
-from ..ranges import NOT_NEGATIVE, require
-from ..stages import FixedBounds, GroupAdvantage, SurrogateStage, TokenMean, TokenRatio
-from ..types import Batch, Trust
+from ..core.objective import Objective
+from ..core.parts import FixedBounds, GroupAdvantage, SurrogateStage, TokenMean, TokenRatio
+from ..core.ranges import NOT_NEGATIVE, require
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper(

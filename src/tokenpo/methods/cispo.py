@@ -13,9 +13,9 @@ Reductions: at lp = lp_old the gradient is DAPO's.
 
 from __future__ import annotations
 
-from ..objective import Objective
-from ..ranges import limit, require_value
-from ..stages import DetachedClip, FixedBounds, GroupAdvantage, TokenMean
+from ..core.objective import Objective
+from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, TokenMean
+from ..core.ranges import limit, require_value
 from .paper import Paper, published
 
 PAPER = Paper("MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "", "code")

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops import covariance, flags, masked, ranked
-from ..ranges import FRACTION, above, numbers_where, require
-from ..signals import BatchSignal, Look
-from ..stages import Anchor, Clip, Drop, FixedBounds, GroupAdvantage, TokenMean, Unclipped
-from ..types import Batch
+from ..core.objective import Objective
+from ..core.ops import covariance, flags, masked, ranked
+from ..core.parts import Anchor, BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, TokenMean, Unclipped
+from ..core.ranges import FRACTION, above, numbers_where, require
+from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code")

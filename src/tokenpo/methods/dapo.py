@@ -13,9 +13,9 @@ Reductions: with equal clips, equal lengths and dual=None it is GRPO.
 
 from __future__ import annotations
 
-from ..errors import TokenPOError
-from ..objective import Objective
-from ..stages import Clip, FixedBounds, GroupAdvantage, SoftOverlong, TokenMean
+from ..base.errors import TokenPOError
+from ..core.objective import Objective
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, SoftOverlong, TokenMean
 from .paper import Paper, published
 
 PAPER = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", "", "code")

@@ -25,11 +25,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..signals import Part
-from ..stages import Clip, FixedBounds, GeometricToken, GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
-from ..types import Batch, Trust
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import (
+    Clip,
+    FixedBounds,
+    GeometricToken,
+    GroupAdvantage,
+    Part,
+    SequenceMean,
+    SurrogateStage,
+    TokenRatio,
+)
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper(

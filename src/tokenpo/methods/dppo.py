@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ranges import limit, require, require_value
-from ..stages import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean, TokenRatio
-from ..types import Batch
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean, TokenRatio
+from ..core.ranges import limit, require, require_value
+from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "", "code")

@@ -14,8 +14,8 @@ Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
 
 from __future__ import annotations
 
-from ..objective import Objective
-from ..stages import Clip, ConstantLength, FixedBounds, GroupAdvantage
+from ..core.objective import Objective
+from ..core.parts import Clip, ConstantLength, FixedBounds, GroupAdvantage
 from .paper import Paper, published
 
 PAPER = Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "", "code")

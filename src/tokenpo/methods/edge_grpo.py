@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops import masked
-from ..ops.group import Groups
-from ..stages import Clip, CreditStage, FixedBounds, GroupAdvantage, SequenceMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops import masked
+from ..core.ops.group import Groups
+from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, SequenceMean
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

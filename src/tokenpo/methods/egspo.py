@@ -22,12 +22,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ranges import SHARE, require
-from ..signals import OldEntropyQuantile
-from ..stages import BatchWeight, Clip, FixedBounds, GroupAdvantage, HighInBatch, Selection, TokenMean
-from ..types import Batch
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import (
+    BatchWeight,
+    Clip,
+    FixedBounds,
+    GroupAdvantage,
+    HighInBatch,
+    OldEntropyQuantile,
+    Selection,
+    TokenMean,
+)
+from ..core.ranges import SHARE, require
+from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -15,11 +15,20 @@ Reductions: fraction = 1 is DAPO with dual=None.
 
 from __future__ import annotations
 
-from ..errors import choose
-from ..objective import Objective
-from ..ranges import FRACTION, require_value
-from ..signals import CurrentEntropyQuantile, OldEntropyQuantile
-from ..stages import Clip, FixedBounds, GroupAdvantage, HighInBatch, Keep, ReferenceKl, TokenMean
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import (
+    Clip,
+    CurrentEntropyQuantile,
+    FixedBounds,
+    GroupAdvantage,
+    HighInBatch,
+    Keep,
+    OldEntropyQuantile,
+    ReferenceKl,
+    TokenMean,
+)
+from ..core.ranges import FRACTION, require_value
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ..objective import Objective
-from ..ops import ratio
-from ..ranges import limit, require
-from ..stages import GroupAdvantage, Ratio, SequenceMean, SurrogateStage
-from ..types import Batch, Trust
+from ..core.objective import Objective
+from ..core.ops import ratio
+from ..core.parts import GroupAdvantage, Ratio, SequenceMean, SurrogateStage
+from ..core.ranges import limit, require
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper("Geometric-Mean Policy Optimization", "2507.20673", "", "code")

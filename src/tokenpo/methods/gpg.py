@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops.group import Groups
-from ..stages import CreditStage, GroupAdvantage, LogLikelihood, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import CreditStage, GroupAdvantage, LogLikelihood, TokenMean
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper("GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", "", "code")

@@ -12,8 +12,8 @@ Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GR
 
 from __future__ import annotations
 
-from ..objective import Objective
-from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean
+from ..core.objective import Objective
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean
 from .paper import Paper, published
 
 PAPER = Paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "", "code")

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops.group import Groups
-from ..ranges import NOT_NEGATIVE, require
-from ..stages import Clip, CreditStage, FixedBounds, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
+from ..core.ranges import NOT_NEGATIVE, require
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -14,8 +14,8 @@ lies beyond the bound.
 
 from __future__ import annotations
 
-from ..objective import Objective
-from ..stages import Clip, FixedBounds, GeometricSequence, GeometricToken, GroupAdvantage, SequenceMean
+from ..core.objective import Objective
+from ..core.parts import Clip, FixedBounds, GeometricSequence, GeometricToken, GroupAdvantage, SequenceMean
 from .paper import Paper, published
 
 PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", "", "code")

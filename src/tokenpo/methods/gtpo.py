@@ -27,13 +27,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..blocks import in_groups
-from ..errors import choose
-from ..objective import Objective
-from ..ops import masked
-from ..ops.group import Groups
-from ..ranges import FINITE, NOT_NEGATIVE, POSITIVE, Range, limit, require, require_value
-from ..stages import (
+from ..base.errors import choose
+from ..core.blocks import in_groups
+from ..core.objective import Objective
+from ..core.ops import masked
+from ..core.ops.group import Groups
+from ..core.parts import (
     ArithmeticSequence,
     Clip,
     CreditStage,
@@ -43,8 +42,9 @@ from ..stages import (
     GroupOverlong,
     SequenceMean,
     TokenMean,
-)  # fmt: skip
-from ..types import Rollouts
+)
+from ..core.ranges import FINITE, NOT_NEGATIVE, POSITIVE, Range, limit, require, require_value
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

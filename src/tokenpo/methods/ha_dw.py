@@ -23,19 +23,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops.group import Groups
-from ..ops.ratio import BOUND
-from ..ranges import POSITIVE, require, whole
-from ..signals import MemorySignal
-from ..stages import Clip, FixedBounds, GroupAdvantage, SequenceMean, Weight
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.ops.ratio import BOUND
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, MemorySignal, SequenceMean, Weight
+from ..core.ranges import POSITIVE, require, whole
 from .paper import Paper, published
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..types import Batch, Rollouts, Trust
+    from ..core.types import Batch, Rollouts, Trust
 
 PAPER = Paper("Your Group-Relative Advantage Is Biased", "2601.08521", "", "code", "the paper's filtered anchor")
 

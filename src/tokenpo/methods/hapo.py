@@ -26,14 +26,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops import flags
-from ..ops.group import Groups
-from ..ranges import NOT_NEGATIVE, SHARE, limit, require, require_value
-from ..signals import CurrentEntropyScore, OldEntropyScore
-from ..stages import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
-from ..types import Batch, Rollouts, Trust
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops import flags
+from ..core.ops.group import Groups
+from ..core.parts import (
+    AdaptiveTemperature,
+    Bounds,
+    Clip,
+    CreditStage,
+    CurrentEntropyScore,
+    FixedBounds,
+    GroupAdvantage,
+    OldEntropyScore,
+    TokenMean,
+    Weight,
+)
+from ..core.ranges import NOT_NEGATIVE, SHARE, limit, require, require_value
+from ..core.types import Batch, Rollouts, Trust
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops.group import Groups
-from ..ranges import FINITE, NOT_NEGATIVE, above, require
-from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Shaping, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Shaping, TokenMean
+from ..core.ranges import FINITE, NOT_NEGATIVE, above, require
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper("Hybrid Median-length Policy Optimization", "2606.01934", "", "code")

@@ -23,16 +23,16 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..objective import Objective
-from ..ranges import inside, require
-from ..stages import Selection
+from ..core.objective import Objective
+from ..core.parts import Selection
+from ..core.ranges import inside, require
 from .adv_reweight import adv_reweight
 from .paper import Paper, published
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..types import Batch
+    from ..core.types import Batch
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code")
 

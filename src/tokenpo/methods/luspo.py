@@ -16,8 +16,8 @@ clipped ratio. At lp = lp_old it moves along the sum of A lp over all tokens, as
 
 from __future__ import annotations
 
-from ..objective import Objective
-from ..stages import Clip, ConstantLength, FixedBounds, GeometricSequence, GroupAdvantage
+from ..core.objective import Objective
+from ..core.parts import Clip, ConstantLength, FixedBounds, GeometricSequence, GroupAdvantage
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -28,12 +28,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import TokenPOError, choose
-from ..objective import Objective
-from ..ops.group import Groups
-from ..ranges import POSITIVE, require, whole
-from ..stages import Clip, CreditStage, FixedBounds, TokenMean
-from ..types import Rollouts
+from ..base.errors import TokenPOError, choose
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
+from ..core.ranges import POSITIVE, require, whole
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -27,12 +27,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ranges import NOT_NEGATIVE, NUMBER, require
-from ..signals import Signal
-from ..signals.influence import sides
-from ..stages import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, SignalWeight
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, Signal, SignalWeight
+from ..core.parts.influence import sides
+from ..core.ranges import NOT_NEGATIVE, NUMBER, require
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops.group import Groups
-from ..stages import CreditStage, LogLikelihood, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import CreditStage, LogLikelihood, TokenMean
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", "", "code")

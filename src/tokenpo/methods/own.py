@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..calling import Loaded, told
-from ..errors import TokenPOError, require_loaded
-from ..objective import Objective
+from ..base.errors import TokenPOError, require_loaded
+from ..base.user_code import Loaded, told
+from ..core.objective import Objective
 
 
 def own(name: str) -> Callable[..., Objective]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Literal, ParamSpec, Union, get_args, get_origin
 
-from ..errors import OutOfRange, TokenPOError, UnknownName, nearest
-from ..objective import Objective
-from ..ranges import is_number
+from ..base.errors import OutOfRange, TokenPOError, UnknownName, nearest
+from ..core.objective import Objective
+from ..core.ranges import is_number
 
 P = ParamSpec("P")
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..objective import Objective
-from ..stages import Clip, CreditStage, FixedBounds, LogLikelihood, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.parts import Clip, CreditStage, FixedBounds, LogLikelihood, TokenMean
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper("A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code")

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops.group import Groups
-from ..stages import Clip, CreditStage, FixedBounds, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper("A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code")

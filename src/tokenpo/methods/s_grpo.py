@@ -19,11 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ranges import FRACTION, require, whole
-from ..signals import BatchSignal, Look
-from ..stages import Clip, FixedBounds, GroupAdvantage, Keep, RowNormalised, SequenceMean
-from ..types import Batch
+from ..core.objective import Objective
+from ..core.parts import BatchSignal, Clip, FixedBounds, GroupAdvantage, Keep, Look, RowNormalised, SequenceMean
+from ..core.ranges import FRACTION, require, whole
+from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ..objective import Objective
-from ..ranges import POSITIVE, require
-from ..stages import GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
-from ..stages.surrogate import nowhere
-from ..types import Batch, Trust
+from ..core.objective import Objective
+from ..core.parts import GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
+from ..core.parts.surrogate import nowhere
+from ..core.ranges import POSITIVE, require
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper("Soft Adaptive Policy Optimization", "2511.20347", "", "code")

@@ -25,14 +25,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops import covariance, masked, ranked
-from ..ranges import FRACTION, NOT_NEGATIVE, require
-from ..signals import BatchSignal, Look
-from ..stages import Anchor, GroupAdvantage, ReferenceKl, TokenMean, Unclipped
-from ..stages.selection import entropies
-from ..types import Batch
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops import covariance, masked, ranked
+from ..core.parts import Anchor, BatchSignal, GroupAdvantage, Look, ReferenceKl, TokenMean, Unclipped
+from ..core.parts.selection import entropies
+from ..core.ranges import FRACTION, NOT_NEGATIVE, require
+from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(

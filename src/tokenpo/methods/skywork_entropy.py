@@ -19,17 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..objective import Objective
-from ..ops import masked
-from ..ranges import NOT_NEGATIVE, between, limit, require
-from ..signals import MemorySignal
-from ..stages import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
+from ..core.objective import Objective
+from ..core.ops import masked
+from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
+from ..core.ranges import NOT_NEGATIVE, between, limit, require
 from .paper import Paper, published
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..types import Rollouts
+    from ..core.types import Rollouts
 
 PAPER = Paper("Skywork Open Reasoner 1 Technical Report", "2505.22312", "", "code")
 

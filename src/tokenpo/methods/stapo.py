@@ -20,14 +20,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops import ranked
-from ..ranges import SHARE, require
-from ..signals import BatchSignal, Look
-from ..stages import Clip, Drop, FixedBounds, GroupAdvantage, NormalisedWeight, TokenMean
-from ..stages.selection import entropies
-from ..types import Batch
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops import ranked
+from ..core.parts import BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, NormalisedWeight, TokenMean
+from ..core.parts.selection import entropies
+from ..core.ranges import SHARE, require
+from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -24,13 +24,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ops import flags
-from ..ops.ratio import log_ratio
-from ..ranges import NOT_NEGATIVE, require
-from ..signals import Part
-from ..stages import (
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.ops import flags
+from ..core.ops.ratio import log_ratio
+from ..core.parts import (
     K1,
     K2,
     K3,
@@ -40,10 +38,12 @@ from ..stages import (
     FixedBounds,
     GeometricToken,
     GroupAdvantage,
+    Part,
     Penalty,
     TokenMean,
-)  # fmt: skip
-from ..types import Batch, Trust
+)
+from ..core.ranges import NOT_NEGATIVE, require
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ranges import inside, require
-from ..signals import Signal
-from ..signals.influence import sides
-from ..stages import Clip, FixedBounds, GroupAdvantage, SequenceMean, SignalWeight
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, SequenceMean, Signal, SignalWeight
+from ..core.parts.influence import sides
+from ..core.ranges import inside, require
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

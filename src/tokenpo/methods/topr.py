@@ -25,19 +25,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import choose
-from ..objective import Objective
-from ..ranges import FINITE, require
-from ..stages import (
-    Bounds,
-    ConstantLength,
-    CreditStage,
-    DetachedClip,
-    GroupAdvantage,
-    ProductSequence,
-    TokenRatio,
-)  # fmt: skip
-from ..types import Batch, Rollouts
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import Bounds, ConstantLength, CreditStage, DetachedClip, GroupAdvantage, ProductSequence, TokenRatio
+from ..core.ranges import FINITE, require
+from ..core.types import Batch, Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -18,10 +18,9 @@ from __future__ import annotations
 import math
 import warnings
 
-from ..errors import choose
-from ..objective import Objective
-from ..ranges import POSITIVE, require_value
-from ..stages import (
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import (
     BatchWeight,
     Clip,
     FixedBounds,
@@ -32,8 +31,9 @@ from ..stages import (
     SequenceMean,
     TokenRatio,
     WeightedRatio,
-)  # fmt: skip
-from ..stages.weights import Sigmoid
+)
+from ..core.parts.weights import Sigmoid
+from ..core.ranges import POSITIVE, require_value
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -25,12 +25,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops.group import Groups
-from ..ranges import NOT_NEGATIVE, require
-from ..signals import Signal
-from ..stages import Clip, FixedBounds, GroupAdvantage, SignalWeight, TokenMean
-from ..types import Rollouts
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, Signal, SignalWeight, TokenMean
+from ..core.ranges import NOT_NEGATIVE, require
+from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper("Reinforcing Video Reasoning with Focused Thinking", "2505.24718", "", "code")

@@ -25,12 +25,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..objective import Objective
-from ..ops import ratio
-from ..ranges import NOT_NEGATIVE, require
-from ..signals import Part
-from ..stages import GroupAdvantage, Ratio, SurrogateStage, TokenMean
-from ..types import Batch, Trust
+from ..core.objective import Objective
+from ..core.ops import ratio
+from ..core.parts import GroupAdvantage, Part, Ratio, SurrogateStage, TokenMean
+from ..core.ranges import NOT_NEGATIVE, require
+from ..core.types import Batch, Trust
 from .paper import Paper, published
 
 PAPER = Paper(

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import TokenPOError, UnknownName, nearest
+from ..base.errors import TokenPOError, UnknownName, nearest
 from .types import Problem, Score, Split, Task
 
 __all__ = ["TASKS", "Problem", "Score", "Split", "Task", "builder", "held_out", "make_task", "options"]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 from tokenpo.tasks.different import Different, require_held_out
 from tokenpo.tasks.types import Problem, Score, Split
 

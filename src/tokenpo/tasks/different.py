@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import TokenPOError
+from ..base.errors import TokenPOError
 from .types import Problem
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..errors import UnknownName, nearest
+from ..base.errors import UnknownName, nearest
 
 _BOX = re.compile(r"\\boxed\s*\{")  # LaTeX takes blanks before the brace
 

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import TokenPOError
+from ..base.errors import TokenPOError
 from .different import require_held_out
 from .layout import Layout
 from .rows import read_rows

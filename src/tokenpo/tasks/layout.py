@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import MissingInput, TokenPOError, nearest
+from ..base.errors import MissingInput, TokenPOError, nearest
 from .rows import Row
 from .types import Problem
 

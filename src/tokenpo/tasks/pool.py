@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import TokenPOError
+from ..base.errors import TokenPOError
 
 _PROGRAM = Path(__file__).with_name("worker.py")
 _START_LIMIT = 60.0  # seconds for a worker's imports

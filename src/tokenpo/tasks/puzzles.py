@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from ..errors import MissingInput, TokenPOError, nearest
+from ..base.errors import MissingInput, TokenPOError, nearest
 from .arithmetic import value_of
 from .extract import extractor
 from .types import Problem, Score

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import TokenPOError
+from ..base.errors import TokenPOError
 from .arithmetic import value_of
 from .different import Different
 from .extract import extractor

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from .. import calling
-from ..calling import Loaded
-from ..errors import TokenPOError, Unsupported, choose, nearest, require_loaded
+from ..base import user_code
+from ..base.errors import TokenPOError, Unsupported, choose, nearest, require_loaded
+from ..base.user_code import Loaded
 from .pool import LONGEST, Outcome, Pool
 from .types import Problem, Score
 
@@ -213,7 +213,7 @@ class _Elsewhere:
 
     def __init__(self, path: str, seconds: float) -> None:
         self.seconds = seconds
-        source = Path(calling.__file__)
+        source = Path(user_code.__file__)
         self._pool = Pool(source, "serve", 1, seconds, 0, users=(path, *_search()))
 
     def about(self) -> dict[str, Any]:

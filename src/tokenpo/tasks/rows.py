@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import TokenPOError, nearest
+from ..base.errors import TokenPOError, nearest
 
 Row = tuple[str, dict[str, Any]]  # ("train.jsonl line 3", columns)
 

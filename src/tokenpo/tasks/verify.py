@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ..errors import TokenPOError, UnknownName, nearest
+from ..base.errors import TokenPOError, UnknownName, nearest
 from .extract import auto, boxed, extractor
 from .pool import LONGEST, Pool
 from .puzzles import Countdown, KnightsKnaves

@@ -9,8 +9,8 @@ import pytest
 
 import tokenpo
 from oracle_support import Sample, by_hand, close, module, ragged, run, score, tensors
-from tokenpo.errors import TokenPOError
-from tokenpo.types import Rollouts
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.types import Rollouts
 
 
 def facts(sample: Sample) -> Rollouts:

@@ -9,8 +9,8 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, ragged, run
+from tokenpo.core.parts import SoftOverlong
 from tokenpo.methods.grpo_passk import BestMargin
-from tokenpo.stages import SoftOverlong
 
 OPTIONS = [{}, {"std": False}, {"eps": 0.1, "low": 0.1, "high": 0.4}]
 

@@ -10,8 +10,8 @@ import pytest
 
 import tokenpo
 from oracle_support import Sample, by_hand, close, ragged, run, score, tensors
-from tokenpo.errors import TokenPOError
-from tokenpo.types import Rollouts
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.types import Rollouts
 
 
 def state_of(objective: tokenpo.Objective, past: list[float]) -> dict:

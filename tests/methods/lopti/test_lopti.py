@@ -7,7 +7,7 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run, score
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 
 OPTIONS = [{}, {"a": 0.3, "eta": 0.5}, {"high_first": True, "beta": 0.3}, {"dual": 3.0, "beta": 0.0, "high": 0.5}]
 

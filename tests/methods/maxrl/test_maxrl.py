@@ -10,8 +10,8 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run
+from tokenpo.core.parts import SoftOverlong
 from tokenpo.methods.maxrl import OverMean
-from tokenpo.stages import SoftOverlong
 
 OPTIONS = [
     {},

@@ -9,7 +9,7 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run
-from tokenpo.stages import SoftOverlong
+from tokenpo.core.parts import SoftOverlong
 
 OPTIONS = [{}, {"low": 0.1, "high": 0.4}]
 

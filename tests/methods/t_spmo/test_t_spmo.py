@@ -7,7 +7,7 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, ragged, run
-from tokenpo.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError
 
 ONE = [[1.0, 1.0]] * 3
 

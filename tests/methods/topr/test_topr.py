@@ -9,7 +9,7 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, coefficients, ragged, run
-from tokenpo.stages import SoftOverlong
+from tokenpo.core.parts import SoftOverlong
 
 OPTIONS = [
     {},

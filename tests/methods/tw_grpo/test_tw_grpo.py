@@ -45,7 +45,7 @@ def _dapo(sample, low: float = 0.2, high: float = 0.28):
     """DAPO without dual clip, 1e-4 added to the deviation as in the authors' code."""
     import dataclasses
 
-    from tokenpo.stages import GroupAdvantage
+    from tokenpo.core.parts import GroupAdvantage
 
     dapo = tokenpo.method("dapo", dual=None, low=low, high=high)
     return run(dataclasses.replace(dapo, credit=GroupAdvantage(eps=1e-4)), sample)

@@ -10,8 +10,8 @@ import torch
 
 import tokenpo
 from oracle_support import agrees, by_hand, ragged, run
+from tokenpo.core.parts import LogLikelihood
 from tokenpo.methods.vespo import Gamma
-from tokenpo.stages import LogLikelihood
 
 OPTIONS = [
     {},

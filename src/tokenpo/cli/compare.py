@@ -1,0 +1,193 @@
+"""`tokenpo compare`: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from ..base.errors import TokenPOError
+from .needs import need_engine
+from .paths import path
+
+# Only what --help needs is imported here.
+if TYPE_CHECKING:
+    from ..evidence.compare.plan import Plan, PlannedRun
+    from ..evidence.compare.runs import Failure
+
+EXAMPLES = """examples:
+  tokenpo compare quickstart --methods grpo,dapo,tepo --seeds 10
+  tokenpo compare quickstart --methods hapo,hapo:tau=0,hapo:beta=0,plain@hapo:tau=0,beta=0,alpha=0
+  tokenpo compare my.toml --methods grpo,tr_grpo --metrics accuracy,sd:grad_norm --dry-run
+What the numbers mean: docs/comparison.md
+"""
+
+
+def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
+    """The parser of `tokenpo compare`."""
+    parser = commands.add_parser(
+        "compare",
+        help="train a recipe with several methods and seeds, and say what the seeds tell apart",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help=recipe_help)
+    parser.add_argument(
+        "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=10, metavar="N", help="how many, counted up from the recipe's; default: 10"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting of all runs"
+    )
+    parser.add_argument(
+        "--out",
+        type=path,
+        metavar="DIR",
+        help="directory of the runs, finished ones are kept; default: runs/compare-RECIPE",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one per core, or one on a GPU")
+    parser.add_argument(
+        "--baseline",
+        metavar="LABEL",
+        help="method that the others are compared with, or all: every pair; default: the first",
+    )
+    parser.add_argument(
+        "--metrics", metavar="LIST", help="numbers to compare; default: accuracy,area,steps,entropy,seconds"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="A",
+        help="accuracy that the metrics steps and train-steps wait for; default: 0.9",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print every run and its state, and train nothing")
+
+    def run(options: argparse.Namespace) -> int:
+        need_engine()
+        return compare(options)
+
+    parser.set_defaults(run=run)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Makes the runs that are missing, then table, compare.html and compare.json; 130 when interrupted.
+
+    Raises:
+        TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
+    """
+    from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, measures
+    from ..evidence.compare.plan import make_plan, pairs
+
+    if options.jobs is not None and options.jobs < 1:
+        raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
+    plan = make_plan(options.recipe, options.methods, options.seeds, overrides=options.set, out=options.out)
+    names = DEFAULT if options.metrics is None else options.metrics.split(",")
+    threshold = THRESHOLD if options.threshold is None else options.threshold
+    chosen = measures([name.strip() for name in names], threshold, plan.config)
+    if options.threshold is not None and not any(measure.name in WAITING for measure in chosen):
+        raise TokenPOError(
+            f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: add one of {', '.join(WAITING)}, "
+            "or leave it out"
+        )
+    baseline = options.baseline or plan.labels[0]
+    pairs(plan.labels, baseline)
+    if options.dry_run:
+        return _dry_run(plan)
+    jobs = options.jobs or _jobs(plan)
+    # Mistakes are found above, before anything is made.
+    from ..evidence.compare.page import write_page
+    from ..evidence.compare.result import failed_in_words, gather, to_json
+    from ..evidence.compare.runs import execute
+    from ..evidence.compare.table import show
+    from ..evidence.page.page import write
+
+    ended = execute(plan.runs, jobs, plan.out, Progress(plan, jobs, sys.stdout))
+    if ended.interrupted:
+        print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
+        return 130
+    comparison = gather(plan, chosen, baseline, ended.failures)
+    show(comparison, sys.stdout)
+    print(f"page: {write_page(comparison, plan.out / 'compare.html')}")
+    print(f"numbers: {write(to_json(comparison), plan.out / 'compare.json')}")
+    if ended.failures:
+        raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
+    return 0
+
+
+def _dry_run(plan: Plan) -> int:
+    from ..evidence.compare.runs import State, state
+
+    states = [state(run) for run in plan.runs]
+    for run, found in zip(plan.runs, states, strict=True):
+        print(f"{found.value:<22}{shlex.join(['tokenpo', 'train', *run.arguments])}")
+    for note in plan.notes:
+        print(f"note: {note}")
+    print(f"{len(states)} runs, {states.count(State.DONE)} done, in {plan.out}")
+    return 0
+
+
+def _jobs(plan: Plan) -> int:
+    """One run per core and thread; a GPU is not shared unasked."""
+    from ..models.device import resolve_device
+
+    if resolve_device(plan.config.model.device).startswith("cuda"):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores // (plan.config.threads or 1), len(plan.runs)))
+
+
+class Progress:
+    """A line for every run that ends, and on a terminal one that says what is under way."""
+
+    def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
+        from rich.console import Console
+
+        from ..evidence.compare.runs import State, state
+
+        self._console = Console(file=stream, highlight=False)
+        self._status = self._console.status("") if self._console.is_terminal else None
+        self._all, self._jobs = len(plan.runs), jobs
+        self._done = sum(state(run) is State.DONE for run in plan.runs)
+        self._left = self._all - self._done
+        self._seconds: list[float] = []
+        self._looked = 0.0
+        self._say(f"{plan.out}: {self._all} runs, {self._done} done, {jobs} at a time")
+
+    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
+        """Told by the runs."""
+        from ..base.text import duration
+
+        self._done += failure is None
+        self._left -= 1
+        self._seconds.append(seconds)
+        expected = self._left * sum(self._seconds) / len(self._seconds) / self._jobs
+        left = f", about {duration(expected)} left" if self._left else ""
+        how = f"failed: {failure.line}" if failure else "done"
+        self._say(f"[{self._done}/{self._all}] {run.name}: {how} in {duration(seconds)}{left}")
+
+    def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
+        """Told by the runs, many times a second."""
+        from rich.text import Text
+
+        from ..evidence.compare.runs import steps_made
+
+        if self._status is None or (active and time.monotonic() - self._looked < 1):
+            return
+        self._looked = time.monotonic()
+        now = ", ".join(f"{run.name} step {steps_made(run)}/{run.config.train.steps}" for run in active)
+        self._status.update(Text(f"{now}; {waiting} waiting"))
+        if active:
+            self._status.start()
+        else:
+            self._status.stop()
+
+    def _say(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(text), soft_wrap=True)

@@ -1,0 +1,282 @@
+"""`tokenpo eval`: sample a model on a benchmark or take samples made elsewhere, and estimate with intervals."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..base.errors import TokenPOError
+from .needs import need_engine
+from .paths import path
+
+if TYPE_CHECKING:
+    from ..evidence.evaluate.benchmarks import Benchmark
+    from ..evidence.evaluate.drawing import Drawing
+    from ..tasks import Task
+
+EXAMPLES = """examples:
+  tokenpo eval tiny --task dial_sum --problems 50 --samples-per-prompt 8 --k 1,4,8 --max-new-tokens 64
+  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --task-option operands=10
+  tokenpo eval Qwen/Qwen3-0.6B --benchmark math500 --samples-per-prompt 4 --k 1,4 --temperature 0.6
+  tokenpo eval MODEL --benchmark aime25 --data aime25.jsonl --samples-per-prompt 32 --k 1,8,32
+  tokenpo eval --samples samples.jsonl --k 1,4,8
+
+benchmarks: math500 aime24 aime25 amc23 minerva olympiadbench omni_math gsm8k countdown knights_knaves
+Docs: docs/evaluation.md. Ctrl-C keeps what was sampled; the same command goes on from there.
+"""
+PROBLEMS = 200  # of a task that generates them without end
+SAMPLING = ("samples_per_prompt", "temperature", "max_new_tokens", "rows", "dtype", "device")
+CHANGES = ("question", "answer", "reference", "prompt", "verifier", "extract")
+ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "answer", "reference", "prompt", "chat")
+
+
+def add(commands: Any) -> None:
+    """The parser of `tokenpo eval`."""
+    made = commands.add_parser(
+        "eval",
+        help="avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
+    made.add_argument(
+        "--samples", metavar="FILE", type=path, help="samples made elsewhere (JSON Lines), in place of MODEL"
+    )
+    made.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
+    made.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of problems, samples and bootstrap; default: 0"
+    )
+    made.add_argument("--out", metavar="DIR", type=path, help="directory to write; default: runs/eval-MODEL-NAME-seedN")
+
+    _add_problems(made.add_argument_group("problems"))
+    _add_sampling(made.add_argument_group("sampling"))
+    made.set_defaults(run=run)
+
+
+def _add_problems(asked: Any) -> None:
+    asked.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
+    asked.add_argument("--data", metavar="FILE", type=path, help="a local copy of the benchmark's problems")
+    asked.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
+    asked.add_argument(
+        "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"
+    )
+    asked.add_argument(
+        "--problems",
+        type=int,
+        metavar="N",
+        help=f"only the first N; default: all, or {PROBLEMS} of a task that generates them",
+    )
+    asked.add_argument("--question", metavar="COLUMN", help="column with the question")
+    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference answer")
+    asked.add_argument(
+        "--reference",
+        metavar="HOW",
+        help="how to read it from that column: whole, hash, boxed, ..., or all: join a list",
+    )
+    asked.add_argument(
+        "--prompt", metavar="TEXT", help="what to ask, with {question} and {COLUMN} filled in from the row"
+    )
+    asked.add_argument(
+        "--chat", choices=("yes", "no"), help="ask in the chat format; default: yes if the model has one"
+    )
+    asked.add_argument("--verifier", metavar="NAME", help="math, exact, ..., or package.module:function")
+    asked.add_argument(
+        "--extract", metavar="HOW", help="how to read the answer from a completion: boxed, tag, hash, ..."
+    )
+
+
+def _add_sampling(drawn: Any) -> None:
+    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
+    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
+    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
+    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default: 64")
+    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default: float32")
+    drawn.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    need_engine()
+    _check(options)
+    return _of_samples(options) if options.samples else _of_model(options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuses what would be ignored."""
+    if options.seed < 0:
+        raise TokenPOError(f"--seed is {options.seed}, expected at least 0")
+    if (options.model is None) == (options.samples is None):
+        raise TokenPOError("eval needs a MODEL to sample or --samples FILE, one of the two")
+    if options.samples:
+        wrong = [name for name in (*SAMPLING, *ASKING) if getattr(options, name) not in (None, [])]
+        if wrong:
+            raise TokenPOError(
+                f"--{wrong[0].replace('_', '-')} has no effect on --samples, which are drawn already: leave it out"
+            )
+        return
+    if (options.benchmark is None) == (options.task is None):
+        raise TokenPOError("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
+    if options.task:
+        wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
+        if wrong:
+            raise TokenPOError(
+                f"--{wrong[0]} goes with --benchmark; set the options of a task with --task-option KEY=VALUE"
+            )
+    if options.problems is not None and options.problems < 1:
+        raise TokenPOError(f"--problems is {options.problems}, expected at least 1")
+    if options.benchmark and options.task_option:
+        raise TokenPOError("--task-option goes with --task; set up a benchmark with --question, --answer and --prompt")
+
+
+def _of_samples(options: argparse.Namespace) -> int:
+    """Estimates from a file of samples."""
+    from ..evidence.evaluate.run import describe_file, prepare
+    from ..evidence.evaluate.samples import read_samples
+    from ..tasks.verify import VerifierOptions, make_verifier
+
+    ks = _ks(options.k)
+    verifier = None
+    if options.verifier:
+        verifier = make_verifier(options.verifier, VerifierOptions(options.extract or ""), "eval")
+    elif options.extract:
+        raise TokenPOError("--extract is an option of a verifier: name one with --verifier")
+    try:
+        samples, notes = read_samples(options.samples, verifier)
+    finally:
+        if verifier is not None:
+            verifier.close()
+    source = verifier.source if verifier is not None else ""
+    config = describe_file(options.samples, options.verifier, options.extract, options.seed, source)
+    if options.out is not None:
+        prepare(options.out, config)
+    _report(samples, ks, notes, config, options.samples.name, options.out, options.seed)
+    return 0
+
+
+def _of_model(options: argparse.Namespace) -> int:
+    """Samples a model, then estimates."""
+    from .. import models as language
+    from ..evidence.evaluate import run as evaluation
+    from ..evidence.evaluate.samples import read_samples
+
+    # Mistakes are found before anything is loaded.
+    ks, drawing, where = _ks(options.k), _drawing(options), language.locate(options.model)
+    task, described = _task(options) if options.task else _benchmark(options)
+    try:
+        count = _count(options, task)
+        dtype = options.dtype or "float32"
+        lm = language.load(where, dtype=dtype, device=options.device or "auto")
+        if options.benchmark:
+            described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
+            task = evaluation.as_chat(task) if described["chat"] else task
+        plan = evaluation.Plan(lm, task, count, drawing)
+        about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
+        config = evaluation.describe(plan, about, described)
+        name = described.get("task") or described["benchmark"]
+        out = options.out or evaluation.free_directory(f"{_short(options.model)}-{_short(name)}", config, options.seed)
+        with _progress(count) as watch:
+            evaluation.sample_model(plan, out, config, watch)
+    except KeyboardInterrupt:
+        print("tokenpo: interrupted; what was sampled is kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    finally:
+        task.close()
+    samples, notes = read_samples(out / evaluation.SAMPLES)
+    _report(samples, ks, notes, config, f"{options.model} on {name}", out, options.seed)
+    return 0
+
+
+def _drawing(options: argparse.Namespace) -> Drawing:
+    """How to sample, by the options that were given."""
+    from ..evidence.evaluate.drawing import Drawing
+
+    given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
+    given |= {"temperature": options.temperature, "seed": options.seed}
+    return Drawing(**{name: value for name, value in given.items() if value is not None})
+
+
+def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """A task that recipes train on."""
+    from ..recipe.command_line import toml_value
+    from ..tasks import make_task
+
+    pairs = [text.partition("=") for text in options.task_option]
+    wrong = [text for text, (key, equals, _) in zip(options.task_option, pairs, strict=True) if not (key and equals)]
+    if wrong:
+        raise TokenPOError(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
+    settings = {key.strip(): toml_value(value) for key, _, value in pairs}
+    return make_task(options.task, settings, options.seed), {"task": options.task, "options": settings}
+
+
+def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """An entry of the registry, or a file."""
+    from ..base.files import expanded
+    from ..evidence.evaluate.benchmarks import Changes, benchmark, load
+
+    entry: Benchmark = benchmark(
+        options.benchmark, Changes(**{name: getattr(options, name) for name in CHANGES}), options.data
+    )
+    file = None if entry.hub else expanded(options.data or options.benchmark)
+    task: Any = load(entry, file, options.problems)
+    return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
+
+
+def _count(options: argparse.Namespace, task: Task) -> int:
+    from ..tasks import held_out
+
+    count = held_out(task, options.problems or getattr(task, "test_size", None) or PROBLEMS)
+    task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
+    return count
+
+
+def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Path | None, seed: int) -> None:
+    """Prints the table, and writes results.json."""
+    import dataclasses
+
+    from rich.console import Console
+
+    from ..evidence.evaluate.run import write_results
+    from ..evidence.evaluate.summary import summarise
+    from ..evidence.evaluate.table import show
+
+    summary = summarise(samples, ks, seed)
+    summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
+    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
+    needed = 20 + 25 * len({number.k for number in summary.numbers})
+    show(summary, title, Console(width=max(needed, Console().width)))
+    if out is not None:
+        print(f"results: {write_results(out, config, summary)}")
+
+
+def _ks(text: str | None) -> list[int] | None:
+    """The list behind --k, ascending; None where it was not given."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise TokenPOError(f"--k {text}: give whole numbers of at least 1 with commas between, such as 1,4,8")
+    return sorted({int(part) for part in parts})
+
+
+def _short(name: str) -> str:
+    """A model's or a file's name as part of a directory's."""
+    return Path(name).name.removesuffix(".jsonl").removesuffix(".parquet") or "model"
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        job = bar.add_task("prompts", total=count)
+        yield lambda done: bar.update(job, completed=done)

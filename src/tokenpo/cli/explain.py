@@ -1,0 +1,109 @@
+"""`tokenpo explain`: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from ..base.errors import MissingInput, TokenPOError
+from .needs import need
+from .paths import path
+
+EXAMPLES = """examples:
+  tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
+  tokenpo explain runs/quickstart-tepo-seed0 --step 20 --methods grpo,hapo,hapo:tau=0,plain@hapo:tau=0,beta=0
+  tokenpo explain rollouts.safetensors --methods grpo,gtpo --out here --tokens
+
+The file: docs/rollouts.md. What the numbers mean: docs/explain.md
+"""
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """The parser of `tokenpo explain`."""
+    parser = commands.add_parser(
+        "explain",
+        help="what each method would do to every token of recorded rollouts, without training",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "rollouts", metavar="ROLLOUTS", type=path, help="a .jsonl or .safetensors file, or a run directory"
+    )
+    parser.add_argument(
+        "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
+    )
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="training step, where there are several; default: the last"
+    )
+    parser.add_argument(
+        "--first-update",
+        action="store_true",
+        help="explain the update at ratio 1, even where the file has log-probs of a later policy",
+    )
+    parser.add_argument(
+        "--entropy-quantile",
+        type=float,
+        default=0.8,
+        metavar="Q",
+        help="tokens at or above it have high entropy; default: 0.8",
+    )
+    parser.add_argument("--responses", type=int, default=8, metavar="N", help="responses drawn on the page; default: 8")
+    parser.add_argument("--tokens", action="store_true", help="also write the numbers of every token, to tokens.jsonl")
+    parser.add_argument("--out", type=path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
+
+    def run(options: argparse.Namespace) -> int:
+        need("pydantic", "rich", "jinja2", "safetensors")
+        return explain(options)
+
+    parser.set_defaults(run=run)
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Reads the rollouts, prints the table, writes explain.html and explain.json.
+
+    Raises:
+        TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
+    """
+    from ..evidence.explain.result import explain_all, to_json, token_lines
+    from ..recipe.method_list import parse_entries
+    from ..recipe.objective import build_entry
+
+    if options.responses < 0:
+        raise TokenPOError(f"--responses {options.responses}: give 0 or more")
+    entries = parse_entries(options.methods)
+    for entry in entries:
+        build_entry(entry)
+    # Mistakes in the methods are found above, before a large file is read.
+    from ..evidence.explain.page import write_page
+    from ..evidence.explain.table import show
+    from ..evidence.page.page import write
+    from ..runs.rollouts import read, write_lines
+
+    recording = read(options.rollouts, options.step)
+    recording = recording.at_first_update() if options.first_update else recording
+    result = explain_all(recording, entries, options.entropy_quantile)
+    show(result, sys.stdout)
+    out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
+    _make(out)
+    print(f"page: {write_page(result, out / 'explain.html', options.responses)}")
+    print(f"numbers: {write(to_json(result), out / 'explain.json')}")
+    if options.tokens:
+        print(f"tokens: {write_lines(out / 'tokens.jsonl', token_lines(result))}")
+    if result.refused:
+        raise MissingInput("; ".join(reason for _, reason in result.refused))
+    return 0
+
+
+def _name(source: Path, step: int | None) -> str:
+    """Part of a directory's name."""
+    stem = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", source.resolve().name.removesuffix(source.suffix)) or "rollouts"
+    return stem if step is None else f"{stem}-step{step}"
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TokenPOError(f"{out} cannot be made: {error.strerror}; give another with --out") from error

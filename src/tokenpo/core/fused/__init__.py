@@ -1,0 +1,140 @@
+"""An objective straight from hidden states and the head, a few whole responses at a time.
+
+Losses of disjoint rows add up, so the loss of a chunk of responses, and with it the gradient at each of its tokens, is
+known as soon as the chunk's logits are: hidden states and head get their gradients at once, from the residual that the
+softmax left in place of the logits. That is three matrix products, nothing computed twice, and never more logits than a
+chunk holds. A response longer than a chunk takes a fourth product: its logits are formed again once its loss is known.
+Rows of logits whose gradient is exactly zero (no advantage, clipped) are skipped in the two backward products.
+
+An objective of batch scope needs statistics of the whole optimiser step first: either `observe` has been called, or
+the rows given here are the whole step, and their statistics are taken in a pass of their own.
+
+Axes: N responses, T their tokens, M true entries of the mask in the order of `mask.nonzero()`, H hidden size,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from ..objective import Objective
+from ..ops.head import HeadGradient, tile_rows
+from ..ops.known import known
+from ..ops.softmax import wide
+from ..ops.token_stats import same_dtype
+from ..types import Credit, Loss, Rollouts, Totals
+from .work import Fused, Work
+
+__all__ = ["Fused", "fused_gradient", "fused_loss"]
+
+
+def fused_loss(
+    objective: Objective,
+    hidden: Tensor,
+    head: Tensor,
+    rollouts: Rollouts,
+    credit: Credit,
+    totals: Totals,
+    *,
+    bias: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    chunk: int | None = None,
+    terms: Collection[str] | None = None,
+) -> Fused:
+    """The loss of any rows of an optimiser step, with graph to `hidden`, `head` and `bias`.
+
+    All gradients are computed here; the backward pass only scales them. Where none is wanted there is one product
+    instead of three.
+
+    Args:
+        hidden: [M, H], the final hidden state that predicts each response token.
+        head: [V, H] output embedding.
+        rollouts: with token_ids; temperature is 1 where it has none.
+        credit: of `prepare`, or of `observe` for an objective of batch scope.
+        totals: denominators of the whole optimiser step.
+        bias: [V], if the head has one.
+        generator: of `observe`, where it has not been called.
+        chunk: tokens whose logits are alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
+        terms: names of the loss's terms to keep; None keeps all.
+
+    Raises:
+        MissingInput: no token ids, or an input that the objective needs is absent.
+        TokenPOError: shapes that do not belong together, a part of a step without the statistics of the whole, or an
+            unknown term.
+    """
+    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
+    # The caller's tensors, not their copies in the dtype of the products: under autocast the gradient of a float32 head
+    # stays float32.
+    inputs = hidden, head, bias
+    wanted = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
+    if not any(wanted):
+        return work.run(generator, None)
+    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=_once(work, head))
+    fused = work.run(generator, total)
+    value = known(fused.loss.value, inputs, total.like(hidden, head, bias))
+    return dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
+
+
+def fused_gradient(
+    objective: Objective,
+    hidden: Tensor,
+    head: Tensor,
+    rollouts: Rollouts,
+    credit: Credit,
+    totals: Totals,
+    *,
+    bias: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    chunk: int | None = None,
+    terms: Collection[str] | None = None,
+    lean: bool = False,
+) -> tuple[Fused, Tensor]:
+    """The same without graph: gradients are added in place to `head.grad` and `bias.grad` of leaves that require them.
+
+    No second buffer of the head's size is needed where the head is float32, whatever dtype autocast computes in.
+
+    Args:
+        lean: take the vocabulary in tiles too, for a fourth product: the logits held are a block of 512 tokens x 2048
+            of the vocabulary (on a GPU 4096 x 8192), and `chunk` is not used.
+
+    Returns:
+        The loss, detached, and its gradient to `hidden` [M, H], for `hidden.backward`.
+    """
+    for name, x in (("head", head), ("bias", bias)):
+        if x is not None and x.requires_grad and not x.is_leaf:
+            raise TokenPOError(f"fused_gradient: {name} is computed from something else: use fused_loss")
+    work = Work.of(objective, *same_dtype(hidden, head, bias), rollouts, credit, totals, chunk, terms)
+    # An earlier gradient of the head is added to in place, if its dtype is wide enough.
+    own = head.grad if head.requires_grad and head.dtype == wide(head.dtype) else None
+    wanted = [True, head.requires_grad and own is None, bias is not None and bias.requires_grad]
+    once = not lean and _once(work, head)
+    total = HeadGradient.start(work.hidden, work.head, work.bias, wanted, every=True, once=once)
+    if own is not None:
+        total.head, total.blank = own, False
+    fused = work.run_lean(generator, total) if lean else work.run(generator, total)
+    total.settle()
+    for x, added in ((head, total.head), (bias, total.bias)):
+        if x is not None and added is not None and added is not x.grad:
+            _add(x, added)
+    assert total.hidden is not None
+    return fused, total.hidden.to(hidden.dtype)
+
+
+def _once(work: Work, head: Tensor) -> bool:
+    """Whether one product gives the whole gradient of the head, in the dtype that it is computed in."""
+    return work.fits and head.dtype == work.head.dtype
+
+
+def _add(x: Tensor, added: Tensor) -> None:
+    """Adds a gradient, perhaps of a wider dtype, to that of a leaf."""
+    if x.grad is None:
+        x.grad = added.to(x.dtype)
+        return
+    rows = tile_rows(added)
+    for start in range(0, len(added), rows):
+        x.grad[start : start + rows] += added[start : start + rows]

@@ -1,0 +1,232 @@
+"""How the fused objective is computed: responses in chunks, from their logits to the gradients of the head.
+
+Axes as in the package: N responses, T their tokens, M true entries of the mask, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import MissingInput, NotFinite, TokenPOError
+from ..objective import Objective
+from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
+from ..ops.residual import residual
+from ..ops.softmax import RowStats, ascent, part
+from ..ops.tiles import Tiled
+from ..ops.token_stats import inverse_temperature, joined, live_rows
+from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """A loss and what it was computed from.
+
+    Args:
+        loss: as `Objective.loss` gives it.
+        policy: exactly what the objective needs, detached.
+        entropy: [N, T] nats, detached, for records: whether or not the objective needs it.
+        pull: [N, T], the gradient of the loss at each log-probability.
+    """
+
+    loss: Loss
+    policy: Policy
+    entropy: Tensor
+    pull: Tensor
+
+    def batch(self, rollouts: Rollouts, credit: Credit) -> Batch:
+        """The rows of the loss; traces find the pull in `logprob.grad`, where a backward pass would have left it."""
+        batch = Batch(rollouts, credit, self.policy)
+        batch.policy.logprob.grad = self.pull
+        return batch
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """The checked inputs of a fused loss, without graph: `target` [M] and `scale`, 1/T as a number or [M, 1], go with
+    the rows of `hidden` [M, H]."""
+
+    objective: Objective
+    rollouts: Rollouts
+    credit: Credit
+    totals: Totals
+    hidden: Tensor
+    head: Tensor
+    bias: Tensor | None
+    target: Tensor
+    scale: float | Tensor
+    chunk: int
+    terms: Collection[str] | None
+
+    @staticmethod
+    def of(
+        objective: Objective,
+        hidden: Tensor,
+        head: Tensor,
+        bias: Tensor | None,
+        rollouts: Rollouts,
+        credit: Credit,
+        totals: Totals,
+        chunk: int | None,
+        terms: Collection[str] | None,
+    ) -> Work:
+        if rollouts.token_ids is None:
+            raise MissingInput(f"{objective.name} fused with the head needs token_ids: give Rollouts(token_ids=...)")
+        mask, heat = rollouts.mask, rollouts.temperature
+        target = rollouts.token_ids.masked_select(mask)
+        if hidden.dim() != 2 or head.dim() != 2 or hidden.shape != (len(target), head.shape[1]):
+            raise TokenPOError(
+                f"fused objective: hidden {list(hidden.shape)} and head {list(head.shape)} must be [M, H] and [V, H], "
+                f"with M = {len(target)} response tokens"
+            )
+        scale = inverse_temperature(
+            1.0 if heat is None else heat.masked_select(mask), len(target), target, "fused objective"
+        )
+        tensors = hidden.detach(), head.detach(), _detached(bias), target, scale
+        chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
+        return Work(objective, rollouts, credit, totals, *tensors, chunk, terms)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all tokens fit one chunk."""
+        return len(self.hidden) <= self.chunk
+
+    def run(self, generator: torch.Generator | None, total: HeadGradient | None) -> Fused:
+        """The loss; adds the gradients to `total`, if there is one."""
+        # `same_dtype` has already chosen the dtype of the products.
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            work = self._observed(generator)
+            buffer = self.hidden.new_empty(min(self.chunk, len(self.hidden)), len(self.head))
+            return _joined([work._part(rows, at, total, buffer) for rows, at in self._plan()])
+
+    def run_lean(self, generator: torch.Generator | None, total: HeadGradient) -> Fused:
+        """The same for all responses at once, the vocabulary in tiles: logits are formed twice."""
+        tiled = Tiled.of(self.head, self.bias)
+        with torch.no_grad(), torch.autocast(self.hidden.device.type, enabled=False):
+            drift = "entropy_drift" in self.objective.needs
+            known = tiled.stats(self.hidden, self.target, self.scale, drift=drift)
+            work = self._observed(generator, known[0])
+            fused, g, g_entropy = work._loss(slice(None), known[0])
+            if total.hidden is not None:
+                total.hidden.zero_()
+            tiled.add_gradient(total, self.hidden, self.target, self.scale, known, g, g_entropy)
+            return fused
+
+    def _observed(self, generator: torch.Generator | None, stats: RowStats | None = None) -> Work:
+        """The same work with the credit that `observe` returns, which sees the statistics of all tokens of the step."""
+        if self.objective.scope == "row" or self.objective.has_observed(self.credit):
+            return self
+        stats = self._stats(slice(0, len(self.hidden))) if stats is None else stats
+        everything = Batch(self.rollouts, self.credit, self._policy(slice(None), stats))
+        return dataclasses.replace(self, credit=self.objective.observed(everything, self.totals, generator).credit)
+
+    def _plan(self) -> Iterator[tuple[slice, slice]]:
+        """(rows, tokens) of whole responses that fit a chunk together; a longer one stands alone."""
+        if self.fits:
+            # Without waiting for the device to count tokens.
+            yield slice(None), slice(0, len(self.hidden))
+            return
+        row = start = end = 0
+        for index, length in enumerate(self.rollouts.mask.sum(1).tolist()):
+            if end > start and end + length - start > self.chunk:
+                yield slice(row, index), slice(start, end)
+                row, start = index, end
+            end += length
+        yield slice(row, len(self.rollouts)), slice(start, end)
+
+    def _part(self, rows: slice, at: slice, total: HeadGradient | None, buffer: Tensor) -> Fused:
+        """Loss and gradients of some responses, whose logits fit the buffer or are formed twice."""
+        h, y, scale = (part(x, at) for x in (self.hidden, self.target, self.scale))
+        fits = len(h) <= self.chunk
+        stats = self._form(h, y, scale, buffer) if fits else self._stats(at)
+        fused, g, g_entropy = self._loss(rows, stats)
+        if total is None:
+            return fused
+        parts = live_rows(g, g_entropy, self.head, self.chunk)
+        if total.hidden is not None and not all(isinstance(live, slice) for live in parts):
+            total.hidden[at] = 0
+        for live in parts:
+            h_live, y_live, scale_live = (part(x, live) for x in (h, y, scale))
+            if not fits:
+                self._form(h_live, y_live, scale_live, buffer)
+            elif not isinstance(live, slice):
+                keep_rows_(buffer, live)
+            incoming = part(g, live), part(g_entropy, live)
+            w, factor = ascent(buffer[: len(h_live)], stats.at(live), y_live, scale_live, *incoming, spend=True)
+            total.add(_moved(live, at.start, len(h_live)), w, factor, h_live, self.head, spend=True)
+        return fused
+
+    def _form(self, hidden: Tensor, target: Tensor, scale: float | Tensor, buffer: Tensor) -> RowStats:
+        """Statistics of tokens that fit a chunk; leaves the residual in the buffer."""
+        logits = logits_of(hidden, self.head, self.bias, buffer)
+        return residual(logits, target, scale, drift="entropy_drift" in self.objective.needs)
+
+    def _stats(self, at: slice) -> RowStats:
+        """Statistics of any number of tokens; their logits are not kept."""
+        parts = [slice(start, min(start + self.chunk, at.stop)) for start in range(at.start, at.stop, self.chunk)]
+        buffer = self.hidden.new_empty(min(self.chunk, at.stop - at.start), len(self.head))
+        found = [self._form(self.hidden[x], self.target[x], part(self.scale, x), buffer) for x in parts]
+        return joined(found)
+
+    def _loss(self, rows: slice, stats: RowStats) -> tuple[Fused, Tensor, Tensor | None]:
+        """The loss of some rows, and its gradients [M'] at their log-probabilities and, where it has one, entropies."""
+        objective, piece = self.objective, self.rollouts.rows(rows)
+        try:
+            batch = Batch(piece, self.credit.rows(rows), self._policy(rows, stats))
+        except NotFinite as error:
+            # The row is counted over all responses, not over the chunk's.
+            raise error if error.row is None else NotFinite(str(error), error.row + (rows.start or 0)) from error
+        # The leaves are what `Batch` made of the policy, so that the backward pass need not go through its checks.
+        policy = batch.policy
+        leaves = [policy.logprob]
+        if objective.entropy_gradient and policy.entropy is not None:
+            leaves.append(policy.entropy)
+        with torch.enable_grad():
+            for leaf in leaves:
+                leaf.requires_grad_()
+            loss = objective.loss(batch, self.totals, self.terms)
+        grads = torch.autograd.grad(loss.value, leaves, materialize_grads=True)
+        seen = Policy(policy.logprob.detach(), _detached(policy.entropy), policy.entropy_drift)
+        entropy = self._table(rows, stats.entropy)
+        fused = Fused(Loss(loss.value.detach(), loss.terms), seen, entropy, grads[0])
+        pulled = [x.masked_select(piece.mask) for x in grads]
+        return fused, pulled[0], pulled[1] if len(pulled) > 1 else None
+
+    def _policy(self, rows: slice, stats: RowStats) -> Policy:
+        """The policy [N', T], zero on padding; exactly the fields that the objective needs."""
+        needs = self.objective.needs
+        return Policy(
+            self._table(rows, stats.logprob),
+            self._table(rows, stats.entropy) if "entropy" in needs else None,
+            self._table(rows, stats.drift) if "entropy_drift" in needs else None,
+        )
+
+    def _table(self, rows: slice, x: Tensor) -> Tensor:
+        mask = self.rollouts.mask[rows]
+        return x.new_zeros(mask.shape).masked_scatter_(mask, x)
+
+
+def _moved(at: slice | Tensor, by: int, count: int) -> slice | Tensor:
+    return slice(by + at.start, by + at.start + count) if isinstance(at, slice) else at + by
+
+
+def _joined(parts: list[Fused]) -> Fused:
+    if len(parts) == 1:
+        return parts[0]
+    value = torch.stack([one.loss.value for one in parts]).sum()
+    terms = {name: torch.cat([one.loss.terms[name] for one in parts]) for name in parts[0].loss.terms}
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(Policy):
+        column = [getattr(one.policy, field.name) for one in parts]
+        fields[field.name] = None if column[0] is None else torch.cat(column)
+    entropy, pull = (torch.cat([getattr(one, name) for one in parts]) for name in ("entropy", "pull"))
+    return Fused(Loss(value, terms), Policy(**fields), entropy, pull)
+
+
+def _detached(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.detach()

@@ -1,0 +1,297 @@
+"""The conformance suite: the laws that every method obeys, public so that an outsider's method can be held to them.
+
+A method is anything with `needs`, `prepare(rollouts)` and `loss(batch, totals)`; `observe` and `scope` where its loss
+reads the current policy over the whole step. `LAWS` is the list of what is checked, each law's docstring its statement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.errors import MissingInput, TokenPOError
+from .culprit import SOUND, broken
+from .objective import Objective
+from .trial import OPTIONAL, Evaluation, Inputs, evaluate, example
+from .types import Batch, Policy, Rollouts, Totals
+
+
+class Nonconforming(AssertionError):
+    """A method broke laws; the message lists each with what was seen."""
+
+
+def rows_add_up(objective: Any) -> None:
+    """Losses and gradients of disjoint rows add up to those of the step, however it is split."""
+    inputs = example(1)
+    whole = evaluate(objective, inputs)
+    n = len(inputs.rollouts["reward"])
+    for splits in (
+        (slice(0, 3), slice(3, 4), slice(4, n)),
+        (torch.arange(0, n, 2), torch.arange(1, n, 2)),
+        tuple(slice(i, i + 1) for i in range(n)),
+    ):
+        _same(evaluate(objective, inputs, splits), whole)
+
+
+def padding_is_inert(objective: Any) -> None:
+    """Neither the content nor the amount of padding changes loss or gradient; padding gets no gradient."""
+    inputs, mask = example(2), example(2).rollouts["mask"]
+    whole = evaluate(objective, inputs)
+    for gradient in (whole.gradient, whole.entropy_gradient):
+        assert not gradient[~mask].any(), "padding has a gradient"
+    _same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
+
+    def widen(x: Tensor) -> Tensor:
+        return x if x.dim() == 1 else torch.cat([x, torch.zeros_like(x)], 1)
+
+    wide = evaluate(objective, inputs.map(widen))
+    t = mask.shape[1]
+    _same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
+
+
+def order_is_free(objective: Any) -> None:
+    """Neither the order of the rows nor the names of the groups change anything (random draws excepted)."""
+    if getattr(objective, "draws", False):
+        return
+    inputs = example(3)
+    whole = evaluate(objective, inputs)
+    order = torch.randperm(len(whole.gradient), generator=torch.Generator().manual_seed(0))
+    shuffled = evaluate(objective, inputs.map(lambda x: x[order]))
+    _same(shuffled, Evaluation(whole.loss, whole.gradient[order], whole.entropy_gradient[order]))
+    renamed = inputs.replace(group=(inputs.rollouts["group"] * 7919 + 13) % 101)
+    _same(evaluate(objective, renamed), whole)
+
+
+def weights_are_not_negative(objective: Any) -> None:
+    """Each weight is >= 0 on every response token: what turns the sign of an advantage is no weight."""
+    if not isinstance(objective, Objective):
+        return
+    inputs = example(15)
+    for stage in objective.weights:
+        alone = evaluate(dataclasses.replace(objective, weights=(stage,)), inputs).loss.terms["weight"]
+        least = alone[inputs.rollouts["mask"]].min()
+        assert least >= 0, f"{stage!r} is {float(least):g}"
+
+
+def gradient_at_ratio_one(objective: Any) -> None:
+    """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart).
+
+    A ratio of whole responses spreads it evenly over the response: then it is the sum over the row that must agree.
+    """
+    if not isinstance(objective, Objective):
+        return
+    bare = dataclasses.replace(objective, penalties=())
+    inputs = example(4)
+    still = Inputs(inputs.rollouts, {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]})
+    seen = evaluate(bare, still)
+    t = seen.loss.terms
+    expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
+    mask = inputs.rollouts["mask"]
+    per_row = seen.gradient.sum(1, keepdim=True)
+    even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
+    if torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
+        _close(per_row, expected.sum(1, keepdim=True))
+    else:
+        _close(seen.gradient, expected)
+
+
+def degenerate_batches_are_finite(objective: Any) -> None:
+    """A group of one, equal rewards or a row without tokens give finite numbers, and such a row has no gradient."""
+    inputs = example(5)
+    n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"].clone()
+    mask[2] = False
+    cases = {
+        "a group of one": inputs.replace(group=torch.arange(n)),
+        "equal rewards": inputs.replace(reward=torch.full((n,), 0.1)),
+        "a row without tokens": inputs.replace(mask=mask),
+        "zero entropy": inputs.replace(old_entropy=torch.zeros(mask.shape, dtype=torch.float64)),
+    }
+    for name, case in cases.items():
+        seen = evaluate(objective, case)
+        assert torch.isfinite(seen.loss.value), f"{name}: the loss is {float(seen.loss.value)}"
+        assert torch.isfinite(seen.gradient).all(), f"{name}: the gradient is not finite"
+        assert not seen.gradient[~case.rollouts["mask"]].any(), f"{name}: padding has a gradient"
+
+
+def rows_without_advantage_add_nothing(objective: Any) -> None:
+    """Where the method says that its loss follows the advantage, rows whose advantage is 0 may be skipped."""
+    if not getattr(objective, "follows_advantage", False):
+        return
+    inputs = example(11)
+    dull = inputs.rollouts["group"] == 1
+    inputs = inputs.replace(reward=inputs.rollouts["reward"].masked_fill(dull, 1.0))
+    credit = objective.prepare(Rollouts(**inputs.rollouts))
+    empty = ~credit.advantage.any(1)
+    whole = evaluate(objective, inputs)
+    assert not whole.gradient[empty].any(), "a row without advantage has a gradient"
+    _same(evaluate(objective, inputs, ((~empty).nonzero()[:, 0],)), whole)
+
+
+def needs_are_true(objective: Any) -> None:
+    """Removing an input that is not declared changes nothing; removing a declared one raises, naming it."""
+    inputs = example(6)
+    whole = evaluate(objective, inputs)
+    optional = {name for names in OPTIONAL.values() for name in names}
+    assert objective.needs <= optional, f"needs {sorted(objective.needs - optional)} are no optional inputs"
+    for name in sorted(optional):
+        if name not in objective.needs:
+            _same(evaluate(objective, inputs.without(name)), whole)
+            continue
+        try:
+            evaluate(objective, inputs.without(name))
+        except MissingInput as error:
+            assert name in str(error), f"the error for a missing {name} does not name it: {error}"
+        else:
+            raise AssertionError(f"{name} is declared, but its absence goes unnoticed")
+
+
+def entropy_gradient_is_declared(objective: Any) -> None:
+    """A gradient goes through the entropy only where the method says so: engines drop its graph otherwise."""
+    seen = evaluate(objective, example(12)).entropy_gradient.any()
+    assert getattr(objective, "entropy_gradient", False) or not seen, "the entropy has a gradient nobody declared"
+
+
+def credit_carries_no_gradient(objective: Any) -> None:
+    """Phase one is cut off from the graph, and terms are detached and of shape [N, T]."""
+    inputs = example(7)
+    attached = inputs.map(lambda x: x.clone().requires_grad_() if x.is_floating_point() else x)
+    credit = objective.prepare(Rollouts(**attached.rollouts))
+    for x in (credit.advantage, *credit.signals.values()):
+        assert not x.requires_grad, "the credit has a gradient"
+    for name, x in evaluate(objective, inputs).loss.terms.items():
+        assert not x.requires_grad and x.shape == inputs.rollouts["mask"].shape, f"term {name} is attached or misshapen"
+
+
+def half_precision_gives_float32(objective: Any) -> None:
+    """float16, bfloat16 and float32 inputs give a float32 loss."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        inputs = example(8).map(lambda x, to=dtype: x.to(to) if x.is_floating_point() else x)
+        loss = evaluate(objective, inputs).loss.value
+        assert loss.dtype == torch.float32, f"{dtype} inputs give a {loss.dtype} loss"
+
+
+def same_inputs_same_bytes(objective: Any) -> None:
+    """Evaluating twice gives the same bits and leaves the inputs as they were."""
+    inputs = example(9)
+    kept = inputs.map(Tensor.clone)
+    first, second = evaluate(objective, inputs), evaluate(objective, inputs)
+    same = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
+    assert same, "the second evaluation is not the first"
+    for before, after in ((kept.rollouts, inputs.rollouts), (kept.policy, inputs.policy)):
+        for name, x in before.items():
+            assert torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place"
+
+
+def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
+    """An objective of batch scope refuses a part of a step that nobody let it observe whole."""
+    if getattr(objective, "scope", "row") == "row":
+        return
+    inputs = example(10)
+    rollouts = Rollouts(**inputs.rollouts)
+    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(**inputs.policy))
+    try:
+        objective.loss(batch.rows(slice(0, 3)), Totals.of(rollouts))
+    except TokenPOError:
+        return
+    raise AssertionError("statistics of three rows were taken for those of the step")
+
+
+def passes_add_up(objective: Any) -> None:
+    """Where the method makes several optimiser passes, their losses at the same weights add up to the loss."""
+    if not isinstance(objective, Objective) or not objective.passes:
+        return
+    inputs = example(13)
+    parts = [evaluate(part, inputs) for part in objective.split()]
+    whole = evaluate(objective, inputs)
+    _close(torch.stack([part.loss.value for part in parts]).sum(), whole.loss.value)
+    _close(torch.stack([part.gradient for part in parts]).sum(0), whole.gradient)
+
+
+def memory_survives_a_checkpoint(objective: Any) -> None:
+    """What a method remembers is finite numbers: written as JSON and read again, they lead to the same next batch."""
+    if not isinstance(objective, Objective):
+        return
+    rollouts = Rollouts(**example(14).rollouts)
+    state = objective.start()
+    for _ in range(3):
+        state = objective.after(state, rollouts)
+    read = {memory: json.loads(json.dumps(dict(numbers), allow_nan=False)) for memory, numbers in state.items()}
+    assert read == {memory: dict(numbers) for memory, numbers in state.items()}, f"{state} is not what was read: {read}"
+    first, second = objective.prepare(rollouts, state), objective.prepare(rollouts, read)
+    for one, other in zip(first.signals.values(), second.signals.values(), strict=True):
+        assert torch.equal(one, other), "the numbers read again lead elsewhere"
+
+
+LAWS: tuple[Callable[[Any], None], ...] = (
+    rows_add_up,
+    padding_is_inert,
+    order_is_free,
+    weights_are_not_negative,
+    gradient_at_ratio_one,
+    degenerate_batches_are_finite,
+    rows_without_advantage_add_nothing,
+    needs_are_true,
+    entropy_gradient_is_declared,
+    credit_carries_no_gradient,
+    half_precision_gives_float32,
+    same_inputs_same_bytes,
+    a_part_is_not_taken_for_the_whole,
+    passes_add_up,
+    memory_survives_a_checkpoint,
+)
+
+
+def check_method(objective: Any) -> tuple[str, ...]:
+    """Holds a method to every law; returns the names of the laws.
+
+    Raises:
+        Nonconforming: listing every law that broke and what was seen; or why an ordinary batch has no loss at all, of
+            which no law says anything.
+    """
+    name = getattr(objective, "name", type(objective).__name__)
+    if reason := _unsound(objective):
+        raise Nonconforming(f"{name} cannot be held to the laws, which take a finite loss and gradient: {reason}")
+    failed = []
+    for law in LAWS:
+        try:
+            law(objective)
+        except Exception as error:  # a method may fail in any way; the report must list them all
+            seen = " ".join(str(error).split())
+            failed.append(f"{law.__name__}: {statement(law)}\n    {type(error).__name__}: {seen}")
+    if failed:
+        raise Nonconforming(f"{name} breaks {len(failed)} of {len(LAWS)} laws\n  " + "\n  ".join(failed))
+    return tuple(law.__name__ for law in LAWS)
+
+
+def statement(law: Callable[[Any], None]) -> str:
+    """What a law says, in a line."""
+    return (law.__doc__ or "").partition("\n")[0]
+
+
+def _unsound(objective: Any) -> str:
+    """What keeps an ordinary batch from a finite loss and gradient; "" where nothing does."""
+    inputs = example()
+    try:
+        seen = evaluate(objective, inputs)
+    except Exception as error:  # as with the laws
+        return str(error) if isinstance(error, TokenPOError) else f"{type(error).__name__}: {error}"
+    if not isinstance(objective, Objective) or (seen.loss.value.isfinite() and seen.gradient.isfinite().all()):
+        return ""
+    rollouts = Rollouts(**inputs.rollouts)
+    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(**inputs.policy))
+    return str(broken(objective, objective.observe(batch), Totals.of(rollouts)) or SOUND)
+
+
+def _same(seen: Evaluation, expected: Evaluation) -> None:
+    _close(seen.loss.value, expected.loss.value)
+    _close(seen.gradient, expected.gradient)
+    _close(seen.entropy_gradient, expected.entropy_gradient)
+
+
+def _close(seen: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-14)

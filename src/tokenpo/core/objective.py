@@ -1,0 +1,278 @@
+"""An objective: named choices in slots, evaluated in two phases.
+
+Facts become signals and credit once per rollout batch, on whole groups, without gradient (`prepare`). The surrogate
+then sees any rows, with denominators given from outside (`loss`). In between, an objective whose choices depend on the
+current policy over a whole optimiser step looks at it once (`observe`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from .blocks import TrustInBlocks, in_blocks
+from .ops import masked
+from .parts import (
+    AdaptiveTemperature,
+    Aggregate,
+    BatchSignal,
+    CreditStage,
+    Memory,
+    MemorySignal,
+    Part,
+    Penalty,
+    Region,
+    Selection,
+    Shaping,
+    Signal,
+    SurrogateStage,
+    Weight,
+    check_kinds,
+    walk,
+)
+from .phase_two import PhaseTwo
+from .protocol import Answers
+from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
+
+_ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
+_POLICY_FIELDS = frozenset(field.name for field in dataclasses.fields(Policy))
+_PER_ROLLOUT = frozenset({"prompt_logprob"})
+_SLOTS: dict[str, type] = {
+    "credit": CreditStage,
+    "surrogate": SurrogateStage,
+    "aggregate": Aggregate,
+    "weights": Weight,
+    "penalties": Penalty,
+    "shaping": Shaping,
+    "temperature": AdaptiveTemperature,
+    "passes": Selection,
+    "only": Selection,
+}
+_MANY = ("weights", "penalties", "shaping", "passes")
+_MAYBE = ("temperature", "only")
+_SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
+
+State = Mapping[Memory, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
+
+    Args:
+        name: what messages and reports call it.
+        credit: rewards of whole groups to advantages of tokens.
+        surrogate: ratio and trust region.
+        aggregate: coefficient of each token's loss.
+        weights: factors ≥ 0 on the surrogate, multiplied.
+        penalties: added to the loss of a token, summed.
+        shaping: added to the reward before the group is compared, summed.
+        temperature: how samplers adapt the temperature; None keeps it constant.
+        passes: optimiser passes over a rollout batch, each on some of the tokens, in order; none is one pass on all.
+            `loss` is that of all tokens; `split` gives the passes.
+        only: the tokens whose loss counts, penalties included; the denominators stay. None counts all.
+    """
+
+    name: str
+    credit: CreditStage
+    surrogate: SurrogateStage
+    aggregate: Aggregate
+    weights: tuple[Weight, ...] = ()
+    penalties: tuple[Penalty, ...] = ()
+    shaping: tuple[Shaping, ...] = ()
+    temperature: AdaptiveTemperature | None = None
+    passes: tuple[Selection, ...] = ()
+    only: Selection | None = None
+
+    def __post_init__(self) -> None:
+        for slot, kind in _SLOTS.items():
+            choice = getattr(self, slot)
+            stages = choice if slot in _MANY else () if choice is None and slot in _MAYBE else (choice,)
+            if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
+                wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a value of type {kind.__name__}"
+                raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
+            check_kinds(choice, f"objective {self.name}")
+
+    @functools.cached_property
+    def needs(self) -> frozenset[str]:
+        """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
+        return frozenset().union(*(part.needs for part in walk(self)))
+
+    @functools.cached_property
+    def scope(self) -> Literal["row", "batch"]:
+        """ "batch" when the loss of a row depends on the current policy's view of the whole optimiser step."""
+        return "batch" if self._watched else "row"
+
+    @property
+    def idle_on_policy(self) -> tuple[Part, ...]:
+        """The parts that do nothing in a run with a single update per rollout batch."""
+        return tuple(part for part in walk(self) if part.idle_on_policy)
+
+    @property
+    def assumes_on_policy(self) -> tuple[Part, ...]:
+        """The parts that correct for nothing when a rollout batch feeds more than one update."""
+        return tuple(part for part in walk(self) if part.assumes_on_policy)
+
+    @property
+    def corrects_rollout(self) -> tuple[Part, ...]:
+        """The parts that weigh tokens against the policy that sampled; a region that looks at it weighs nothing."""
+        return tuple(p for p in walk((self.surrogate, self.weights), outside=(Region,)) if p.corrects_rollout)
+
+    @property
+    def draws(self) -> bool:
+        """True where `observe` chooses tokens at random."""
+        return any(isinstance(part, BatchSignal) and part.draws for part in walk(self))
+
+    @functools.cached_property
+    def follows_advantage(self) -> bool:
+        """True where a row whose advantage is 0 everywhere adds nothing to loss and gradient: it may be skipped."""
+        return all(stage.follows_advantage for stage in self.penalties)
+
+    @functools.cached_property
+    def entropy_gradient(self) -> bool:
+        """True where the loss sends a gradient through `Policy.entropy`: engines keep its graph."""
+        return any(part.entropy_gradient for part in walk(self))
+
+    def split(self) -> tuple[Objective, ...]:
+        """One objective for each optimiser pass; they share the credit and the denominators of this one."""
+        return tuple(dataclasses.replace(self, passes=(), only=x) for x in self.passes) or (self,)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The parts that carry numbers from one rollout batch to the next, in the order of a checkpoint."""
+        return tuple(dict.fromkeys(part for part in walk(self) if isinstance(part, Memory)))
+
+    def start(self) -> State:
+        """What the memories hold before the first rollout batch."""
+        return {memory: self._answers.numbers(memory, "start") for memory in self.memories}
+
+    def after(self, state: State, rollouts: Rollouts) -> State:
+        """What the memories hold after a rollout batch, given all that it drew; once a batch, after `prepare`.
+
+        Raises:
+            MissingInput: an optional field of the rollouts that this objective needs is absent.
+        """
+        self._require(rollouts, frozenset().union(*(m.needs for m in self.memories)), "Rollouts")
+        return {m: self._answers.numbers(m, "after", state[m], rollouts) for m in self.memories}
+
+    @torch.no_grad()
+    def prepare(self, rollouts: Rollouts, state: State | None = None) -> Credit:
+        """Phase one on whole groups: advantages and signals, without gradient.
+
+        Args:
+            rollouts: whole groups.
+            state: of the memories, as `start` or `after` gave it; None is `start`.
+
+        Raises:
+            MissingInput: an optional field of the rollouts that this objective needs is absent.
+        """
+        self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
+        state = self.start() if state is None else state
+        ask, mask, zero = self._answers.tensor, rollouts.mask, torch.zeros_like(rollouts.reward)
+        bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
+        advantage = ask("credit", self.credit, mask, rollouts, bonus)
+        advantage = masked.keep(advantage, mask)  # one name: what has been replaced is not held
+        advantage = advantage.to(rollouts.old_logprob.dtype)
+        parts = dict.fromkeys(part for part in walk(self) if isinstance(part, Signal))
+        signals: dict[Part, Tensor] = {part: ask("signal", part, mask, rollouts) for part in parts}
+        remembering = [part for part in self.memories if isinstance(part, MemorySignal)]
+        signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in remembering}
+        return Credit(advantage, signals)
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
+        """The batch with statistics of the current policy in its credit; a no-op for objectives of row scope.
+
+        Args:
+            batch: every row of one optimiser step; the policy's values may be detached.
+            generator: randomness of methods that draw tokens; None draws from a generator seeded with 0.
+        """
+        if self.scope == "row":
+            return batch
+        self._check(batch)
+        for part in dict.fromkeys(walk(self, inner_first=True)):
+            if isinstance(part, BatchSignal):
+                look = TrustInBlocks(self.phase_two().trust, batch)
+                signal = self._answers.tensor("signal", part, batch.mask, batch, look, generator)
+                batch = batch.with_signal(part, signal)
+        return batch
+
+    def has_observed(self, credit: Credit) -> bool:
+        """Whether the credit holds what `observe` adds to it; always so with row scope."""
+        return all(part in credit.signals for part in self._watched)
+
+    def observed(self, batch: Batch, totals: Totals, generator: torch.Generator | None = None) -> Batch:
+        """The batch as it is where `observe` has been called, else what `observe` makes of it if it is the whole step.
+
+        Raises:
+            TokenPOError: a part of a step without the statistics of the whole.
+        """
+        if self.has_observed(batch.credit):
+            return batch
+        if int(batch.mask.sum()) != totals.tokens:
+            raise TokenPOError(
+                f"{self.name} reads statistics of the current policy over the whole optimiser step, but was given "
+                f"{int(batch.mask.sum())} of its {totals.tokens:g} tokens: call observe(batch) on the whole step first"
+            )
+        return self.observe(batch, generator)
+
+    def loss(self, batch: Batch, totals: Totals, terms: Collection[str] | None = None) -> Loss:
+        """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
+
+        Many rows are taken a block at a time, and hold little more than the gradient and the terms that are kept.
+
+        Args:
+            batch: any rows; with scope "batch" and less than the whole step, rows of what `observe` returned.
+            totals: denominators of the whole optimiser step.
+            terms: names of the terms to keep; None keeps all.
+
+        Raises:
+            MissingInput: an optional input that this objective needs is absent.
+            TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
+        """
+        self._check(batch)
+        phase_two = self.phase_two()
+        return in_blocks(lambda rows: phase_two.loss(rows, totals, terms), self.observed(batch, totals))
+
+    def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
+        """The slots that make the loss; `answers` asks them in place of what a loss does."""
+        slots = self.surrogate, self.weights, self.penalties, self.aggregate, self.only
+        return PhaseTwo(self._answers if answers is None else answers, *slots)
+
+    @functools.cached_property
+    def _answers(self) -> Answers:
+        return Answers(self.name)
+
+    @functools.cached_property
+    def _watched(self) -> tuple[BatchSignal, ...]:
+        """The signals of `observe`. Like every answer that takes a walk and every loss asks for, found once."""
+        return tuple(part for part in walk(self) if isinstance(part, BatchSignal))
+
+    def _check(self, batch: Batch) -> None:
+        self._require(batch.rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
+        self._require(batch.policy, self.needs - _ROLLOUT_FIELDS, "Policy")
+
+    def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
+        for name in sorted(names):
+            if getattr(owner, name, None) is None:
+                if name not in _ROLLOUT_FIELDS | _POLICY_FIELDS:
+                    hint = nearest(name, _ROLLOUT_FIELDS | _POLICY_FIELDS)
+                    raise UnknownName(f"{self.name} needs {name}, which is no field of Rollouts or Policy; {hint}")
+                shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
+                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape {shape}")
+
+    def __str__(self) -> str:
+        lines = [f"objective {self.name}"]
+        for slot in _SHOWN:
+            choice = getattr(self, slot)
+            shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
+            lines.append(f"  {slot:<12}{shown if choice not in ((), None) else '-'}")
+        lines.append(f"  {'needs':<12}{', '.join(sorted(self.needs)) or '-'}")
+        return "\n".join(lines)

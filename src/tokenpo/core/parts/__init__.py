@@ -1,0 +1,93 @@
+"""Parts of an objective: signals, and the stages that fill its slots, one kind a file.
+
+A part is a frozen value. Two stages that hold equal signals share one tensor, and a report can ask for it by name. A
+part that only one paper uses lives in that paper's file.
+"""
+
+from .aggregate import ConstantLength, SequenceMean, TokenMean
+from .correction import RolloutCorrection
+from .credit import GroupAdvantage
+from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
+from .kinds import check_kinds
+from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, walk
+from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, EntropyBonus, Estimator, ReferenceKl, StraightThrough
+from .ratio import (
+    ArithmeticSequence,
+    GeometricSequence,
+    GeometricToken,
+    ProductSequence,
+    Ratio,
+    RolloutRatio,
+    TokenRatio,
+    WeightedRatio,
+)
+from .selection import HighInBatch, HighInResponse, Selection
+from .shaping import GroupOverlong, SoftOverlong
+from .slots import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
+from .surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds, Unclipped
+from .temperature import AdaptiveTemperature
+from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised, SignalWeight
+
+__all__ = [
+    "K1",
+    "K2",
+    "K3",
+    "AbsoluteLogRatio",
+    "AdaptiveTemperature",
+    "Aggregate",
+    "Anchor",
+    "ArithmeticSequence",
+    "BatchSignal",
+    "BatchWeight",
+    "Bounds",
+    "Clip",
+    "ConstantLength",
+    "CreditStage",
+    "CurrentEntropyQuantile",
+    "CurrentEntropyScore",
+    "DetachedClip",
+    "Drop",
+    "EntropyBonus",
+    "Estimator",
+    "FixedBounds",
+    "GeometricSequence",
+    "GeometricToken",
+    "GroupAdvantage",
+    "GroupOverlong",
+    "HighInBatch",
+    "HighInResponse",
+    "Keep",
+    "LogLikelihood",
+    "Look",
+    "Memory",
+    "MemorySignal",
+    "NormalisedWeight",
+    "OldEntropyQuantile",
+    "OldEntropyScore",
+    "Part",
+    "Penalty",
+    "ProbabilityWeight",
+    "ProductSequence",
+    "Ratio",
+    "ReferenceKl",
+    "Region",
+    "RolloutCorrection",
+    "RolloutRatio",
+    "RowNormalised",
+    "SelectedBounds",
+    "Selection",
+    "SequenceMean",
+    "Shaping",
+    "Signal",
+    "SignalWeight",
+    "SoftOverlong",
+    "StraightThrough",
+    "SurrogateStage",
+    "TokenMean",
+    "TokenRatio",
+    "Unclipped",
+    "Weight",
+    "WeightedRatio",
+    "check_kinds",
+    "walk",
+]

@@ -1,0 +1,49 @@
+"""Aggregates: from token losses to one number. Denominators come from outside, so rows add up in any split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import masked
+from ..ranges import POSITIVE, require
+from .slots import Aggregate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Totals
+
+
+@dataclass(frozen=True)
+class TokenMean(Aggregate):
+    """Every token counts alike: 1 / tokens of the step. DAPO."""
+
+    def __call__(self, mask: Tensor, totals: Totals) -> float:
+        return 1.0 / totals.tokens
+
+
+@dataclass(frozen=True)
+class SequenceMean(Aggregate):
+    """Every response counts alike, and every token inside it: 1 / (|o_i| · sequences of the step). GRPO."""
+
+    def __call__(self, mask: Tensor, totals: Totals) -> Tensor:
+        length = masked.count(mask, 1).clamp(min=1)
+        return 1.0 / (length.double() * totals.sequences)
+
+
+@dataclass(frozen=True)
+class ConstantLength(Aggregate):
+    """1 / (length · sequences): no response is favoured for its length. Dr. GRPO.
+
+    Args:
+        length: the constant, tokens, > 0; None takes the step's `Totals.length`.
+    """
+
+    length: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self, length=POSITIVE.or_none())
+
+    def __call__(self, mask: Tensor, totals: Totals) -> float:
+        return 1.0 / ((totals.length if self.length is None else self.length) * totals.sequences)

@@ -1,0 +1,176 @@
+"""Penalties: divergences from other policies, added to the loss of a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import flags, kl
+from ..ops.ratio import log_ratio
+from ..ranges import FINITE, NOT_NEGATIVE, require
+from .part import BatchSignal, MemorySignal, Part, Signal
+from .slots import Penalty
+from .weights import BatchWeight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch, Trust
+
+
+class Estimator(Part):
+    """A divergence of one token from its log-ratio x, in nats.
+
+    Args:
+        stationary: its gradient at x = 0 is 0.
+    """
+
+    @property
+    def stationary(self) -> bool:
+        return True
+
+    def __call__(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class K1(Estimator):
+    """−x."""
+
+    @property
+    def stationary(self) -> bool:
+        return False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k1(x)
+
+
+@dataclass(frozen=True)
+class K2(Estimator):
+    """x² / 2."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k2(x)
+
+
+@dataclass(frozen=True)
+class K3(Estimator):
+    """eˣ − 1 − x."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k3(x)
+
+
+@dataclass(frozen=True)
+class AbsoluteLogRatio(Estimator):
+    """|x|, without gradient within ±1e-5, where x is rounding."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.absolute(x)
+
+
+@dataclass(frozen=True)
+class StraightThrough(Estimator):
+    """The value of one estimator, the gradient of another.
+
+    On samples of the policy k2's expected gradient is that of the divergence; k1's is 0, and k3's is another.
+
+    Args:
+        value: what the loss and the report show.
+        gradient: what the policy learns from.
+    """
+
+    value: Estimator = K3()
+    gradient: Estimator = K2()
+
+    @property
+    def stationary(self) -> bool:
+        return self.gradient.stationary
+
+    def __call__(self, x: Tensor) -> Tensor:
+        learnt = self.gradient(x)
+        return learnt + (self.value(x) - learnt).detach()
+
+
+@dataclass(frozen=True)
+class ReferenceKl(Penalty):
+    """beta · estimator(lp_ref − lp): GRPO's divergence from the reference policy.
+
+    Args:
+        beta: coefficient, ≥ 0.
+        estimator: k3 in the papers.
+        scale: multiply the divergence of a token by this weight.
+        inside: multiply the ratio π_ref / π by this weight, > 0, before the estimator.
+    """
+
+    beta: float
+    estimator: Estimator = K3()
+    scale: BatchWeight | None = None
+    inside: BatchWeight | None = None
+
+    def __post_init__(self) -> None:
+        require(self, beta=NOT_NEGATIVE)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"ref_logprob"})
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        assert batch.rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
+        x = log_ratio(batch.rollouts.ref_logprob, batch.policy.logprob)
+        if self.inside is not None:
+            x = x + self.inside.of_batch(batch).log()
+        divergence = self.beta * self.estimator(x)
+        return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
+
+
+@dataclass(frozen=True)
+class EntropyBonus(Penalty):
+    """−coef · H of the current policy, with gradient: the loss falls where the policy hesitates.
+
+    Args:
+        coef: coefficient, or the memory that sets it; below 0 it is a price on the entropy.
+    """
+
+    coef: float | MemorySignal
+
+    def __post_init__(self) -> None:
+        if isinstance(self.coef, (float, int)):
+            require(self, coef=FINITE)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    @property
+    def entropy_gradient(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
+        coef = batch.signal(self.coef) if isinstance(self.coef, MemorySignal) else self.coef
+        return -coef * batch.policy.entropy
+
+
+@dataclass(frozen=True)
+class Anchor(Penalty):
+    """coef · strength · |lp − lp_old|: holds chosen tokens at the old policy; no gradient where the two nearly agree.
+
+    Args:
+        coef: coefficient, ≥ 0.
+        strength: a signal ≥ 0, 0 at the tokens that are not held.
+    """
+
+    coef: float
+    strength: Signal | BatchSignal
+
+    def __post_init__(self) -> None:
+        require(self, coef=NOT_NEGATIVE)
+
+    @property
+    def idle_on_policy(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        distance = kl.absolute(log_ratio(batch.policy.logprob, batch.rollouts.old_logprob))
+        return self.coef * flags.number(batch.signal(self.strength), distance.dtype) * distance

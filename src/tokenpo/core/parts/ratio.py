@@ -1,0 +1,95 @@
+"""Importance ratios as choices: how far the current policy has moved, per token or per response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import ratio
+from .part import Part
+from .weights import BatchWeight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch
+
+
+class Ratio(Part):
+    """[N, T] ratio of the current to the old policy, with gradient through the log-probability."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def log(batch: Batch) -> Tensor:
+        return ratio.log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
+
+
+@dataclass(frozen=True)
+class TokenRatio(Ratio):
+    """r_t = exp(lp − lp_old)."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.importance(batch.policy.logprob, batch.rollouts.old_logprob)
+
+
+@dataclass(frozen=True)
+class RolloutRatio(Ratio):
+    """exp(lp − lp_roll): anchored to the policy that sampled, as its engine reported it, not to the old one."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"rollout_logprob"})
+
+    @property
+    def corrects_rollout(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch) -> Tensor:
+        assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
+        return ratio.importance(batch.policy.logprob, batch.rollouts.rollout_logprob)
+
+
+@dataclass(frozen=True)
+class GeometricSequence(Ratio):
+    """s_i = exp(mean_t log r_t), the response's likelihood ratio normalised by its length."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.geometric(self.log(batch), batch.mask)
+
+
+@dataclass(frozen=True)
+class GeometricToken(Ratio):
+    """sg[s_i] · exp(lp − sg[lp]): the value of the sequence ratio, the gradient of the token."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        lp = batch.policy.logprob
+        return ratio.geometric_token(ratio.log_ratio(lp.detach(), batch.rollouts.old_logprob), lp, batch.mask)
+
+
+@dataclass(frozen=True)
+class ArithmeticSequence(Ratio):
+    """w_i = mean_t r_t."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.arithmetic(self.log(batch), batch.mask)
+
+
+@dataclass(frozen=True)
+class ProductSequence(Ratio):
+    """W_i = Π_t r_t, the likelihood ratio of the whole response; its logarithm is bounded to ±20."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return ratio.log_product(self.log(batch), batch.mask).exp()
+
+
+@dataclass(frozen=True)
+class WeightedRatio(Ratio):
+    """sg[w] · ratio: a weight inside minimum and clip, where a large one clips the token that it should strengthen."""
+
+    ratio: Ratio
+    weight: BatchWeight
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return self.weight.of_batch(batch) * self.ratio(batch)

@@ -1,0 +1,70 @@
+"""Reward shaping: what is added to the reward before the group is compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..ops.group import Groups
+from ..ranges import FINITE, NOT_NEGATIVE, SHARE, require, whole
+from .slots import Shaping
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Rollouts
+
+
+@dataclass(frozen=True)
+class SoftOverlong(Shaping):
+    """DAPO's soft overlong penalty (2503.14476, eq. 13): 0 up to L_max − L_cache tokens, then linear to −1 at L_max.
+
+    Args:
+        length: L_max, tokens, ≥ 1.
+        cache: L_cache, tokens over which the penalty grows, in 1..length.
+    """
+
+    length: int
+    cache: int
+
+    def __post_init__(self) -> None:
+        require(self, length=whole(1))
+        require(self, cache=whole(1, self.length).because("the length"))
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        over = rollouts.mask.sum(1) - (self.length - self.cache)
+        return -(over.to(rollouts.reward.dtype) / self.cache).clamp(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class GroupOverlong(Shaping):
+    """GTPO's group-relative overlong penalty (2508.04349): easy prompts pay for long correct answers.
+
+    On a prompt with accuracy ≥ `easy`, a correct response longer than L⁺ = max((min + max)/2, mean) of the correct
+    lengths gets −scale · (|o| − L⁺)/L⁺, at most −scale from 2 L⁺ on. Hard prompts and wrong responses get nothing.
+
+    Args:
+        easy: accuracy from which a prompt counts as easy (the paper's g, for which it gives no value here).
+        scale: largest penalty, ≥ 0.
+        threshold: a response is correct when its reward exceeds this.
+    """
+
+    easy: float = 0.5
+    scale: float = 0.5
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, easy=SHARE, scale=NOT_NEGATIVE, threshold=FINITE)
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        everyone = Groups.of(rollouts.group, rollouts.mask.any(1))
+        correct = everyone.valid & (rollouts.reward > self.threshold)
+        winners = Groups(everyone.index, everyone.count, correct)
+        length = rollouts.mask.sum(1).to(rollouts.reward.dtype)
+        accuracy = winners.size() / everyone.size().clamp(min=1)
+        low, high = winners.extremes(length)
+        target = torch.maximum((low + high) / 2, winners.sum(length) / winners.size().clamp(min=1))
+        excess = ((length - target) / target).clamp(0.0, 1.0)
+        return torch.where(correct & (accuracy >= self.easy), -self.scale * excess, 0.0)

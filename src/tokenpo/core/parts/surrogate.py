@@ -1,0 +1,144 @@
+"""Surrogates: a ratio inside a trust region."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..ops import clip, masked
+from ..ranges import SHARE, above, limit, require
+from ..types import Trust
+from .part import Part
+from .ratio import Ratio, TokenRatio
+from .selection import Selection
+from .slots import SurrogateStage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch
+
+
+class Bounds(Part):
+    """The interval in which a ratio may move."""
+
+    def __call__(self, batch: Batch) -> tuple[Tensor | float, Tensor | float]:
+        """(lower, upper), each a number or [N, T], around 1."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FixedBounds(Bounds):
+    """(1 − low, 1 + high): low in [0, 1], 1 is no bound; high ≥ 0, inf is none."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        require(self, low=SHARE, high=limit(0))
+
+    def __call__(self, batch: Batch) -> tuple[float, float]:
+        return 1 - self.low, 1 + self.high
+
+
+@dataclass(frozen=True)
+class SelectedBounds(Bounds):
+    """One interval for the selected tokens, another for the rest."""
+
+    selection: Selection
+    inside: FixedBounds
+    outside: FixedBounds
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        chosen, like = self.selection(batch), batch.policy.logprob
+        pairs = zip(self.inside(batch), self.outside(batch), strict=True)
+        lower, upper = (torch.where(chosen, like.new_tensor(one), like.new_tensor(other)) for one, other in pairs)
+        return lower, upper
+
+
+@dataclass(frozen=True)
+class Clip(SurrogateStage):
+    """min(r A, clip(r, bounds) A), and at least `dual` · A where A < 0 (dual clip, off with None)."""
+
+    bounds: Bounds
+    ratio: Ratio = TokenRatio()
+    dual: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self, dual=above(1).or_none())
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio = self.ratio(batch)
+        lower, upper = self.bounds(batch)
+        value, clipped = clip.pessimistic(ratio, batch.credit.advantage, lower, upper, self.dual)
+        return Trust(value, ratio, lower, upper, clipped)
+
+
+@dataclass(frozen=True)
+class Unclipped(SurrogateStage):
+    """r A, no trust region."""
+
+    ratio: Ratio = TokenRatio()
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio = self.ratio(batch)
+        return Trust(ratio * batch.credit.advantage, ratio, 0.0, math.inf, nowhere(batch))
+
+
+class Region(Part):
+    """A trust region that is not an interval of the ratio."""
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """[N, T] bool, true inside."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DetachedClip(SurrogateStage):
+    """sg[clip(r, bounds)] · A · lp: the clip bounds the weight of a token's gradient and never cuts it off.
+
+    Args:
+        bounds: what the weight is clamped to, whatever the sign of the advantage.
+        ratio: the importance weight.
+        region: tokens outside it get no gradient; None is no such region.
+    """
+
+    bounds: Bounds
+    ratio: Ratio = TokenRatio()
+    region: Region | None = None
+
+    def __call__(self, batch: Batch) -> Trust:
+        ratio = self.ratio(batch)
+        lower, upper = self.bounds(batch)
+        advantage = batch.credit.advantage
+        weight = ratio.detach().clamp(_like(lower, ratio), _like(upper, ratio))
+        value = weight * advantage * batch.policy.logprob
+        if self.region is None:
+            return Trust(value, ratio, lower, upper, nowhere(batch))
+        inside = self.region(batch)
+        return Trust(masked.keep(value, inside), ratio, lower, upper, ~inside & advantage.bool())
+
+
+@dataclass(frozen=True)
+class LogLikelihood(SurrogateStage):
+    """A · lp: the plain policy gradient. The ratio is only reported: nothing corrects for a policy that has moved."""
+
+    @property
+    def assumes_on_policy(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch) -> Trust:
+        value = batch.credit.advantage * batch.policy.logprob
+        return Trust(value, TokenRatio()(batch).detach(), 0.0, math.inf, nowhere(batch))
+
+
+def nowhere(batch: Batch) -> Tensor:
+    """[N, T] bool, false: no token is cut off."""
+    return batch.mask.new_zeros(()).expand_as(batch.mask)
+
+
+def _like(bound: Tensor | float, like: Tensor) -> Tensor:
+    return bound if torch.is_tensor(bound) else like.new_tensor(bound)

@@ -1,0 +1,56 @@
+"""Temperature rules: the temperature of the next token. The rule is part of the objective; samplers apply it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ops import entropy_score
+from ..ops.entropy_score import EntropyScale
+from ..ranges import SHARE, numbers_where, require
+from .part import Memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Rollouts
+
+
+@dataclass(frozen=True)
+class AdaptiveTemperature(Memory):
+    """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
+
+    Remembers the entropy scale of one rollout batch for the sampling of the next; without one it changes nothing.
+
+    Args:
+        tau: largest relative change, 0 <= tau < 1.
+        quantile: pivot of the entropy scale, in [0, 1].
+        released_sign: the released code's sign of ĥ, with which the temperature never falls.
+    """
+
+    tau: float = 0.05
+    quantile: float = 0.8
+    released_sign: bool = False
+
+    def __post_init__(self) -> None:
+        require(self, tau=numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1), quantile=SHARE)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"old_entropy"})
+
+    def start(self) -> Mapping[str, float]:
+        return {}
+
+    def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
+        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
+        scale = entropy_score.measure(rollouts.old_entropy, rollouts.mask, self.quantile)
+        return {name: float(x) for name, x in scale._asdict().items()}
+
+    def __call__(self, entropy: Tensor, base: float, numbers: Mapping[str, float]) -> Tensor:
+        """Temperature [M] of tokens whose logits have this entropy [M] at the base temperature."""
+        if not numbers:
+            return entropy.new_full(entropy.shape, base)
+        h = entropy_score.score(entropy, EntropyScale(**numbers), negative_is_positive=self.released_sign)
+        return base * (1 + self.tau * h.clamp(-1.0, 1.0))

@@ -1,0 +1,163 @@
+"""Weights: factors on a token's surrogate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..ops import masked
+from ..ranges import FINITE, NOT_NEGATIVE, SHARE, at_least, require
+from .part import BatchSignal, Look, MemorySignal, Part, Signal
+from .selection import Selection, selected
+from .slots import Weight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..types import Batch, Rollouts, Trust
+
+
+@dataclass(frozen=True)
+class Sigmoid(Part):
+    """clip(alpha · sigmoid(tau (p − mu)), low, high) of a probability."""
+
+    alpha: float
+    tau: float
+    mu: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        require(self, alpha=NOT_NEGATIVE, tau=FINITE, mu=FINITE, low=NOT_NEGATIVE)
+        require(self, high=at_least(self.low).because("the smallest weight"))
+
+    def __call__(self, probability: Tensor) -> Tensor:
+        return (self.alpha * (self.tau * (probability - self.mu)).sigmoid()).clamp(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Affine(Part):
+    """a · p + 1 − a of a probability."""
+
+    a: float
+
+    def __post_init__(self) -> None:
+        require(self, a=SHARE)
+
+    def __call__(self, probability: Tensor) -> Tensor:
+        return self.a * probability + (1 - self.a)
+
+
+class BatchWeight(Weight):
+    """A weight that does not depend on the surrogate, so that ratios, penalties and means can read it too."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return self.of_batch(batch)
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        """[N, T] ≥ 0, without gradient."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ProbabilityWeight(BatchWeight):
+    """A curve of the sampled token's probability p = exp(lp), detached.
+
+    Args:
+        curve: the weight as a function of p.
+        old: take p from the old policy (fixed in phase one) rather than from the current one.
+    """
+
+    curve: Sigmoid | Affine
+    old: bool = False
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        logprob = batch.rollouts.old_logprob if self.old else batch.policy.logprob
+        return self.curve(logprob.detach().exp())
+
+
+@dataclass(frozen=True)
+class CurrentMean(BatchSignal):
+    """Mean weight over the response tokens of one optimiser step, shown at every token [N, T]."""
+
+    weight: BatchWeight
+
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+        return masked.mean(self.weight.of_batch(batch), batch.mask).expand(batch.mask.shape)
+
+
+@dataclass(frozen=True)
+class OldMean(Signal):
+    """The same for a weight of the old policy, known in phase one: its mean over the rollout batch."""
+
+    weight: ProbabilityWeight
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        weight = self.weight.curve(rollouts.old_logprob.exp())
+        return masked.mean(weight, rollouts.mask).expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class NormalisedWeight(BatchWeight):
+    """A weight divided by its mean over the tokens, so that learning rates compare between methods. With a weight of
+    zeros and ones the loss becomes a mean over the tokens that are kept."""
+
+    weight: BatchWeight
+    mean: CurrentMean | OldMean
+
+    @staticmethod
+    def of(weight: BatchWeight) -> NormalisedWeight:
+        if isinstance(weight, ProbabilityWeight) and weight.old:
+            return NormalisedWeight(weight, OldMean(weight))
+        return NormalisedWeight(weight, CurrentMean(weight))
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return _over_mean(self.weight.of_batch(batch), batch.signal(self.mean))
+
+
+@dataclass(frozen=True)
+class RowNormalised(BatchWeight):
+    """A weight divided by its mean over the response; with zeros and ones a mean over the tokens that are kept."""
+
+    weight: BatchWeight
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        weight = self.weight.of_batch(batch)
+        return _over_mean(weight, masked.mean(weight, batch.mask, dim=1))
+
+
+@dataclass(frozen=True)
+class SignalWeight(BatchWeight):
+    """A signal ≥ 0, taken as it is."""
+
+    signal: Signal | BatchSignal | MemorySignal
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return batch.signal(self.signal)
+
+
+@dataclass(frozen=True)
+class Keep(BatchWeight):
+    """1 where tokens are selected, 0 elsewhere; the denominator still counts all."""
+
+    selection: Selection | Signal | BatchSignal
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return masked.ones(selected(self.selection, batch), batch.policy.logprob.dtype)
+
+
+@dataclass(frozen=True)
+class Drop(BatchWeight):
+    """0 where tokens are selected, 1 elsewhere; the denominator still counts all."""
+
+    selection: Selection | Signal | BatchSignal
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        return masked.ones(~selected(self.selection, batch), batch.policy.logprob.dtype)
+
+
+def _over_mean(weight: Tensor, mean: Tensor) -> Tensor:
+    """weight / mean, 0 where the mean is 0."""
+    return torch.where(mean > 0, weight / mean, 0.0)

@@ -1,0 +1,103 @@
+"""What the parts of an objective answer, held to their protocol: an error names the part, not an operation of torch.
+
+Every loss asks, so kinds and shapes are compared and no number is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError
+from ..base.user_code import told
+from .parts import Memory
+from .types import Trust
+
+_AXES = {1: "[N]", 2: "[N, T]"}
+_TRUST = {field: f"Trust.{field} of surrogate" for field in ("value", "ratio", "lower", "upper", "clipped")}
+# What a machine lacks is no mistake of a part's, and engines know it by its kind.
+_NOT_ITS_OWN = (TokenPOError, MemoryError, torch.cuda.OutOfMemoryError)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Asks parts what their protocol has; `slot` is what a part is to the objective.
+
+    Args:
+        name: of the objective.
+
+    Raises:
+        TokenPOError: by each method, naming objective, slot and part: what the part raised and where, or what it
+            answered in place of what its protocol has.
+    """
+
+    name: str
+
+    def tensor(self, slot: str, part: Any, like: Tensor, *given: Any) -> Tensor:
+        """A tensor of the shape of `like`: [N] or [N, T]."""
+        x = self.asked(slot, part, part, *given)
+        self._shaped(x, like, slot, part)
+        return x
+
+    def trust(self, part: Any, mask: Tensor, *given: Any) -> Trust:
+        """What a surrogate says of every token."""
+        x = self.asked("surrogate", part, part, *given)
+        if not isinstance(x, Trust):
+            raise self._wrong(x, "surrogate", part, "a Trust")
+        for field in ("value", "ratio", "clipped"):
+            self._shaped(getattr(x, field), mask, _TRUST[field], part)
+        for field in ("lower", "upper"):
+            if not isinstance(bound := getattr(x, field), (float, int)):
+                self._shaped(bound, mask, _TRUST[field], part, "a number or ")
+        if x.clipped.dtype != torch.bool:
+            raise self._wrong(x.clipped.dtype, _TRUST["clipped"], part, "a tensor of torch.bool")
+        return x
+
+    def coefficient(self, part: Any, mask: Tensor, *given: Any) -> Tensor | float:
+        """A number, [N, 1] or [N, T]."""
+        x, (n, t) = self.asked("aggregate", part, part, *given), mask.shape
+        if isinstance(x, (float, int)) or (isinstance(x, Tensor) and x.shape in ((n, 1), (n, t), ())):
+            return x
+        raise self._wrong(x, "aggregate", part, f"a number or a tensor of shape [N, 1] or [N, T] = {[n, t]}")
+
+    def numbers(self, part: Memory, call: str, *given: Any) -> Mapping[str, float]:
+        """What a memory holds after `call`, "start" or "after": finite numbers by name, as a checkpoint keeps them."""
+        x = self.asked("memory", part, getattr(part, call), *given)
+        if isinstance(x, Mapping) and all(isinstance(name, str) and _is_finite(value) for name, value in x.items()):
+            return x
+        raise self._wrong(x, "memory", part, "a dict of finite Python numbers by name", call)
+
+    def asked(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
+        """What `call`, of the part, gives."""
+        try:
+            return call(*given)
+        except _NOT_ITS_OWN:
+            raise
+        except (Exception, SystemExit) as error:
+            raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}") from error
+
+    def _shaped(self, x: Any, like: Tensor, slot: str, part: Any, also: str = "") -> None:
+        if not (isinstance(x, Tensor) and x.shape == like.shape):
+            wanted = f"{also}a tensor of shape {_AXES[like.dim()]} = {list(like.shape)}"
+            raise self._wrong(x, slot, part, wanted)
+
+    def _wrong(self, x: Any, slot: str, part: Any, wanted: str, call: str = "__call__") -> TokenPOError:
+        place = f"objective {self.name}: {slot} {part!r}"
+        return TokenPOError(f"{place} returned {_seen(x)}: let its {call} return {wanted}")
+
+
+def _is_finite(x: Any) -> bool:
+    return isinstance(x, (float, int)) and math.isfinite(x)
+
+
+def _seen(x: Any) -> str:
+    if isinstance(x, Tensor):
+        return f"shape {list(x.shape)}"
+    if isinstance(x, Mapping):
+        return repr(dict(x))
+    return "None" if x is None else str(x) if isinstance(x, torch.dtype) else f"a {type(x).__name__}"

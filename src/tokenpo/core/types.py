@@ -1,0 +1,268 @@
+"""The values that flow through an objective: frozen, no maths, padding zeroed once, here.
+
+Axes: N rollouts in the batch, T response tokens (padded), V vocabulary, G rollouts of one prompt (a group).
+Entry [i, t] of every [N, T] tensor belongs to the t-th response token of rollout i. Log-probabilities and
+entropies are in nats, at the temperature that sampled the token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError
+from .boundary import Boundary
+
+_TOKEN_FIELDS = (
+    "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
+)  # fmt: skip
+_LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """Facts about N sampled responses; no later step changes them.
+
+    Padded positions may hold anything, NaN included: they are zeroed here and never read again. Half-precision
+    tensors become float32. Facts carry no gradient: what comes with one is detached.
+
+    Args:
+        mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
+        reward: [N], finite.
+        group: [N] int >= 0, the prompt each rollout answers.
+        old_logprob: [N, T] nats, log-probability of the sampled token under the policy the update is anchored to.
+        old_entropy: [N, T] nats, full-vocabulary entropy of that policy.
+        rollout_logprob: [N, T] nats, the same log-probability as the engine that sampled reported it.
+        ref_logprob: [N, T] nats, under the reference policy.
+        temperature: [N, T] > 0, the temperature at which each token was sampled.
+        token_ids: [N, T] int, the sampled tokens.
+        prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
+        influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
+            how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
+            hidden state, g: one-hot of the token − probabilities, of the old policy).
+        divergence: [N, T], how far the group's next-token distributions lie apart at position t (2505.24718), the same
+            for every rollout of the group.
+
+    Raises:
+        TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
+            log-probability above 0 or an entropy below it (by more than engines round: 0.05 and 0.5).
+    """
+
+    mask: Tensor
+    reward: Tensor
+    group: Tensor
+    old_logprob: Tensor
+    old_entropy: Tensor | None = None
+    rollout_logprob: Tensor | None = None
+    ref_logprob: Tensor | None = None
+    temperature: Tensor | None = None
+    token_ids: Tensor | None = None
+    prompt_logprob: Tensor | None = None
+    influence: Tensor | None = None
+    divergence: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check = Boundary("Rollouts")
+        n, t = check.mask(self.mask)
+        object.__setattr__(self, "reward", check.numbers(self.reward, "reward", (n,)).detach())
+        check.ids(self.group, "group", (n,))
+        for name in _TOKEN_FIELDS:
+            if name == "old_logprob" or getattr(self, name) is not None:
+                object.__setattr__(self, name, check.tokens(getattr(self, name), name, self.mask).detach())
+        if self.temperature is not None:
+            check.positive(self.temperature, "temperature", self.mask)
+        if self.token_ids is not None:
+            check.ids(self.token_ids, "token_ids", (n, t))
+        if self.prompt_logprob is not None:
+            object.__setattr__(
+                self, "prompt_logprob", check.numbers(self.prompt_logprob, "prompt_logprob", (n,)).detach()
+            )
+        for name in _LOGPROBS:
+            if (logprob := getattr(self, name)) is not None:
+                check.logprobs(logprob, name)
+        if self.old_entropy is not None:
+            check.entropies(self.old_entropy, "old_entropy")
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    def rows(self, index: Any) -> Rollouts:
+        """The rollouts at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
+        return _sliced(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What the current policy says of the tokens in a batch.
+
+    Args:
+        logprob: [N, T] nats, log-probability of the sampled token; carries the graph.
+        entropy: [N, T] nats, full-vocabulary entropy; read without gradient unless a stage says otherwise.
+        entropy_drift: [N, T] nats, Σ_v p_v² (log p_v + H). One logit-space step lowers the entropy of a token where
+            A · (p (log p + H) − entropy_drift) > 0.
+    """
+
+    logprob: Tensor
+    entropy: Tensor | None = None
+    entropy_drift: Tensor | None = None
+
+    def rows(self, index: Any) -> Policy:
+        """The rows at `index`."""
+        return _sliced(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """Result of phase one.
+
+    Args:
+        advantage: [N, T], 0 where the mask is false, as `Objective.prepare` gives it.
+        signals: the [N, T] tensor of each signal, under the signal itself as key.
+    """
+
+    advantage: Tensor
+    signals: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)
+
+    def rows(self, index: Any) -> Credit:
+        """The rows at `index`, signals included."""
+        if _whole(index):
+            return self
+        signals = {key: value[index] for key, value in self.signals.items()}
+        return Credit(advantage=self.advantage[index], signals=signals)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What phase two sees: any rows of the rollouts with their credit and the current policy's view of them.
+
+    Raises:
+        TokenPOError: shapes that do not belong together, or a non-finite log-probability where mask is true.
+    """
+
+    rollouts: Rollouts
+    credit: Credit
+    policy: Policy
+
+    def __post_init__(self) -> None:
+        mask, check = self.rollouts.mask, Boundary("Policy")
+        Boundary("Credit").shape(self.credit.advantage, "advantage", tuple(mask.shape))
+        fields = {f.name: getattr(self.policy, f.name) for f in dataclasses.fields(Policy)}
+        sealed = {k: check.tokens(x, k, mask) if k == "logprob" or x is not None else x for k, x in fields.items()}
+        object.__setattr__(self, "policy", _copied(self.policy, sealed))
+
+    @property
+    def mask(self) -> Tensor:
+        """[N, T] bool, true on response tokens."""
+        return self.rollouts.mask
+
+    def signal(self, key: Any) -> Tensor:
+        """The [N, T] tensor of a signal that `prepare` or `observe` computed."""
+        try:
+            return self.credit.signals[key]
+        except KeyError:
+            raise TokenPOError(
+                f"{key} was not computed: give the credit that this objective's prepare(rollouts) returned, and for an "
+                "objective of batch scope the batch that observe(batch) returned"
+            ) from None
+
+    def with_signal(self, key: Any, value: Tensor) -> Batch:
+        """The same batch, its graph untouched, whose credit holds one more signal."""
+        credit = Credit(self.credit.advantage, {**self.credit.signals, key: value})
+        return _copied(self, {"rollouts": self.rollouts, "credit": credit, "policy": self.policy})
+
+    def with_policy(self, policy: Policy) -> Batch:
+        """The same batch with another policy, which is not checked."""
+        return _copied(self, {"rollouts": self.rollouts, "credit": self.credit, "policy": policy})
+
+    def rows(self, index: Any) -> Batch:
+        """The rows at `index`: whole rows only, so that sequence-level quantities stay what they are."""
+        return _sliced(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """What a surrogate returns, token by token.
+
+    Args:
+        value: [N, T] the maximised objective, with gradient.
+        ratio: [N, T] the importance ratio, with gradient.
+        lower: [N, T] or a number, the bound below the ratio.
+        upper: [N, T] or a number, the bound above.
+        clipped: [N, T] bool, the trust region cuts this token's gradient.
+    """
+
+    value: Tensor
+    ratio: Tensor
+    lower: Tensor | float
+    upper: Tensor | float
+    clipped: Tensor
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Denominators of one optimiser step over all micro-batches and ranks: given to the loss, never counted in it.
+
+    Args:
+        tokens: response tokens.
+        sequences: rollouts with at least one response token.
+        length: the constant that Dr. GRPO divides by: the longest response allowed, the same number in every step.
+    """
+
+    tokens: float
+    sequences: float
+    length: float
+
+    @staticmethod
+    def of(rollouts: Rollouts, length: float | None = None) -> Totals:
+        """Counts one whole optimiser step.
+
+        Args:
+            length: the longest response that sampling allows. None takes the longest of these rollouts, which is right
+                for a single step; in a loop Dr. GRPO's constant would then change from step to step, and with it how
+                much a token weighs.
+        """
+        per_row = rollouts.mask.sum(1)
+        tokens, sequences, longest = torch.stack([per_row.sum(), (per_row > 0).sum(), per_row.max()]).tolist()
+        return Totals(tokens, sequences, longest if length is None else length)
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.tokens + other.tokens, self.sequences + other.sequences, max(self.length, other.length))
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """The scalar to minimise, and the [N, T] detached tensors that made it; reports draw these very tensors.
+
+    Args:
+        value: Σ terms["loss"] · terms["coefficient"], with gradient.
+        terms: by name. Where the mask is false they hold anything: read `terms["weight"][mask]`. Only the coefficient
+            is 0 there, so that padding adds nothing to the value.
+    """
+
+    value: Tensor
+    terms: Mapping[str, Tensor]
+
+
+def _sliced(value: Any, index: Any) -> Any:
+    """A value of the same kind, each of its tensors and values indexed; nothing is checked again."""
+    if _whole(index):
+        return value
+    pieces = {}
+    for name, x in vars(value).items():
+        pieces[name] = x[index] if isinstance(x, Tensor) else x if x is None else x.rows(index)
+    return _copied(value, pieces)
+
+
+def _whole(index: Any) -> bool:
+    return isinstance(index, slice) and index == slice(None)
+
+
+def _copied(value: Any, fields: dict[str, Any]) -> Any:
+    copy = object.__new__(type(value))
+    vars(copy).update(fields)
+    return copy

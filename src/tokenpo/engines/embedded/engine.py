@@ -1,0 +1,104 @@
+"""The model, the reference and the task of a run, loaded for the objective that its recipe asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ... import models as language
+from ...core.objective import Objective
+from ...core.seeds import keyed_seed
+from ...core.types import Policy, Rollouts
+from ...models import LanguageModel, LoraOptions
+from ...recipe.config import Config
+from ...recipe.objective import build_objective, negotiate
+from ...tasks import Task, make_task
+from ...tasks.draw import Draw
+from .forward import Forward
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The parts of a run that do not change while it trains (the model's weights do)."""
+
+    config: Config
+    objective: Objective
+    lm: LanguageModel
+    task: Task
+    reference: LanguageModel | None
+
+    @property
+    def device(self) -> str:
+        return str(self.lm.device)
+
+
+def build_engine(config: Config) -> Engine:
+    """Loads everything a run needs, cheapest first, so that a mistake shows before a model is loaded.
+
+    Raises:
+        TokenPOError: what is wrong, with its remedy.
+    """
+    objective = build_objective(config)
+    negotiate(objective)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    seed = config.seed if config.task.seed is None else config.task.seed
+    task = make_task(config.task.name, config.task.options, seed)
+    try:
+        lm = load_model(config)
+        if "influence" in objective.needs:
+            language.require_plain_head(lm, f"{objective.name} needs influence, and in the embedded engine ")
+        # Under LoRA the reference is the same model with its adapters switched off.
+        apart = "ref_logprob" in objective.needs and lm.adapter is None
+        return Engine(config, objective, lm, task, load_model(config) if apart else None)
+    except BaseException:
+        task.close()
+        raise
+
+
+def load_model(config: Config) -> LanguageModel:
+    options = config.model
+    lora = options.lora
+    adapters = None
+    if lora is not None:
+        targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
+        adapters = LoraOptions(lora.rank, lora.alpha, targets)
+    with torch.random.fork_rng():
+        # LoRA's first factors come from the global generator.
+        torch.manual_seed(keyed_seed(config.seed, "model"))
+        return language.load(language.locate(options.path), dtype=options.dtype, device=options.device, lora=adapters)
+
+
+def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
+    """The rollouts with what takes another forward pass: the reference's log-prob, on request the old policy's, and
+    what the objective compares inside a group beyond the rewards."""
+    fields: dict[str, Tensor | None] = {}
+    needs = engine.objective.needs
+    with torch.no_grad():
+        if engine.config.rollout.rescore:
+            policy = forward.policy(rollouts, kept.prompts)
+            fields |= {"old_logprob": policy.logprob.float(), "old_entropy": policy.entropy}
+        if "ref_logprob" in needs:
+            lm = engine.reference or engine.lm
+            base = engine.lm.adapter.disable_adapter() if engine.reference is None else contextlib.nullcontext()
+            with base:
+                policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
+            fields["ref_logprob"] = policy.logprob.float()
+        if "influence" in needs:
+            fields["influence"] = forward.influence(rollouts, kept.prompts).float()
+        if "divergence" in needs:
+            fields["divergence"] = forward.divergence(rollouts, kept.prompts).float()
+        if "prompt_logprob" in needs:
+            heat = engine.config.rollout.temperature
+            fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()
+    return dataclasses.replace(rollouts, **fields) if fields else rollouts
+
+
+@torch.no_grad()
+def judged(forward: Forward, rollouts: Rollouts, kept: Draw) -> Policy:
+    """What the model says now of a whole rollout batch."""
+    return forward.policy(rollouts, kept.prompts)

@@ -1,0 +1,143 @@
+"""Forward passes over the tokens of rollouts, in parts that fit a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...base.errors import NotFinite
+from ...core.fused import fused_gradient
+from ...core.objective import Objective
+from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from ...models import LanguageModel, divergence, influence, prompt_logprob, score
+from ...models.precision import precision
+from ...models.score import Predictions, has_plain_head, predictions
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What a model says of sampled tokens.
+
+    Args:
+        lm: the model.
+        micro_rows: most rows of one pass.
+        micro_tokens: most tokens of one pass, counted as rows x (longest prompt + longest response).
+        drift: also Policy.entropy_drift.
+        autocast: bf16 on a GPU.
+        entropy_grad: keep the graph of the entropy.
+    """
+
+    lm: LanguageModel
+    micro_rows: int
+    micro_tokens: int
+    drift: bool = False
+    autocast: bool = False
+    entropy_grad: bool = False
+
+    def splits(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], rows: Tensor) -> list[Tensor]:
+        """Disjoint parts of `rows` [M] that each fit the budget, the longest first; a single row always fits."""
+        length = rollouts.mask.sum(1).tolist()
+        prompt = [len(prompts[group]) for group in rollouts.group.tolist()]
+        order = sorted(rows.tolist(), key=lambda row: -(prompt[row] + length[row]))
+        parts: list[list[int]] = []
+        widest = (0, 0)
+        for row in order:
+            wider = max(widest[0], prompt[row]), max(widest[1], length[row])
+            size = len(parts[-1]) + 1 if parts else 0
+            if parts and size <= self.micro_rows and size * sum(wider) <= self.micro_tokens:
+                parts[-1].append(row)
+                widest = wider
+            else:
+                parts.append([row])
+                widest = prompt[row], length[row]
+        return [torch.tensor(part, device=rows.device) for part in parts]
+
+    def policy(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Policy:
+        """Log-prob, with graph unless gradients are off, and entropy [M, T] of any rows; `group` counts the prompts."""
+        with precision(self.lm.device, self.autocast):
+            return score(
+                self.lm,
+                *_texts(rollouts, prompts),
+                drift=self.drift,
+                entropy_grad=self.entropy_grad,
+                max_tokens=self.micro_tokens,
+            )
+
+    def learn(
+        self, objective: Objective, rollouts: Rollouts, prompts: Sequence[Sequence[int]], credit: Credit, totals: Totals
+    ) -> Iterator[tuple[Tensor, Batch, Loss]]:
+        """Adds the gradient of any rows' loss to the parameters' `.grad`; (rows, batch, loss) of each forward pass.
+
+        Where logits are nothing but the head's product, loss and head are one piece of work and no logits are kept.
+        """
+        head = self.lm.model.get_output_embeddings()
+        if not has_plain_head(self.lm):
+            batch = Batch(rollouts, credit, wanted(self.policy(rollouts, prompts), objective.needs))
+            batch.policy.logprob.retain_grad()
+            loss = objective.loss(batch, totals)
+            loss.value.backward()
+            yield torch.arange(len(rollouts), device=self.lm.device), batch, loss
+            return
+        for seen in self._passes(rollouts, prompts):
+            rows = seen.row.unique_consecutive()  # in the order of their tokens
+            part, share = rollouts.rows(rows), credit.rows(rows)
+            try:
+                with precision(self.lm.device, self.autocast):
+                    fused, pulled = fused_gradient(
+                        objective, seen.out, head.weight, part, share, totals, bias=head.bias
+                    )
+            except NotFinite as error:
+                raise error if error.row is None else NotFinite(str(error), int(rows[error.row])) from error
+            if seen.out.requires_grad:
+                seen.out.backward(pulled)
+            yield rows, fused.batch(part, share), fused.loss
+
+    def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
+        """The forward passes of some rows; autocast covers the passes, not what is done between them."""
+        passes = predictions(self.lm, *_texts(rollouts, prompts), self.micro_tokens)
+        while True:
+            with precision(self.lm.device, self.autocast):
+                seen = next(passes, None)
+            if seen is None:
+                return
+            yield seen
+
+    def influence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] influence of whole groups on their responses whose reward exceeds the mean."""
+        with precision(self.lm.device, self.autocast):
+            return influence(self.lm, *_texts(rollouts, prompts), reward=rollouts.reward, max_tokens=self.micro_tokens)
+
+    def divergence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] divergence of whole groups at each position."""
+        with precision(self.lm.device, self.autocast):
+            return divergence(self.lm, *_texts(rollouts, prompts), max_tokens=self.micro_tokens)
+
+    def prompt_logprob(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], temperature: float) -> Tensor:
+        """[N] mean log-probability of a token of the rollout's prompt."""
+        with precision(self.lm.device, self.autocast):
+            of_prompt = prompt_logprob(self.lm, prompts, temperature, max_tokens=self.micro_tokens)
+        return of_prompt[rollouts.group]
+
+
+def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
+    """What the objective asked for and nothing else, so that it cannot come to depend on more."""
+    return dataclasses.replace(
+        policy,
+        entropy=policy.entropy if "entropy" in needs else None,
+        entropy_drift=policy.entropy_drift if "entropy_drift" in needs else None,
+    )
+
+
+def _texts(
+    rollouts: Rollouts, prompts: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], Tensor, Tensor, Tensor, Tensor]:
+    """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
+    used, of_row = torch.unique(rollouts.group, return_inverse=True)
+    assert rollouts.token_ids is not None
+    assert rollouts.temperature is not None
+    mine = [list(prompts[group]) for group in used.tolist()]
+    return mine, of_row, rollouts.token_ids, rollouts.mask, rollouts.temperature.where(rollouts.mask, 1.0)

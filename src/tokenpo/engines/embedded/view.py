@@ -1,0 +1,205 @@
+"""What a person sees of a run: a live table on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ...base.text import duration, number
+from .engine import Engine
+
+# (metric, name, meaning); the first six also make a plain line.
+ROWS = (
+    ("reward", "reward", "mean of everything sampled"),
+    ("accuracy", "accuracy", "share of right answers"),
+    ("entropy", "entropy", "nats per token, while sampling"),
+    ("clip_fraction", "clipped", "share of tokens clipped by the trust region"),
+    ("kl", "KL moved", "nats per token, new policy from old (k3)"),
+    ("zero_advantage_groups", "zero-advantage groups", "all rewards equal: nothing to learn"),
+    ("effective_tokens", "effective tokens", "share of tokens with a gradient"),
+    ("discarded_groups", "discarded groups", "dropped by dynamic sampling"),
+    ("length", "length", "tokens per response"),
+    ("grad_norm", "gradient norm", "before clipping"),
+)
+BARS = "▁▂▃▄▅▆▇█"
+RECENT = 10
+
+
+class View(Protocol):
+    """Shown by the loop; the metrics are the lines of metrics.jsonl."""
+
+    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def make_view(stream: TextIO) -> View:
+    """Live on a terminal that can redraw, else plain."""
+    console = Console(file=stream)
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(stream)
+
+
+class SilentView:
+    """Shows nothing."""
+
+    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class PlainView:
+    """One line a step, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pace = Pace()
+
+    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
+        for line in introduction(engine, directory, step, notes):
+            self.say(line)
+
+    def say(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None:
+        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in ROWS[:6])
+        left, step = self._pace.left(metrics, total), int(metrics["step"])
+        self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {left} left")
+
+    def stop(self) -> None:
+        pass
+
+
+class LiveView:
+    """A table that redraws itself: the current value, the mean of the last steps, the course so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._history: deque[Mapping[str, float]] = deque(maxlen=400)
+        self._pace = Pace()
+
+    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
+        for line in introduction(engine, directory, step, notes):
+            self.say(line)
+        self._live = Live(Text("sampling the first batch", style="dim"), console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None:
+        self._history.append(metrics)
+        if evaluation := _evaluation(metrics):
+            self.say(f"step {int(metrics['step'])}: {evaluation.strip()}")
+        if self._live is not None:
+            self._live.update(self._table(metrics, total), refresh=True)
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self, metrics: Mapping[str, float], total: int) -> Group:
+        step = int(metrics["step"])
+        table = Table(title=f"step {step} of {total}", title_justify="left", expand=False)
+        for name, justify in (("", "left"), ("now", "right"), (f"last {RECENT}", "right"), ("course", "left")):
+            table.add_column(name, justify=justify, no_wrap=True)  # pyright: ignore[reportArgumentType]
+        table.add_column("meaning", style="dim", no_wrap=True)
+        for key, name, meaning in ROWS:
+            course = [row.get(key, math.nan) for row in self._history]
+            recent = [x for x in course[-RECENT:] if math.isfinite(x)]
+            mean = sum(recent) / len(recent) if recent else None
+            table.add_row(name, _padded(metrics.get(key)), _padded(mean), sparkline(course), meaning)
+        return Group(table, Text(f"{split(metrics)}, {self._pace.left(metrics, total)} left", style="dim"))
+
+
+class Pace:
+    """How long the steps to come will take, from the last ones; evaluations are left out."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+
+    def left(self, metrics: Mapping[str, float], total: int) -> str:
+        """In words, after the step of these metrics."""
+        seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
+        self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
+        mean = sum(self._seconds) / len(self._seconds)
+        return duration(mean * (total - int(metrics["step"])))
+
+
+def introduction(engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> list[str]:
+    """What is about to run: directory, model, task, objective, warnings."""
+    config = engine.config
+    model = engine.lm.model
+    size = sum(x.numel() for x in model.parameters())
+    trained = sum(x.numel() for x in model.parameters() if x.requires_grad)
+    part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
+    updates = config.train.epochs * config.train.minibatches
+    return [
+        f"{'resuming' if step else 'run'} {directory}{f' after step {step}' if step else ''}",
+        f"model {config.model.path}: {size / 1e6:.2f} M parameters{part}, {config.model.dtype} on {engine.device}",
+        f"task {config.task.name}, {config.train.steps} steps of {config.rollout.prompts} prompts x "
+        f"{config.rollout.group_size} responses and {updates} update{'s' if updates > 1 else ''}, seed {config.seed}",
+        str(engine.objective),
+        *(f"warning: {note}" for note in notes),
+    ]
+
+
+def sparkline(values: Sequence[float], width: int = 32) -> str:
+    """The course of a value as a row of bars, from its smallest to its largest; averaged down to `width`.
+
+    >>> sparkline([0, 1, 2, 3])
+    '▁▃▆█'
+    """
+    size = max(1, math.ceil(len(values) / width))
+    chunks = [[x for x in values[i : i + size] if math.isfinite(x)] for i in range(0, len(values), size)]
+    means = [sum(chunk) / len(chunk) if chunk else math.nan for chunk in chunks]
+    known = [x for x in means if math.isfinite(x)]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    span = high - low
+    return "".join(
+        " " if not math.isfinite(x) else BARS[round((x - low) / span * (len(BARS) - 1)) if span else 0] for x in means
+    )
+
+
+def split(metrics: Mapping[str, float]) -> str:
+    """Where the time of the step went."""
+    parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
+    whole = sum(parts.values())
+    shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if whole)
+    return f"{whole:.2f} s ({shares})"
+
+
+def _padded(x: float | None) -> str:
+    """Lines below each other keep their width."""
+    return number(x, padded=True)
+
+
+def _evaluation(metrics: Mapping[str, float]) -> str:
+    if "eval/accuracy" not in metrics:
+        return ""
+    low, high = _padded(metrics["eval/low"]), _padded(metrics["eval/high"])
+    text = f"held-out accuracy {_padded(metrics['eval/accuracy'])} ({low} to {high})  "
+    return text + (f"held-out reward {_padded(metrics['eval/reward'])}  " if "eval/reward" in metrics else "")

@@ -1,0 +1,138 @@
+"""`TokenPOConfig`: TRL's `GRPOConfig` with a method in place of the settings of TRL's own loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from trl import GRPOConfig  # pyright: ignore
+
+from ...base.errors import TokenPOError, Unsupported
+
+# Settings of TRL's own loss, which a method replaces: what says the same here.
+REPLACED = {
+    "loss_type": "name a method, method='grpo' for example",
+    "epsilon": "give the method its own bounds, for example method_options={'low': 0.1}",
+    "epsilon_high": "give the method its own bounds, for example method_options={'high': 0.28}",
+    "delta": "give the method its dual clip, for example method_options={'dual': 10.0}",
+    "importance_sampling_level": "choose the method 'gspo'",
+    "scale_rewards": "choose a method that scales rewards so, for example 'dr_grpo' for none",
+    "multi_objective_aggregation": "sum the rewards with reward_weights",
+    "top_entropy_quantile": "choose the method 'forking_tokens'",
+    "entropy_coef": "choose the method 'skywork_entropy' or 'aer'",
+    "use_adaptive_entropy": "choose the method 'skywork_entropy'",
+    "entropy_target": "give method_options={'target': ...} to the method 'skywork_entropy'",
+    "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
+    "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
+    "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
+    "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
+    "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
+    "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
+    "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
+    "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
+    "vespo_lambda_pos": "give method_options={'lambda_pos': ...} to the method 'vespo'",
+    "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
+    "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
+}  # fmt: skip
+# Keywords of what samples, which TRL takes from generation_kwargs rather than from a setting: that setting.
+OVERRIDING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_new_tokens": "max_completion_length",
+    "max_tokens": "max_completion_length",
+}
+# Those that would make every response of a group the same, and what leaves them different.
+SAMPLING = {"do_sample": True, "num_beams": 1}
+# How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
+CORRECTIONS = {
+    "token_truncate": (False, False),
+    "token_mask": (False, True),
+    "sequence_truncate": (True, False),
+    "sequence_mask": (True, True),
+}
+
+
+@dataclass
+class TokenPOConfig(GRPOConfig):
+    """TRL's settings, and which method trains.
+
+    Settings of TRL's own loss must stay as they are: another value is refused, naming what says the same here. `beta`
+    keeps its meaning, a k3 penalty on leaving the reference model, and goes with every method.
+
+    Raises:
+        Unsupported: a setting of TRL's own loss was changed, or generation_kwargs says another thing than a setting.
+        TokenPOError: a value out of range.
+    """
+
+    _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "method_options"]
+
+    method: str = field(default="grpo", metadata={"help": "Name of the method; `tokenpo methods` lists them."})
+    method_options: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Keywords of the method, as a dict or a JSON string: '{\"low\": 0.1}'."}
+    )
+    dynamic_sampling: bool = field(
+        default=False, metadata={"help": "Drop groups whose rewards are all equal, and draw others."}
+    )
+    max_extra_batches: int = field(
+        default=3, metadata={"help": "How often dynamic sampling may draw anew for one rollout batch."}
+    )
+    minibatch_by: str = field(
+        default="rows",
+        metadata={"help": "What an optimiser step takes of a rollout batch: shuffled 'rows', or whole 'groups'."},
+    )
+    fused_objective: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Compute the loss together with the model's head, where its logits are nothing but the head's "
+            "product; False never does, None only on a CPU."
+        },
+    )
+    trace_every: int = field(
+        default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
+    )
+    trace_rollouts: int = field(default=4, metadata={"help": "Responses of one trace."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fields = GRPOConfig.__dataclass_fields__
+        for name, remedy in REPLACED.items():
+            if name in fields and getattr(self, name) != fields[name].default:
+                raise Unsupported(
+                    f"TokenPOConfig.{name} = {getattr(self, name)!r} is a setting of TRL's own loss, which the method "
+                    f"replaces: leave it at {fields[name].default!r} and {remedy}"
+                )
+        _require_same_sampling(self)
+        if isinstance(self.method_options, str):
+            raise TokenPOError(
+                f"TokenPOConfig.method_options = {self.method_options!r} is no JSON object: write '{{\"low\": 0.1}}'"
+            )
+        if self.minibatch_by not in ("rows", "groups"):
+            raise TokenPOError(f"TokenPOConfig.minibatch_by = {self.minibatch_by!r} must be 'rows' or 'groups'")
+        if (mode := self.vllm_importance_sampling_mode) not in CORRECTIONS:
+            raise TokenPOError(
+                f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
+            )
+        for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
+            if getattr(self, name) < 0:
+                raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+
+
+def _require_same_sampling(args: TokenPOConfig) -> None:
+    """Raises Unsupported where TRL would sample by generation_kwargs, and the trainer go by the setting."""
+    keywords: Any = args.generation_kwargs or {}
+    for key, name in OVERRIDING.items():
+        setting = getattr(args, name)
+        if key in keywords and keywords[key] != setting:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} is not the {name} = {setting!r} that "
+                f"the trainer goes by: leave it out, and set TokenPOConfig.{name}"
+            )
+    for key, usual in SAMPLING.items():
+        if keywords.get(key, usual) != usual:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} draws no samples of the policy, so that "
+                f"a group has nothing to compare: leave it at {usual!r}"
+            )

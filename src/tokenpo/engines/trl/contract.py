@@ -1,0 +1,79 @@
+"""What this adapter takes for granted of TRL, checked when it is imported: a moved surface is said in one sentence."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ...base.errors import Unsupported
+
+RANGE = "trl>=1.16,<2"
+
+# Methods that are overridden take exactly these parameters.
+OVERRIDDEN = {
+    "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+    "_generate_and_score_completions": ("self", "inputs"),
+    "_prepare_inputs": ("self", "generation_batch"),
+    "_compute_loss": ("self", "model", "inputs"),
+}
+# Methods that are called take at least these, by keyword.
+CALLED = {
+    "_get_per_token_logps_and_entropies": (
+        "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
+    ),
+}  # fmt: skip
+# What a trainer that was built has.
+READ = (
+    "_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer", "reward_weights", "reward_func_names",
+    "num_generations", "num_generations_eval", "max_completion_length", "temperature", "eos_token_ids", "accelerator",
+    "aux_loss_enabled",
+)  # fmt: skip
+
+
+def check_import() -> None:
+    """Raises Unsupported where TRL is missing, broken, or not the one that this adapter was written for."""
+    try:
+        from trl import GRPOTrainer  # pyright: ignore
+    except ImportError as error:
+        raise Unsupported(
+            f"tokenpo.engines.trl needs {RANGE}, and it cannot be imported ({error}): pip install 'tokenpo[trl]'"
+        ) from error
+    check_class(GRPOTrainer)
+
+
+def check_class(trainer: Any) -> None:
+    """Raises Unsupported where a method of TRL's trainer is missing or takes something else."""
+    for name, expected in OVERRIDDEN.items():
+        parameters = _parameters(trainer, name)
+        if parameters != expected:
+            raise moved(f"GRPOTrainer.{name} takes ({', '.join(parameters)}), expected ({', '.join(expected)})")
+    for name, expected in CALLED.items():
+        parameters = _parameters(trainer, name)
+        if missing := [parameter for parameter in expected if parameter not in parameters]:
+            raise moved(f"GRPOTrainer.{name} takes no {', '.join(missing)}")
+
+
+def check_instance(trainer: Any) -> None:
+    """Raises Unsupported where a trainer that was built lacks what this adapter reads."""
+    if missing := [name for name in READ if not hasattr(trainer, name)]:
+        raise moved(f"GRPOTrainer has no {', '.join(missing)}")
+
+
+def _parameters(trainer: Any, name: str) -> tuple[str, ...]:
+    method = getattr(trainer, name, None)
+    if method is None:
+        raise moved(f"GRPOTrainer has no {name}")
+    return tuple(inspect.signature(method).parameters)
+
+
+def moved(what: str) -> Unsupported:
+    """The error that names TRL's version, what is different in it, and the remedy."""
+    try:
+        installed = version("trl")
+    except PackageNotFoundError:
+        installed = "of unknown version"
+    return Unsupported(
+        f"trl {installed} is not the one that tokenpo.engines.trl was written for: {what}; install trl 1.16, or a "
+        "tokenpo that knows yours"
+    )

@@ -1,0 +1,131 @@
+"""What a model says of the tokens of a micro-batch of TRL's.
+
+With a whole plain head (`head`) the statistics are taken in it, at any temperature. Otherwise TRL's own pass gives
+log-probability and entropy at one temperature and never holds all logits; tokens that were sampled at temperatures of
+their own, and the entropy drift, take a pass with logits. A trainer scores old and new policy in one of these ways:
+of the same weights they are to be the same numbers, as a distance such as |log ratio| has a kink there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...base.errors import Unsupported
+from ...core.objective import Objective
+from ...core.ops.token_stats import TokenStats, stats_from_logits, token_stats
+from ...core.types import Policy
+from .head import base_of, has_whole_plain_head, head_work, texts, wants_head
+
+logger = logging.getLogger(__name__)
+
+_GIVEN = ("self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy")
+_TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Forward passes of one trainer.
+
+    Args:
+        trainer: TRL's.
+        in_head: its model has a whole plain head, and the settings leave it to us.
+        single: every token was sampled at the trainer's temperature.
+        drift: also `Policy.entropy_drift`.
+        entropy_grad: keep the graph of the entropy.
+    """
+
+    trainer: Any
+    in_head: bool
+    single: bool
+    drift: bool
+    entropy_grad: bool
+
+    @staticmethod
+    def of(trainer: Any, objective: Objective) -> Forward:
+        """To be called before the model is wrapped."""
+        in_head, single = wants_head(trainer) and has_whole_plain_head(trainer), objective.temperature is None
+        if trainer.args.fused_objective and not in_head:
+            logger.warning("fused_objective=True, but this model has no whole plain head: it takes TRL's own passes")
+        return Forward(trainer, in_head, single, "entropy_drift" in objective.needs, objective.entropy_gradient)
+
+    def policy(self, model: Any, inputs: Mapping[str, Any], temperature: Tensor, rows: int | None = None) -> Policy:
+        """Log-probability and entropy [M, T] of the completions, with graph unless gradients are off.
+
+        Args:
+            inputs: prompt_ids, prompt_mask, completion_ids, completion_mask, and what a multimodal model takes.
+            temperature: [M, T] > 0, at which each token was sampled.
+            rows: rows of one pass; None takes all at once.
+        """
+        if self.single and not self.drift and not self.in_head:
+            return self.fused(model, inputs, rows)
+        if "pixel_values" in inputs:
+            raise Unsupported(
+                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or temperatures "
+                "from token to token), which the TRL engine has for text only: choose another method for this model"
+            )
+        rows = rows or len(temperature)
+        scored = self._scored_in_head if self.in_head else self._scored_from_logits
+        pieces = []
+        for at in (slice(start, start + rows) for start in range(0, len(temperature), rows)):
+            part = {name: inputs[name][at] for name in _TEXT}
+            pieces.append(scored(model, part, temperature[at]))
+        logprob, entropy, drift = (None if c[0] is None else torch.cat(c) for c in zip(*pieces, strict=True))
+        return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
+
+    def fused(self, model: Any, inputs: Mapping[str, Any], rows: int | None) -> Policy:
+        """The same at the trainer's temperature, by TRL's own pass."""
+        score = self.trainer._get_per_token_logps_and_entropies
+        extra = [name for name in inspect.signature(score).parameters if name not in _GIVEN]
+        logprob, entropy = score(
+            model=model,
+            **texts(inputs),
+            logits_to_keep=inputs["completion_ids"].size(1),
+            batch_size=rows,
+            compute_entropy=True,
+            **{name: inputs[name] for name in extra if name in inputs},
+        )[:2]
+        return Policy(logprob, entropy if self.entropy_grad else entropy.detach())
+
+    def _scored_in_head(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
+        """Statistics [M, T] of some rows, zero where the completion has ended."""
+        mask, ids = part["completion_mask"].bool(), part["completion_ids"]
+
+        def work(hidden: Tensor, head: nn.Linear) -> TokenStats:
+            return token_stats(
+                hidden[mask],
+                head.weight,
+                ids[mask],
+                temperature[mask],
+                bias=head.bias,
+                drift=self.drift,
+                entropy_grad=self.entropy_grad,
+            )
+
+        stats = head_work(self.trainer, model, part, work)
+        return [None if x is None else x.new_zeros(mask.shape).masked_scatter(mask, x) for x in stats]
+
+    def _scored_from_logits(self, model: Any, part: Mapping[str, Tensor], temperature: Tensor) -> list[Tensor | None]:
+        """The same from all logits; what is behind the end of a completion is evaluated too."""
+        length = part["completion_ids"].shape[1]
+        with self.trainer.accelerator.autocast():
+            out = model(**texts(part), **self._kept(length + 1))
+        stats = stats_from_logits(
+            out.logits[:, -length - 1 : -1].flatten(0, 1),
+            part["completion_ids"].flatten(),
+            temperature.flatten(),
+            drift=self.drift,
+            entropy_grad=self.entropy_grad,
+        )
+        return [None if x is None else x.view(-1, length) for x in stats]
+
+    def _kept(self, positions: int) -> dict[str, int]:
+        """Asks the model for the logits of the last positions only, where it can be asked."""
+        known = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
+        return {"logits_to_keep": positions} if known else {}

@@ -1,0 +1,193 @@
+"""A recipe of ours as settings of TRL: every setting is translated, or refused with what to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import Unsupported
+from ...core.objective import Objective
+from ...models import locate
+from ...recipe.config import Config
+from ...recipe.objective import build_objective
+from ...tasks import Problem, Task
+from .provides import RECIPE_REMEDIES, require_inputs
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a rollout batch of a recipe becomes micro-batches of TRL.
+
+    Args:
+        rows: of a micro-batch, on each rank.
+        accumulate: micro-batches of an optimiser step.
+        parts: micro-batches that a rollout batch is split into.
+        iterations: how often they are taken.
+    """
+
+    rows: int
+    accumulate: int
+    parts: int
+    iterations: int
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps on one rollout batch."""
+        return self.parts * self.iterations // self.accumulate
+
+
+def schedule(config: Config, objective: Objective, processes: int, longest_prompt: int) -> Schedule:
+    """The largest micro-batches that the recipe allows, and that divide its minibatches evenly.
+
+    Args:
+        longest_prompt: tokens.
+
+    Raises:
+        Unsupported: the rows of a rollout batch cannot be divided evenly.
+    """
+    rollout, train = config.rollout, config.train
+    rows = rollout.prompts * rollout.group_size
+    if rows % (train.minibatches * processes):
+        raise Unsupported(
+            f"rollout.prompts x rollout.group_size = {rows} rows cannot be divided evenly over train.minibatches = "
+            f"{train.minibatches} and {processes} processes, as TRL does: change one of them"
+        )
+    each = rows // (train.minibatches * processes)
+    if train.minibatches > 1 and train.minibatch_by == "groups" and each % rollout.group_size:
+        raise Unsupported(
+            f"train.minibatch_by = 'groups': TRL leaves rows where they were drawn, and each of {processes} processes "
+            f"takes {each} rows of a minibatch, no whole groups of rollout.group_size = {rollout.group_size}: --set "
+            "train.minibatch_by=rows, or change rollout.prompts, train.minibatches or the processes"
+        )
+    most = max(1, min(train.micro_rows, train.micro_tokens // (rollout.max_new_tokens + longest_prompt)))
+    micro = max(size for size in range(1, min(each, most) + 1) if each % size == 0)
+    accumulate = each // micro
+    return Schedule(micro, accumulate, accumulate * train.minibatches, train.epochs * len(objective.split()))
+
+
+def settings(config: Config, plan: Schedule, objective: Objective, directory: Path) -> dict[str, Any]:
+    """Keywords of `TokenPOConfig`."""
+    train, rollout, output = config.train, config.rollout, config.output
+    saved = output.checkpoint_every > 0
+    return {
+        "output_dir": str(directory / "trl"),
+        "seed": config.seed,
+        "use_cpu": config.model.device == "cpu",
+        "model_init_kwargs": {"dtype": config.model.dtype},
+        "bf16": train.autocast and config.model.device != "cpu",
+        "gradient_checkpointing": False,
+        "num_generations": rollout.group_size,
+        "max_completion_length": rollout.max_new_tokens,
+        "temperature": rollout.temperature,
+        "dynamic_sampling": rollout.dynamic_sampling,
+        "max_extra_batches": rollout.max_extra_batches,
+        "per_device_train_batch_size": plan.rows,
+        "gradient_accumulation_steps": plan.accumulate,
+        "steps_per_generation": plan.parts,
+        "minibatch_by": train.minibatch_by if train.minibatches > 1 else "rows",
+        "num_iterations": plan.iterations,
+        "max_steps": train.steps * plan.updates,
+        "shuffle_dataset": False,
+        "learning_rate": train.lr,
+        "lr_scheduler_type": "constant_with_warmup" if train.warmup else "constant",
+        "warmup_steps": train.warmup + 1 if train.warmup else 0,
+        "weight_decay": train.weight_decay,
+        "adam_beta1": train.betas[0],
+        "adam_beta2": train.betas[1],
+        "adam_epsilon": train.eps,
+        "max_grad_norm": train.grad_clip or 0.0,
+        "save_strategy": "steps" if saved else "no",
+        "save_steps": output.checkpoint_every * plan.updates if saved else 500,
+        "save_total_limit": output.keep,
+        "report_to": list(output.track) or "none",
+        "project": output.project or "tokenpo",
+        "logging_steps": plan.updates,
+        "trace_every": output.trace_every,
+        "trace_rollouts": output.trace_rollouts,
+    }
+
+
+def accepted(config: Config) -> Objective:
+    """The recipe's objective, where TRL can honour the recipe.
+
+    Raises:
+        Unsupported: naming the setting, or what the method reads, and what to write instead.
+    """
+    rollout, train, output = config.rollout, config.train, config.output
+    refusals = (
+        (
+            rollout.correction is not None,
+            "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
+        ),
+        (train.ratio_tolerance is not None, "train.ratio_tolerance: --set train.ratio_tolerance=none"),
+        (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
+        (output.rollouts_every > 0, "output.rollouts_every: --set output.rollouts_every=0"),
+        (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
+        (
+            config.model.device not in ("auto", "cpu", "cuda"),
+            f"model.device = {config.model.device!r}: accelerate chooses the device of each process; "
+            "--set model.device=auto",
+        ),
+        (rollout.group_size < 2, "rollout.group_size = 1: TRL wants groups of two at least"),
+    )
+    for refused, sentence in refusals:
+        if refused:
+            raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
+    objective = build_objective(config)
+    require_inputs(objective, reported=False, remedies=RECIPE_REMEDIES)
+    return objective
+
+
+def peft_config(config: Config) -> Any:
+    """LoRA as peft describes it; None without."""
+    lora = config.model.lora
+    if lora is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # pyright: ignore[reportArgumentType] - peft scales by any number
+        target_modules=lora.targets,
+        task_type="CAUSAL_LM",
+    )
+
+
+def model_path(config: Config) -> str:
+    return str(locate(config.model.path))
+
+
+class TaskRewards:
+    """A task as two reward functions of TRL's: its reward, which trains, and `accuracy`, which is only logged.
+
+    The data set holds the place of each problem, and problems are a function of their place.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._problems: dict[int, Problem] = {}
+        self._last: tuple[Any, list[Any]] = (None, [])
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """The first `count` problems of the training split, in their order."""
+        for place, problem in enumerate(self._task.problems("train", 0, count)):
+            self._problems[place] = problem
+        return [{"prompt": problem.prompt, "place": place} for place, problem in self._problems.items()]
+
+    def reward(
+        self, completions: list[Any], completion_ids: list[Any], place: list[int], **columns: Any
+    ) -> list[float]:
+        self._last = (completion_ids, self._scores(completions, completion_ids, place))
+        return [score.reward for score in self._last[1]]
+
+    def accuracy(
+        self, completions: list[Any], completion_ids: list[Any], place: list[int], **columns: Any
+    ) -> list[float]:
+        if self._last[0] is not completion_ids:
+            self.reward(completions, completion_ids, place)
+        return [float(score.correct) for score in self._last[1]]
+
+    def _scores(self, completions: list[Any], completion_ids: list[Any], place: list[int]) -> list[Any]:
+        texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
+        return self._task.score([self._problems[i] for i in place], texts, completion_ids)

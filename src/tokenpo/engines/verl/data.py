@@ -1,0 +1,104 @@
+"""Our tasks for verl: problems as a parquet file in its columns, and the reward function that scores them.
+
+A row carries the task, its options, its seed and the problem's position, so that the reward function makes the very
+problem again and asks the task's own verifier.
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...tasks import Problem, Split, Task, make_task
+
+
+def write_parquet(
+    path: Path, task: str, options: Mapping[str, Any], seed: int, split: Split, count: int, start: int = 0
+) -> Path:
+    """`count` problems of a task as verl's columns: data_source, prompt, reward_model, extra_info.
+
+    Where a problem has no reference answer, reward_model.ground_truth is null.
+
+    Raises:
+        TokenPOError: the test split has fewer problems than that.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    source = json.dumps({"task": task, "options": dict(options), "seed": seed, "split": split}, sort_keys=True)
+    with closing(make_task(task, options, seed)) as generator:
+        problems = generator.problems(split, start, count)
+    rows = [
+        {
+            "data_source": task,
+            "prompt": _messages(problem),
+            "ability": task,
+            "reward_model": {"style": "rule", "ground_truth": problem.reference},
+            "extra_info": {"index": start + number, "tokenpo": source},
+        }
+        for number, problem in enumerate(problems)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = pyarrow.string()
+    # Stated, not inferred: a column of nulls alone would be of no kind, and verl joins files of the same kinds only.
+    columns = {
+        "data_source": text,
+        "prompt": pyarrow.list_(pyarrow.struct({"role": text, "content": text})),
+        "ability": text,
+        "reward_model": pyarrow.struct({"style": text, "ground_truth": text}),
+        "extra_info": pyarrow.struct({"index": pyarrow.int64(), "tokenpo": text}),
+    }
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns)), path)
+    return path
+
+
+def _messages(problem: Problem) -> list[dict[str, str]]:
+    if isinstance(problem.prompt, str):
+        return [{"role": "user", "content": problem.prompt}]
+    return [{"role": str(m["role"]), "content": str(m["content"])} for m in problem.prompt]
+
+
+# The verifier of a task may own processes: one for each task in a reward worker, whose threads take turns.
+_TURN = threading.Lock()
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str | None, extra_info: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" what accuracy counts.
+
+    Set reward.custom_reward_function.path=pkg://tokenpo.adapters.verl.data.
+
+    Raises:
+        TokenPOError: the row was not written by `write_parquet`.
+    """
+    source = (extra_info or {}).get("tokenpo")
+    if not isinstance(source, str):
+        raise TokenPOError(
+            f"a row of {data_source} has no extra_info.tokenpo: write the file with write_parquet, or give verl the "
+            "reward function of your data (reward.custom_reward_function.path)"
+        )
+    with _TURN:
+        task, problem = _problem(source, int((extra_info or {})["index"]))
+        (score,) = task.score([problem], [solution_str], [[]])
+    return {"score": float(score.reward), "acc": float(score.correct)}
+
+
+@functools.lru_cache(maxsize=8)
+def _task(source: str) -> Task:
+    settings = json.loads(source)
+    return make_task(settings["task"], settings["options"], settings["seed"])
+
+
+@functools.lru_cache(maxsize=4096)
+def _problem(source: str, position: int) -> tuple[Task, Problem]:
+    task = _task(source)
+    (problem,) = task.problems(json.loads(source)["split"], position, 1)
+    return task, problem

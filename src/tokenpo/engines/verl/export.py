@@ -1,0 +1,113 @@
+"""A training batch of verl as recorded rollouts, for `tokenpo explain` (docs/rollouts.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import MissingInput
+from ...core.ops.group import numbered
+from ...core.types import Rollouts
+from ...models.tokens import pieces
+from ...runs.rollouts import Response, responses
+
+REWARDS = ("token_level_scores", "rm_scores", "token_level_rewards")
+
+
+def from_batch(
+    batch: Any,
+    *,
+    tokenizer: Any = None,
+    entropies: Tensor | None = None,
+    correct: Sequence[bool | None] | None = None,
+    temperature: float | None = None,
+    step: int | None = None,
+) -> list[Response]:
+    """Responses from a `DataProto` or a TensorDict as verl's trainer holds it before the advantage.
+
+    Read are responses, response_mask, old_log_probs, uid, one of token_level_scores, rm_scores and token_level_rewards
+    (summed over the response), and, where they are there, entropys or entropy, ref_log_prob, rollout_log_probs and
+    prompts. Rows without a response token, which verl adds to fill up a batch, are left out.
+
+    Args:
+        batch: padded tensors, or the nested ones of the V1 trainer.
+        tokenizer: of the model; without it tokens are told by their ids.
+        entropies: [N, T] nats, of the policy that sampled; the V0 trainer takes them out of its batch.
+        correct: [N].
+        temperature: at which every token was sampled.
+
+    Raises:
+        MissingInput: a field that is always needed is not there.
+        TokenPOError: shapes that do not belong together, or a number that is not finite on a response token.
+    """
+    mask = _needed(batch, "response_mask").bool()
+    ids, scores = _needed(batch, "responses"), next(filter(_is_there, (_field(batch, name) for name in REWARDS)), None)
+    if scores is None:
+        raise MissingInput(
+            f"verl's batch holds no rewards ({', '.join(REWARDS)}): call from_batch after they are known"
+        )
+    uid, old = [str(name) for name in _needed(batch, "uid")], _needed(batch, "old_log_probs")
+    rollouts = Rollouts(
+        mask=mask,
+        reward=torch.where(mask, scores, 0.0).sum(1).double(),
+        group=torch.tensor(numbered(uid), device=mask.device),
+        old_logprob=old,
+        old_entropy=entropies if entropies is not None else _either(batch, "entropys", "entropy"),
+        ref_logprob=_field(batch, "ref_log_prob"),
+        rollout_logprob=_field(batch, "rollout_log_probs"),
+        temperature=None if temperature is None else torch.full_like(old, temperature),
+        token_ids=ids,
+    )
+    alive = mask.any(1)
+    kept = alive.nonzero()[:, 0].tolist()
+    return [
+        *responses(
+            rollouts.rows(alive),
+            [_words(tokenizer, ids[row][mask[row]].tolist()) for row in kept],
+            groups=[uid[row] for row in kept],
+            prompts=_prompts(batch, tokenizer, kept),
+            correct=None if correct is None else [correct[row] for row in kept],
+            step=step,
+        )
+    ]
+
+
+def _field(batch: Any, name: str) -> Any:
+    """A tensor, padded; or the list of what is no tensor; None where it is not there."""
+    for owner in (getattr(batch, "batch", batch), getattr(batch, "non_tensor_batch", {})):
+        if owner is not None and name in owner.keys():  # noqa: SIM118 - `in` a TensorDict is refused
+            value = owner[name]
+            if isinstance(value, Tensor):
+                return torch.nested.to_padded_tensor(value, 0) if value.is_nested else value
+            return value.tolist() if hasattr(value, "tolist") else list(value)
+    return None
+
+
+def _needed(batch: Any, name: str) -> Any:
+    value = _field(batch, name)
+    if value is None:
+        raise MissingInput(f"verl's batch holds no {name!r}: call from_batch after the old log-probabilities are known")
+    return value
+
+
+def _either(batch: Any, *names: str) -> Tensor | None:
+    return next(filter(_is_there, (_field(batch, name) for name in names)), None)
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None
+
+
+def _words(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    return [f"[{i}]" for i in ids] if tokenizer is None else pieces(tokenizer, ids)
+
+
+def _prompts(batch: Any, tokenizer: Any, rows: Sequence[int]) -> list[str] | None:
+    """The texts, special tokens left out: they pad a prompt on the left."""
+    prompts = _field(batch, "prompts")
+    if prompts is None or tokenizer is None:
+        return None
+    return [tokenizer.decode(prompts[row].tolist(), skip_special_tokens=True) for row in rows]

@@ -1,0 +1,56 @@
+"""The adaptive temperature on its way to the sampler: from the driver's memory to each request.
+
+driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
+worker  -> the agent loop below moves it into sampling_params["extra_args"], flat keys
+server  -> a logits processor applies it (vLLM: tokenpo.engines.vllm)
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from verl.utils import tensordict_utils as tu
+
+from ...base.errors import Unsupported
+from ...core.objective import Objective, State
+from ..vllm import PROCESSOR, extra_args
+from .layout import texts
+
+__all__ = ["FIELD", "LOOP", "LOOPS", "PROCESSOR", "sampler_numbers", "use_loop", "with_extra_args"]
+
+FIELD = "tokenpo_temperature"
+LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
+LOOPS = frozenset({LOOP, "single_turn_agent"})  # verl's own, which ours takes the place of
+
+
+def sampler_numbers(objective: Objective, state: State) -> str | None:
+    """What the sampler of the next step is told, as JSON of flat numbers; None where it is to sample as ever."""
+    numbers = extra_args(objective, state)
+    return json.dumps(numbers) if numbers else None
+
+
+def use_loop(objective: Objective, batch: Any) -> None:
+    """Sends prompts through our loop that name one of their own: verl prefers a data set's column to its default.
+
+    Raises:
+        Unsupported: a row names another loop, which would sample at one temperature.
+    """
+    if objective.temperature is None or "agent_name" not in batch:
+        return
+    for name in texts(batch["agent_name"]):
+        if name not in LOOPS:
+            raise Unsupported(
+                f"{objective.name} adapts the temperature from token to token, and verl's agent loop {name}, which a "
+                f"row of the data names in its column agent_name, does not pass its statistics on: set it to {LOOP}, "
+                "or switch the adaptive temperature off with +algorithm.tokenpo.options.tau=0"
+            )
+    tu.assign_non_tensor_data(batch, "agent_name", LOOP)
+
+
+def with_extra_args(sampling_params: Mapping[str, Any], numbers: str) -> dict[str, Any]:
+    """A copy of a request's sampling parameters that carries the numbers; sessions share theirs."""
+    extra = {**(sampling_params.get("extra_args") or {}), **json.loads(numbers)}
+    return {**sampling_params, "extra_args": extra}

@@ -1,0 +1,15 @@
+"""Adaptive temperature inside vLLM: a logits processor, and the numbers that a request carries to it.
+
+    LLM(..., logits_processors=[PROCESSOR], logprobs_mode="processed_logprobs")
+    SamplingParams(..., extra_args=extra_args(objective, state))
+
+Importing this package needs torch alone; vLLM imports the processor itself, in its own processes.
+"""
+
+from __future__ import annotations
+
+from .parameters import Heat, extra_args, read
+
+PROCESSOR = "tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor"
+
+__all__ = ["PROCESSOR", "Heat", "extra_args", "read"]

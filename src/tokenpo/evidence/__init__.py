@@ -1,0 +1,1 @@
+"""What a run or a method is worth: evaluation, comparison, explanation, reports."""

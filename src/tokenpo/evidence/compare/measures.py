@@ -1,0 +1,182 @@
+"""The numbers of a run that methods are compared by, and how each is taken from its metrics."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ...base.errors import TokenPOError, UnknownName, nearest
+from ...recipe.config import Config
+from ...runs.read import NOTE, Run
+from ..report.curves import KNOWN
+
+DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
+WAITING = ("steps", "train-steps")  # for the accuracy of --threshold
+THRESHOLD = 0.9
+Curve = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Value:
+    """`number` of a run, None where it is undefined; `censored`: the true number is at least this."""
+
+    number: float | None
+    censored: bool = False
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run: `name` as on the command line, `title` and `unit` as shown, `meaning` as a sentence.
+
+    Args:
+        needs: the logged metric that it is taken from.
+        of: takes it from a run that made all of its steps.
+    """
+
+    name: str
+    title: str
+    unit: str
+    meaning: str
+    needs: str
+    of: Callable[[Run], Value]
+
+
+def measures(names: Sequence[str], threshold: float, config: Config) -> list[Measure]:
+    """The measures of these names; `threshold` is the accuracy that `steps` and `train-steps` wait for.
+
+    Raises:
+        UnknownName: no such measure, or it reads a metric that no run logs.
+        TokenPOError: a threshold outside (0, 1], a name given twice, samples that runs of this config do not draw.
+    """
+    if not 0 < threshold <= 1:
+        raise TokenPOError(f"--threshold {threshold:g} is an accuracy: give a number above 0 and at most 1")
+    predefined = {measure.name: measure for measure in _predefined(threshold)}
+    if twice := next((name for name in names if list(names).count(name) > 1), None):
+        raise TokenPOError(f"--metrics names {twice} twice: leave one out")
+    chosen = [predefined[name] if name in predefined else _reduced(name, predefined) for name in names]
+    for measure in chosen:
+        if measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
+            raise TokenPOError(f"--metrics {measure.name} needs samples, and evaluate.samples is 0: set it above 0")
+    return chosen
+
+
+def _predefined(threshold: float) -> list[Measure]:
+    held_out, accuracy = "eval/accuracy", f"{threshold:g}"
+    return [
+        Measure(
+            "accuracy", "final accuracy", "fraction", "Held-out greedy accuracy after the last step.",
+            held_out, lambda run: _last(run, held_out),
+        ),
+        Measure(
+            "avg", "final avg@k", "fraction", "Held-out accuracy over k samples a problem after the last step.",
+            "eval/avg", lambda run: _last(run, "eval/avg"),
+        ),
+        Measure(
+            "area", "area under the evaluation curve", "fraction",
+            "Mean height of the held-out greedy accuracy over the steps, by trapezoids.",
+            held_out, lambda run: Value(_area(_curve(run, held_out))),
+        ),
+        Measure(
+            "steps", f"steps to {accuracy}", "steps",
+            f"First evaluation with a held-out greedy accuracy of {accuracy}; fewer is faster.",
+            held_out, lambda run: _reached(_curve(run, held_out), threshold),
+        ),
+        Measure(
+            "train-area", "mean training accuracy", "fraction", "Mean over the steps of the accuracy of what was "
+            "sampled for training.", "accuracy", lambda run: _mean(run, "accuracy"),
+        ),
+        Measure(
+            "train-steps", f"steps to {accuracy} in training", "steps",
+            f"First step whose training accuracy is {accuracy}; fewer is faster.",
+            "accuracy", lambda run: _reached(_curve(run, "accuracy"), threshold),
+        ),
+        Measure(
+            "entropy", "final entropy", "nats", "Mean entropy of the tokens sampled in the last step.",
+            "entropy", lambda run: _last(run, "entropy"),
+        ),
+        Measure(
+            "length", "final length", "tokens", "Mean length of the responses sampled in the last step.",
+            "length", lambda run: _last(run, "length"),
+        ),
+        Measure(
+            "seconds", "training time", "s", "Wall time of all steps, evaluations left out; runs at the same time on "
+            "one machine slow each other.", "seconds_update", _seconds,
+        ),
+    ]  # fmt: skip
+
+
+def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
+    """`last:`, `mean:` or `sd:` of any logged metric."""
+    how, colon, metric = name.partition(":")
+    if not colon:
+        known = [*predefined, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
+        raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
+    if how not in _REDUCTIONS:
+        raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
+    if metric not in KNOWN and not re.fullmatch(f"{NOTE}.+", metric):
+        raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, KNOWN)}")
+    words, reduce = _REDUCTIONS[how]
+    return Measure(
+        name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, lambda run: reduce(run, metric)
+    )
+
+
+def _curve(run: Run, name: str) -> Curve:
+    return [(step, value) for step, value in run.series(name) if value is not None]
+
+
+def _last(run: Run, name: str) -> Value:
+    """At the very last step: an earlier value is another number."""
+    return Value(dict(run.series(name)).get(run.series("step")[-1][0]))
+
+
+def _trained(run: Run, name: str) -> list[float]:
+    """Over the steps that trained: step 0 is the evaluation before them."""
+    return [value for step, value in _curve(run, name) if step > 0]
+
+
+def _mean(run: Run, name: str) -> Value:
+    values = _trained(run, name)
+    return Value(statistics.fmean(values) if values else None)
+
+
+def _sd(run: Run, name: str) -> Value:
+    values = _trained(run, name)
+    return Value(statistics.stdev(values) if len(values) > 1 else None)
+
+
+_REDUCTIONS: dict[str, tuple[str, Callable[[Run, str], Value]]] = {
+    "last": ("in the last step", _last),
+    "mean": ("averaged over the steps", _mean),
+    "sd": ("as its standard deviation over the steps", _sd),
+}
+
+
+def _area(curve: Curve) -> float | None:
+    """Of the trapezoids over the points, divided by the width."""
+    if len(curve) < 2:
+        return None
+    area = sum((b - a) * (left + right) / 2 for (a, left), (b, right) in pairwise(curve))
+    return area / (curve[-1][0] - curve[0][0])
+
+
+def _reached(curve: Curve, threshold: float) -> Value:
+    """The first step at the threshold. A run that never gets there counts as one interval beyond its end, the earliest
+    at which it could still have: a lower bound.
+    """
+    if not curve:
+        return Value(None)
+    for step, height in curve:
+        # Accuracies are shares of a count: 0.9 as 180/200 must not fail by rounding.
+        if height >= threshold - 1e-9:
+            return Value(step)
+    interval = max((b - a for (a, _), (b, _) in pairwise(curve)), default=1.0)
+    return Value(curve[-1][0] + interval, censored=True)
+
+
+def _seconds(run: Run) -> Value:
+    names = [name for name in run.names if name.startswith("seconds_") and name != "seconds_evaluation"]
+    return Value(sum(value for name in names for _, value in _curve(run, name))) if names else Value(None)

@@ -1,0 +1,174 @@
+"""Which runs make a comparison: the methods as they were written, times the seeds, each with its own directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...base.errors import TokenPOError
+from ...base.files import expanded
+from ...recipe.config import Config, load_config
+from ...recipe.method_list import SYNTAX, Entry, parse_entries
+from ...recipe.objective import build_objective, negotiate
+from ...recipe.shipped import find_recipe
+
+EVALUATIONS = 10
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: `arguments` are those of `tokenpo train`, and `config` is what they come to."""
+
+    label: str
+    seed: int
+    directory: Path
+    config: Config
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole comparison.
+
+    Args:
+        config: of its first run.
+        objectives: label to str(objective).
+        runs: all methods with the first seed, then all with the second: what slows the machine for a while slows all.
+        notes: what a reader should know of the plan.
+    """
+
+    recipe: str
+    out: Path
+    entries: tuple[Entry, ...]
+    seeds: tuple[int, ...]
+    config: Config
+    objectives: dict[str, str]
+    runs: tuple[PlannedRun, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(entry.label for entry in self.entries)
+
+    def options(self, label: str) -> dict[str, object]:
+        """The keywords that the method of this label is built with, those of the recipe included."""
+        return next(run.config.method.options for run in self.runs if run.label == label)
+
+
+def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None) -> Plan:
+    """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
+
+    Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise.
+
+    Raises:
+        TokenPOError: fewer than two methods or seeds, no evaluation, a setting that the comparison makes itself.
+        UnknownName: a recipe, method, option or setting that does not exist.
+    """
+    entries = parse_methods(methods)
+    if seeds < 2:
+        raise TokenPOError(f"--seeds {seeds} gives no pairs to compare: give at least 2, better 10")
+    for setting, instead in (("method.name", "--methods"), ("method", "--methods"), ("output.dir", "--out")):
+        if any(override.partition("=")[0].strip() == setting for override in overrides):
+            raise TokenPOError(f"--set {setting} differs between the runs of a comparison: use {instead}")
+    base = load_config(find_recipe(recipe), overrides=overrides)
+    if not base.evaluate.problems:
+        raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
+    every = base.evaluate.every or -(-base.train.steps // EVALUATIONS)
+    # The user's come last, so that they win.
+    settings = ("threads=1", f"evaluate.every={every}", *overrides)
+    if any(override.partition("=")[0].strip() == "evaluate.every" for override in overrides):
+        settings = ("threads=1", *overrides)
+    out = expanded(out or Path("runs", f"compare-{base.name}"))
+    numbers = tuple(range(base.seed, base.seed + seeds))
+    runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
+    objectives = _objectives(runs[: len(entries)])
+    _check_directories(runs[: len(entries)])
+    notes = tuple(_notes(runs[: len(entries)], entries, base))
+    return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
+
+
+def parse_methods(text: str) -> list[Entry]:
+    """The entries of `--methods`, two or more.
+
+    Raises:
+        TokenPOError: not of that form, fewer than two, a label twice.
+    """
+    entries = parse_entries(text)
+    if len(entries) < 2:
+        raise TokenPOError(f"--methods {text!r} holds nothing to compare with: name at least two; {SYNTAX}")
+    if "all" in [entry.label for entry in entries]:
+        raise TokenPOError("--methods: the label all is taken by --baseline all: choose another")
+    return entries
+
+
+def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
+    """(method, baseline) for every other method; with the baseline "all", every later method with every earlier one.
+
+    Raises:
+        TokenPOError: no method has this label.
+    """
+    if baseline == "all":
+        return [(b, a) for i, a in enumerate(labels) for b in labels[i + 1 :]]
+    if baseline not in labels:
+        raise TokenPOError(f"--baseline {baseline} is not among the methods: give one of {', '.join(labels)}, or all")
+    return [(label, baseline) for label in labels if label != baseline]
+
+
+def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
+    directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
+    overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
+    config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
+    words = [word for setting in overrides for word in ("--set", setting)]
+    arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
+    return PlannedRun(entry.label, seed, directory, config, arguments)
+
+
+def _objectives(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Label to objective in words; two that are the same would be compared with themselves."""
+    texts: dict[str, str] = {}
+    for run in runs:
+        objective = build_objective(run.config)
+        negotiate(objective)
+        text = str(objective)
+        if twin := next((label for label, other in texts.items() if other == text), None):
+            raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
+        texts[run.label] = text
+    return texts
+
+
+def _check_directories(runs: Sequence[PlannedRun]) -> None:
+    owners: dict[str, str] = {}
+    for run in runs:
+        name = run.directory.name.lower()  # as file systems that ignore case see it
+        if name in owners:
+            raise TokenPOError(
+                f"--methods: {owners[name]} and {run.label} would share the directory {run.directory}: tell them apart "
+                "as LABEL@METHOD:KEY=VALUE"
+            )
+        if len(name) > 120:
+            raise TokenPOError(
+                f"--methods: {run.label} is too long for a directory: give it a shorter name with LABEL@"
+            )
+        owners[name] = run.label
+
+
+def _notes(runs: Sequence[PlannedRun], entries: Sequence[Entry], base: Config) -> list[str]:
+    notes = []
+    for run, entry in zip(runs, entries, strict=True):
+        written = dict(entry.options)
+        inherited = {key: value for key, value in run.config.method.options.items() if key not in written}
+        if inherited:
+            listed = ", ".join(f"{key}={value!r}" for key, value in inherited.items())
+            notes.append(f"{run.label} takes from the recipe or --set: {listed}.")
+    if base.rollout.dynamic_sampling:
+        notes.append(
+            "Dynamic sampling drops groups by what the policy answers: the methods meet the same problems in the same "
+            "order, but from the first refill on not at the same step."
+        )
+    return notes

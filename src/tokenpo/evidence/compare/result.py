@@ -1,0 +1,262 @@
+"""From run directories to a comparison: the numbers of every run, the pairs, the curves, and compare.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...runs.read import Run, read_run
+from .measures import Measure, Value
+from .paired import ALPHA
+from .plan import Plan, pairs
+from .runs import Failure, State, state
+from .verdict import Pair, judge, too_few
+
+CURVES = ("eval/accuracy", "accuracy", "entropy")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measure: `values[label][seed]`, and its pairs, which are one family of comparisons."""
+
+    measure: Measure
+    values: Mapping[str, Mapping[int, Value]]
+    pairs: tuple[Pair, ...]
+
+    def numbers(self, label: str) -> list[float]:
+        """The defined values of a method, by seed."""
+        return [value.number for _, value in sorted(self.values[label].items()) if value.number is not None]
+
+    def mean(self, label: str) -> float | None:
+        numbers = self.numbers(label)
+        return statistics.fmean(numbers) if numbers else None
+
+    def censored(self, label: str) -> int:
+        """Runs whose number is only a lower bound."""
+        return sum(value.censored for value in self.values[label].values())
+
+
+@dataclass(frozen=True)
+class Band:
+    """A logged metric over the steps: (step, mean, least, most) of the runs of one method."""
+
+    points: tuple[tuple[float, float, float, float], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that is shown. `bands[metric][label]` are the curves, `finished[label]` the seeds that there are."""
+
+    plan: Plan
+    baseline: str
+    results: tuple[Result, ...]
+    bands: Mapping[str, Mapping[str, Band]]
+    finished: Mapping[str, tuple[int, ...]]
+    failures: tuple[Failure, ...]
+    versions: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{len(self.plan.labels)} methods on {self.plan.config.name}, {len(self.plan.seeds)} seeds"
+
+
+def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = ()) -> Comparison:
+    """Reads every whole run of the plan and judges the pairs.
+
+    Raises:
+        TokenPOError: no pair has two seeds in common, or a metric is in no run.
+    """
+    runs: dict[str, dict[int, Run]] = {label: {} for label in plan.labels}
+    for planned in plan.runs:
+        if state(planned) is State.DONE:
+            runs[planned.label][planned.seed] = read_run(planned.directory)
+    everything = [run for by_seed in runs.values() for run in by_seed.values()]
+    compared = pairs(plan.labels, baseline)
+    if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
+        failed = f"; {failed_in_words(failures)}" if failures else ""
+        raise TokenPOError(f"{plan.out}: no pair to compare has two finished runs with the same seeds{failed}")
+    results = tuple(_result(measure, runs, compared) for measure in measures)
+    for result in results:
+        if not any(result.numbers(label) for label in plan.labels):
+            raise TokenPOError(
+                f"--metrics {result.measure.name}: no run in {plan.out} logged a number for {result.measure.needs}"
+            )
+    return Comparison(
+        plan=plan,
+        baseline=baseline,
+        results=results,
+        bands={name: {label: _band(list(runs[label].values()), name) for label in plan.labels} for name in CURVES},
+        finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()},
+        failures=tuple(failures),
+        versions=everything[0].versions,
+        notes=(*plan.notes, *_notes(runs, results)),
+    )
+
+
+def failed_in_words(failures: Sequence[Failure]) -> str:
+    """Which runs failed and why; a reason that several share is told once."""
+    reasons: dict[str, list[Failure]] = {}
+    for failure in failures:
+        reasons.setdefault(failure.line, []).append(failure)
+    parts = []
+    for line, failed in reasons.items():
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        parts.append(f"{', '.join(failure.run.name for failure in failed[:3])}{more}: {line} (log: {failed[0].log})")
+    return f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed: {'; '.join(parts)}"
+
+
+def _result(measure: Measure, runs: Mapping[str, Mapping[int, Run]], compared: Sequence[tuple[str, str]]) -> Result:
+    values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
+    numbers = {
+        label: {seed: value.number for seed, value in by_seed.items() if value.number is not None}
+        for label, by_seed in values.items()
+    }
+    return Result(measure, values, tuple(judge(numbers, compared)))
+
+
+def _band(runs: Sequence[Run], name: str) -> Band:
+    """Over the steps that every run has a number for."""
+    series = [{step: value for step, value in run.series(name) if value is not None} for run in runs]
+    steps = sorted(set.intersection(*map(set, series))) if series else []
+    columns = [(step, [values[step] for values in series]) for step in steps]
+    return Band(tuple((step, statistics.fmean(column), min(column), max(column)) for step, column in columns))
+
+
+def _notes(runs: Mapping[str, Mapping[int, Run]], results: Sequence[Result]) -> list[str]:
+    notes = [
+        f"{label} seed {seed}: {note}"
+        for label, by_seed in runs.items()
+        for seed, run in by_seed.items()
+        for note in run.notes
+    ]
+    notes += _unlike_starts(runs) + _unlike_software(runs)
+    for result in results:
+        notes += _unlike_values(result)
+    few = {len(pair.seeds): pair.family for result in results for pair in result.pairs if pair.adjusted is not None}
+    notes += [too_few(n, m) for n, m in few.items() if m * 2.0 ** (1 - n) > ALPHA]
+    return notes
+
+
+def _unlike_starts(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+    """The evaluation before training is the same for every method, or the runs of a seed did not begin alike."""
+    notes = []
+    for seed in sorted({seed for by_seed in runs.values() for seed in by_seed}):
+        accuracies = {
+            dict(by_seed[seed].series("eval/accuracy")).get(0) for by_seed in runs.values() if seed in by_seed
+        }
+        if len(accuracies) > 1:
+            notes.append(
+                f"Seed {seed}: the evaluations before training differ, so its runs did not begin alike (other software "
+                "or machine, or a device that is not exact?)."
+            )
+    return notes
+
+
+def _unlike_software(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+    records = [run.versions for by_seed in runs.values() for run in by_seed.values()]
+    names = sorted({name for versions in records for name in versions})
+    odd = [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]
+    return (
+        [f"The runs were not made with the same software on one machine: they differ in {', '.join(odd)}."]
+        if odd
+        else []
+    )
+
+
+def _unlike_values(result: Result) -> list[str]:
+    """Runs without a number, and those whose number is a bound."""
+    notes, title = [], result.measure.title
+    missing, late = [], []
+    for label, by_seed in result.values.items():
+        if none := sum(value.number is None for value in by_seed.values()):
+            missing.append(f"{none} of {len(by_seed)} runs of {label}")
+        if result.censored(label):
+            late.append(f"{result.censored(label)} of {len(by_seed)} runs of {label}")
+    if missing:
+        notes.append(f"{title}: {', '.join(missing)} have no number and are left out.")
+    if late:
+        notes.append(
+            f"{title}: {', '.join(late)} never got there. They count as one interval of the curve beyond its end, the "
+            "earliest at which they could have: means with ≥ are lower bounds."
+        )
+    return notes
+
+
+def to_json(comparison: Comparison) -> str:
+    """compare.json: everything that table and page are made of, and every difference."""
+    plan = comparison.plan
+    record = {
+        "format": 1,
+        "title": comparison.title,
+        "recipe": plan.recipe,
+        "config": plan.config.model_dump(mode="json", exclude={"method", "seed", "output"}),
+        "methods": [
+            {
+                "label": entry.label,
+                "method": entry.method,
+                "options": plan.options(entry.label),
+                "objective": plan.objectives[entry.label],
+                "finished": comparison.finished[entry.label],
+            }
+            for entry in plan.entries
+        ],
+        "seeds": plan.seeds,
+        "baseline": comparison.baseline,
+        "alpha": ALPHA,
+        "metrics": [_metric(result) for result in comparison.results],
+        "failed": [{"run": failure.run.name, "error": failure.line} for failure in comparison.failures],
+        "notes": comparison.notes,
+        "versions": comparison.versions,
+    }
+    return json.dumps(_finite(record), indent=1, ensure_ascii=False) + "\n"
+
+
+def _metric(result: Result) -> dict[str, Any]:
+    return {
+        "name": result.measure.name,
+        "title": result.measure.title,
+        "unit": result.measure.unit,
+        "meaning": result.measure.meaning,
+        "values": {
+            label: {str(seed): value.number for seed, value in sorted(by_seed.items())}
+            for label, by_seed in result.values.items()
+        },
+        "censored": {
+            label: [seed for seed, value in sorted(by_seed.items()) if value.censored]
+            for label, by_seed in result.values.items()
+        },
+        "means": {label: result.mean(label) for label in result.values},
+        "pairs": [
+            {
+                "a": pair.a,
+                "b": pair.b,
+                "seeds": pair.seeds,
+                "differences": pair.differences,
+                "mean": pair.mean,
+                "low": pair.low,
+                "high": pair.high,
+                "p": pair.p,
+                "p_adjusted": pair.adjusted,
+                "comparisons": pair.family,
+                "verdict": pair.verdict,
+                "seeds_needed": pair.needed,
+                "reason": pair.reason,
+            }
+            for pair in result.pairs
+        ],
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities, and null would mean none: an option such as high=inf is told as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

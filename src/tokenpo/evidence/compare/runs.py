@@ -1,0 +1,231 @@
+"""Runs the plan as processes, several at once.
+
+What is done is skipped, what was begun goes on, and a directory that holds something else is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO, Protocol
+
+from ...base.errors import TokenPOError
+from ...base.files import is_fresh, locked
+from ...base.interrupt import Interrupt
+from ...recipe import inputs
+from ...recipe.config import differences, parse_config
+from ...runs import final
+from ..page.text import visible
+from .plan import PlannedRun
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+POLL = 0.05  # seconds between looks at the processes
+
+
+class State(Enum):
+    """What a run directory holds: nothing, a run to resume, one to begin anew, or a finished one."""
+
+    NEW = "new"
+    BEGUN = "begun"
+    LOST = "begun, no checkpoint"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that ended without making its steps; `line` is the last error line of its log."""
+
+    run: PlannedRun
+    line: str
+    log: Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it went; `interrupted` where Ctrl-C stopped it."""
+
+    failures: tuple[Failure, ...]
+    interrupted: bool
+
+
+class Watcher(Protocol):
+    """Told of what happens."""
+
+    def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
+        """A run has ended, `failure` if not well; not told of one that was asked to stop before its end."""
+
+    def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
+        """Many times a second."""
+
+
+Command = Callable[[PlannedRun, bool], list[str]]
+
+
+def train_command(run: PlannedRun, resume: bool) -> list[str]:
+    """The process of a run."""
+    again = ["--resume", str(run.directory)] if resume else []
+    return [sys.executable, "-P", "-m", "tokenpo", "train", *run.arguments, *again]
+
+
+def state(run: PlannedRun) -> State:
+    """What the directory of a run holds.
+
+    Raises:
+        TokenPOError: a run with another config, or something that is no run.
+    """
+    if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
+        return State.NEW
+    file = run.directory / "config.json"
+    if not file.is_file():
+        raise TokenPOError(f"{run.directory} is no run (it holds no config.json): move it, or choose another --out")
+    try:
+        old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
+    except (ValueError, TypeError, OSError) as error:
+        raise TokenPOError(f"{file} cannot be read ({error}): move {run.directory}, or choose another --out") from error
+    changed = [line for line in differences(old, run.config) if not line.startswith("output.")]
+    changed += inputs.changed(run.directory, run.config)
+    if changed:
+        raise TokenPOError(
+            f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings and files that "
+            "it was made with, or choose another --out"
+        )
+    if is_whole(run):
+        return State.DONE
+    return State.BEGUN if any((run.directory / "checkpoints").glob("step-*")) else State.LOST
+
+
+def is_whole(run: PlannedRun) -> bool:
+    """Whether all steps are made, and the model is saved wherever a checkpoint is left to save it from."""
+    steps = run.config.train.steps
+    return steps_made(run) >= steps and not final.is_owed(run.directory, steps)
+
+
+def steps_made(run: PlannedRun) -> int:
+    """The last step in metrics.jsonl, of whole lines only; 0 without any."""
+    try:
+        lines = (run.directory / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
+        return int(json.loads(lines[-1])["step"])
+    except (OSError, IndexError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def execute(
+    runs: Sequence[PlannedRun], jobs: int, out: Path, watcher: Watcher, command: Command = train_command
+) -> Ended:
+    """Makes every run that is not done, `jobs` at a time. One that fails does not keep the others from running.
+
+    Ctrl-C lets the running ones save where they stand and starts no more.
+
+    Raises:
+        TokenPOError: a directory that is refused (nothing was started), or another comparison at work in `out`.
+    """
+    with _locked(out) as lock, Interrupt() as interrupt:
+        states = [(run, state(run)) for run in runs]
+        waiting = deque((run, status) for run, status in states if status is not State.DONE)
+        active: list[_Process] = []
+        failures: list[Failure] = []
+        stopping = False
+        try:
+            while waiting or active:
+                if interrupt.asked and not stopping:
+                    stopping = True
+                    waiting.clear()
+                    for process in active:
+                        process.ask_to_stop()
+                while waiting and len(active) < jobs:
+                    active.append(_Process(*waiting.popleft(), out, lock, command))
+                for process in [process for process in active if process.over]:
+                    active.remove(process)
+                    failure = process.failure(stopped=stopping)
+                    failures += [failure] if failure else []
+                    if failure or is_whole(process.run):
+                        watcher.ended(process.run, process.seconds, failure)
+                watcher.running([process.run for process in active], len(waiting))
+                time.sleep(POLL if active else 0)
+        finally:
+            for process in active:
+                process.kill()
+    return Ended(tuple(failures), stopping)
+
+
+class _Process:
+    """A run that is being made, its output going to OUT/logs."""
+
+    def __init__(self, run: PlannedRun, status: State, out: Path, lock: IO[str], command: Command) -> None:
+        self.run, self._began = run, time.monotonic()
+        if status is State.LOST:
+            # Nothing was saved that it could go on from. It is ours: its config is that of the plan.
+            shutil.rmtree(run.directory)
+        self._log = out / "logs" / f"{run.directory.name}.log"
+        self._log.parent.mkdir(exist_ok=True)
+        self._start = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command(run, status is State.BEGUN),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=_environment(run),
+                # A group of its own: Ctrl-C reaches it once, through us. It holds the lock for as long as it lives.
+                start_new_session=True, pass_fds=(lock.fileno(),),
+            )  # fmt: skip
+
+    @property
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def ask_to_stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def failure(self, *, stopped: bool) -> Failure | None:
+        """None for a whole run, and for one that was asked to stop, however it took that."""
+        code = self._process.wait()
+        if stopped or (code == 0 and is_whole(self.run)):
+            return None
+        with self._log.open("rb") as log:
+            log.seek(self._start)
+            lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        own_lines = [line for line in lines if line.startswith("tokenpo: ")]
+        message = (own_lines or lines or [""])[-1].removeprefix("tokenpo: ")
+        if code < 0:
+            name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+            message = f"ended by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+        elif code == 0:
+            message = "ended without making all of its steps"
+        return Failure(self.run, visible(message or f"ended with status {code}", limit=400), self._log)
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[IO[str]]:
+    """One comparison at a time."""
+    busy = f"another comparison, or a run that it left behind, is at work in {out}: wait, or choose another --out"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / ".lock").touch()
+    except OSError as error:
+        raise TokenPOError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
+    with locked(out / ".lock", busy) as file:
+        yield file
+
+
+def _environment(run: PlannedRun) -> dict[str, str]:
+    """As many threads as the config says, and the import path of this process, a user's verifiers included."""
+    threads = dict.fromkeys(THREADS, str(run.config.threads or 1))
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return {**os.environ, **threads, "PYTHONPATH": path}

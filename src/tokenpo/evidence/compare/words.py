@@ -1,0 +1,99 @@
+"""How numbers and verdicts of a comparison are written, in the terminal as on the page."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from ...base.text import number
+from ..page.text import visible
+from .result import Comparison, Result
+from .verdict import Pair
+
+ROUNDING = 1e-12
+
+
+def name(label: str) -> str:
+    """A label as it is shown."""
+    return visible(label, limit=80)
+
+
+def signed(x: float | None) -> str:
+    """Three significant digits with a sign.
+
+    >>> signed(0.0214), signed(-3.0), signed(0.0), signed(None)
+    ('+0.0214', '−3', '0', '–')
+
+    What rounding leaves of differences that cancel is 0:
+
+    >>> signed(1.1e-17)
+    '0'
+    """
+    if x is None or not math.isfinite(x):
+        return number(x)
+    if abs(x) < ROUNDING:
+        return "0"
+    return ("+" if x > 0 else "−") + number(abs(x))
+
+
+def interval(pair: Pair) -> str:
+    """The interval of the mean difference."""
+    return "" if pair.low is None else f"{signed(pair.low)} to {signed(pair.high)}"
+
+
+def p_value(p: float | None) -> str:
+    """Two significant digits.
+
+    >>> p_value(0.001953125), p_value(1.0)
+    ('0.002', '1')
+    """
+    return "–" if p is None else f"{p:.2g}"
+
+
+def mean(result: Result, label: str) -> str:
+    """The mean over seeds; "≥" where runs that never got there make it a lower bound."""
+    late = result.censored(label)
+    text = number(result.mean(label))
+    return f"≥ {text} ({late} never)" if late else text
+
+
+def spread(result: Result, label: str) -> str:
+    """Least to most over the seeds."""
+    numbers = result.numbers(label)
+    return f"{number(min(numbers))} to {number(max(numbers))}" if numbers else ""
+
+
+def bound(result: Result, pair: Pair) -> str:
+    """What runs that never got there make of a difference."""
+    a, b = (any(result.values[label][seed].censored for seed in pair.seeds) for label in (pair.a, pair.b))
+    if a and b:
+        return "Runs of both never got there, so the difference is of the steps that were made, not of all it takes."
+    if a or b:
+        late, side = (pair.a, "above") if a else (pair.b, "below")
+        return f"Runs of {name(late)} never got there: the true difference is {side} this one."
+    return ""
+
+
+def summary(result: Result) -> str:
+    """All verdicts of one measure in a line.
+
+    Verdicts of the same kind are counted, so that twenty inconclusive pairs take one phrase.
+    """
+    decided = [pair.verdict for pair in result.pairs if pair.above is not None]
+    rest = Counter(pair.verdict for pair in result.pairs if pair.above is None)
+    only = len(result.pairs) == 1
+    phrases = [*map(name, decided)]
+    for verdict, count in rest.items():
+        everything = count == len(result.pairs)
+        phrases.append(verdict if only else f"all {count} pairs {verdict}" if everything else f"{count} {verdict}")
+    return "; ".join(phrases)
+
+
+def pair_name(comparison: Comparison, pair: Pair) -> str:
+    """The row of a pair: with one baseline for all, it goes without saying."""
+    return f"{name(pair.a)} − {name(pair.b)}" if comparison.baseline == "all" else name(pair.a)
+
+
+def heading(comparison: Comparison) -> str:
+    """The heading of that column."""
+    return "pair" if comparison.baseline == "all" else f"method − {name(comparison.baseline)}"

@@ -1,0 +1,197 @@
+"""The benchmarks as one table, and how an entry, or a file in its place, becomes problems with a verifier.
+
+The hub ids, splits and columns were read in public code that loads these data sets, not on the hub itself: `seen` says
+where two readers agree, and on how many problems. An entry that no longer fits is mended by a local file with options
+for its columns, without touching the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...base.errors import TokenPOError, UnknownName, nearest
+from ...tasks.extract import EXTRACTORS, extractor
+from ...tasks.files import Files
+from ...tasks.layout import Layout
+from ...tasks.rows import READERS, read_rows
+from ...tasks.verify import VerifierOptions, checked, make_verifier
+from .hub import hub_rows
+
+BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
+TAGGED = "Think step by step, then give {what} alone between <answer> and </answer>."
+ALL = "all"  # of a list of references every one is asked for, so they are joined
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Where problems come from and how they are asked and judged.
+
+    Args:
+        title: as papers write it.
+        hub: data-set id on the Hugging Face hub; "" for a file of the user.
+        split: on the hub; several take turns, "2ppl+3ppl", so that the first problems are of every kind.
+        config: configuration on the hub; "" is the default one.
+        question: column with the question; "" where the columns named in the prompt suffice.
+        answer: column with the reference; "" is the first that exists of answer, solution and verl's
+            reward_model.ground_truth.
+        reference: where the reference stands in that column, a name of `EXTRACTORS`; "all" joins a list.
+        prompt: what the model is asked: {question} is the question, {NAME} any column but the reference's
+            (countdown's is part of the question). Questions that are chat messages are left as they are.
+        verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
+        extract: where the answer stands in a completion, a name of `EXTRACTORS`; "" is the verifier's own way.
+        seen: what the entry rests on.
+    """
+
+    title: str
+    hub: str = ""
+    split: str = ""
+    config: str = ""
+    question: str = "problem"
+    answer: str = "answer"
+    reference: str = "whole"
+    prompt: str = BOXED
+    verifier: str = "math"
+    extract: str = ""
+    seen: str = ""
+
+
+BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
+    {
+        "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test", seen="loaders agree; 500"),
+        "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train", seen="loaders agree; 30"),
+        "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test", seen="loaders agree; 30"),
+        "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question", seen="loaders agree; 40"),
+        "minerva": Benchmark(
+            "Minerva Math", "math-ai/minervamath", "test", question="question", seen="loaders agree; 272"
+        ),
+        "olympiadbench": Benchmark(
+            "OlympiadBench (open-ended, text only, English maths)",
+            "Hothan/OlympiadBench",
+            "train",
+            "OE_TO_maths_en_COMP",
+            question="question",
+            answer="final_answer",
+            reference=ALL,
+            seen="loaders agree; 674; they do not agree on problems with several answers",
+        ),
+        "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", seen="loaders agree; 4428"),
+        "gsm8k": Benchmark(
+            "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", seen="loaders agree; 1319"
+        ),
+        "countdown": Benchmark(
+            "Countdown, 3 to 4 numbers",
+            "Jiayi-Pan/Countdown-Tasks-3to4",
+            "train",
+            question="",
+            answer="target",
+            prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
+            "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
+            verifier="countdown",
+            seen="loaders agree on columns; the one split is a training split",
+        ),
+        "knights_knaves": Benchmark(
+            "Knights & Knaves, 2 to 8 people",
+            "K-and-K/knights-and-knaves",
+            "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
+            "test",
+            question="quiz",
+            answer="solution_text",
+            prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
+            verifier="knights_knaves",
+            seen="loaders agree",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The fields of an entry that a user replaces, named as in `Benchmark`; None leaves a field as it is."""
+
+    question: str | None = None
+    answer: str | None = None
+    reference: str | None = None
+    prompt: str | None = None
+    verifier: str | None = None
+    extract: str | None = None
+
+
+def benchmark(name: str, changes: Changes | None = None, file: Path | None = None) -> Benchmark:
+    """The entry called `name` (case, blanks and hyphens do not matter), or one for the file `name`.
+
+    Raises:
+        UnknownName: neither an entry nor a .jsonl or .parquet file; the message names the nearest.
+    """
+    known = {_plain(key): entry for key, entry in BENCHMARKS.items()}
+    if _plain(name) in known:
+        entry = known[_plain(name)]
+        entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="", seen="")
+    elif Path(name).suffix in READERS:
+        entry = Benchmark(Path(name).name, question="", answer="", prompt="{question}")
+    else:
+        hint = f"{nearest(name, BENCHMARKS)}, or give a file called *.jsonl or *.parquet"
+        raise UnknownName(f"no benchmark is called {name!r}: {hint}")
+    changed = {key: value for key, value in vars(changes or Changes()).items() if value is not None}
+    entry = dataclasses.replace(entry, **changed)
+    if entry.reference not in (ALL, *EXTRACTORS):
+        raise UnknownName(f"reference={entry.reference!r} is no choice; {nearest(entry.reference, [ALL, *EXTRACTORS])}")
+    return entry
+
+
+def load(entry: Benchmark, file: Path | None = None, most: int | None = None) -> Files:
+    """The problems of an entry as the test split, in their own order, with their verifier.
+
+    Args:
+        file: a .jsonl or .parquet file in the place of the hub.
+        most: how many problems, from the first on; None is all.
+
+    Raises:
+        TokenPOError: no such file or data set, a row that can't be used, a verifier that is not there.
+    """
+    verifier = make_verifier(entry.verifier, VerifierOptions(entry.extract), "eval")
+    rows = read_rows(file) if file else hub_rows(entry.hub, entry.config, entry.split, _columns(entry), most)
+    rows = rows[:most]
+    question = entry.question
+    if not question and "{question}" in entry.prompt:
+        question = next((key for key in ("prompt", "question", "problem") if key in rows[0][1]), "prompt")
+    layout = Layout(
+        question,
+        entry.answer,
+        verifier.needs_answer,
+        verifier.gives_away,
+        template=entry.prompt,
+        options=("--question", "--answer"),
+    )
+    problems = [
+        dataclasses.replace(problem, answer=_reference(problem.answer, entry, at))
+        for problem, (at, _) in zip(layout.problems(rows), rows, strict=True)
+    ]
+    return Files(0, [], checked(verifier, problems), verifier, name=entry.title)
+
+
+def _reference(answer: Any, entry: Benchmark, where: str) -> Any:
+    if entry.reference == ALL:
+        return ", ".join(map(str, answer)) if isinstance(answer, list) else answer
+    if entry.reference == "whole" or not isinstance(answer, str):
+        return answer
+    reference = extractor(entry.reference, where).find(answer)
+    if reference is None:
+        raise TokenPOError(f"{where}: {entry.reference!r} finds no reference in {answer!r:.80}: set --reference")
+    return reference
+
+
+def _columns(entry: Benchmark) -> list[str]:
+    """What is kept of a row of the hub: pictures and long solutions are not."""
+    placeholders = re.findall(r"\{([A-Za-z_]\w*)\}", entry.prompt)
+    columns = [entry.question, entry.answer, *(name for name in placeholders if name != "question")]
+    return list(dict.fromkeys(name for name in columns if name))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

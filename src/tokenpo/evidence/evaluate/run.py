@@ -1,0 +1,259 @@
+"""Samples of a model on problems, in a directory that an interrupted evaluation goes on from.
+
+config.json     what the samples depend on: model, problems, sampling, versions; written first
+samples.jsonl   every sample, written as they come
+results.json    the config again, and the numbers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...base.files import is_fresh, locked, numbered, write_whole
+from ...base.jsonl import Lines, cut, finite
+from ...base.text import differences
+from ...models import LanguageModel
+from ...models.directory import identity, is_local
+from ...runs.versions import versions
+from ...tasks import Task
+from ...tasks.draw import Draw, draw
+from ...tasks.files import Files
+from .drawing import Drawing
+from .samples import record_of
+from .summary import Summary
+
+CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sampled: the first `count` test problems of a task."""
+
+    lm: LanguageModel
+    task: Task
+    count: int
+    drawing: Drawing
+
+
+def as_chat(task: Files) -> Files:
+    """The problems with every prompt of plain text as one user message."""
+    test = [
+        dataclasses.replace(p, prompt=[{"role": "user", "content": p.prompt}]) if isinstance(p.prompt, str) else p
+        for p in task.test
+    ]
+    return dataclasses.replace(task, test=test)
+
+
+def digest(task: Task, count: int) -> str:
+    """Identifies the problems: a hash of prompts, references, and all that a verifier may read."""
+    problems = [(problem.prompt, problem.answer, dict(problem.columns)) for problem in task.problems("test", 0, count)]
+    return hashlib.blake2b(json.dumps(problems, default=str).encode(), digest_size=8).hexdigest()
+
+
+def model_digest(where: str | Path, lm: LanguageModel) -> str:
+    """Identifies the model: the commit on the hub, or a hash of weights, config, tokenizer and template."""
+    if not is_local(where):
+        return str(getattr(lm.model.config, "_commit_hash", None) or "")
+    return identity(Path(where).expanduser())
+
+
+def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+    """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
+
+    Args:
+        config: all that the samples depend on; a directory with another one is refused.
+        watch: called with the number of problems that are done.
+
+    Raises:
+        TokenPOError: the directory holds something else, or another process samples into it.
+    """
+    check(directory, config)  # before the lock, which is a file: nothing is put into what is not ours
+    with _reserved(directory):
+        check(directory, config)  # again: another may have been here in between
+        _sample(plan, directory, config, watch)
+
+
+def _sample(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+    start = _cut_to_batches(directory / SAMPLES, plan)
+    watch(start)
+    drawing, lines = plan.drawing, None
+    try:
+        for first in range(start, plan.count, drawing.at_once):
+            count = min(drawing.at_once, plan.count - first)
+            batch = draw(plan.lm, plan.task, "test", first, count, drawing.samples, drawing.sampling)
+            if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
+                prepare(directory, config)
+                lines = Lines(directory / SAMPLES)
+            for record in _records(batch):
+                lines.write(record)
+            watch(first + count)
+    finally:
+        if lines is not None:
+            lines.close()
+
+
+def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) -> Path:
+    """Writes results.json, whole or not at all; NaN as null.
+
+    Raises:
+        TokenPOError: the disk is full, or worse; what was there stays.
+    """
+    text = json.dumps(finite({"config": config, **summary.as_json()}), indent=1, ensure_ascii=False, default=str)
+    with _writing(directory):
+        return write_whole(directory / RESULTS, text + "\n")
+
+
+def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
+    """The config: all that the samples depend on, and the software."""
+    sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
+    problem_set = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
+    problem_set["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
+    return {"model": dict(model), "problems": problem_set, "sampling": sampling, "versions": versions()}
+
+
+def describe_file(path: Path, verifier: str | None, extract: str | None, seed: int, source: str) -> dict[str, Any]:
+    """The config of estimates from a file of samples; `source` is the verifier's."""
+    return {
+        "samples": {"file": str(path), "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()},
+        "verifier": verifier,
+        "verifier_source": source,
+        "extract": extract,
+        "seed": seed,
+        "versions": versions(),
+    }
+
+
+def prepare(directory: Path, config: Mapping[str, Any]) -> None:
+    """Makes the directory of an evaluation, or finds it made by the same one.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
+    if check(directory, config):
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
+        write_whole(directory / CONFIG, text + "\n")
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+
+
+def check(directory: Path, config: Mapping[str, Any]) -> bool:
+    """Whether the directory is of this very evaluation; False where nothing is there yet.
+
+    Raises:
+        TokenPOError: it holds anything else.
+    """
+    if directory.is_file():
+        raise TokenPOError(f"{directory} is a file: give a directory with --out")
+    changed = _changed(directory, config)
+    if changed:
+        raise TokenPOError(
+            f"{directory} holds results of another evaluation ({'; '.join(changed)}): give another directory with --out"
+        )
+    if changed is None and directory.exists() and not is_fresh(directory):
+        raise TokenPOError(f"{directory} is not empty and holds no evaluation: give another directory with --out")
+    return changed is not None
+
+
+def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
+    """The directory that this evaluation began in, or the next free name."""
+    base = Path("runs", f"eval-{name}-seed{seed}")
+    names = itertools.chain([base], numbered(base))
+    return next(path for path in names if not path.exists() or is_fresh(path) or _changed(path, config) == [])
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Trouble with the disk in one sentence."""
+    try:
+        yield
+    except BrokenPipeError:  # not the disk: who read our output has gone
+        raise
+    except OSError as error:
+        what = f"{error.strerror} ({error.filename})" if error.filename else error.strerror or error
+        raise TokenPOError(
+            f"the evaluation {directory} cannot be written: {what}. What was sampled is kept: make room, then give the "
+            "same command again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _reserved(directory: Path) -> Iterator[None]:
+    """Keeps the directory for this process alone; in the end removes what it created if nothing was written to it."""
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
+    lock = directory / ".lock"
+    creates_lock = not lock.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    except OSError as error:
+        raise TokenPOError(f"{directory} cannot be made: {error.strerror}; give another with --out") from error
+    busy = f"{directory} is being written by another evaluation: wait for it, or give another directory with --out"
+    with _writing(directory), locked(lock, busy):
+        try:
+            yield
+        finally:
+            if is_fresh(directory):
+                with contextlib.suppress(OSError):  # somebody else's by now; what went wrong before is told, not this
+                    if creates_lock:
+                        lock.unlink()
+                    for path in created:
+                        path.rmdir()
+
+
+def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
+    """What differs from the evaluation in the directory, but for versions; None where there is none."""
+    file = directory / CONFIG
+    if not file.is_file():
+        return None
+    try:
+        changed = differences(json.loads(file.read_text(encoding="utf-8")), json.loads(json.dumps(config, default=str)))
+    except (ValueError, AttributeError) as error:
+        raise TokenPOError(f"{file} is not the config of an evaluation: give another directory with --out") from error
+    return [line for line in changed if not line.startswith("versions.")]
+
+
+def _cut_to_batches(path: Path, plan: Plan) -> int:
+    """Cuts the file back to whole batches of the problems asked for, in their order; the number of problems in them.
+
+    A batch is sampled again as it was: in another one the last bits of a logit may differ.
+    """
+    if not path.is_file():
+        return 0
+    samples, at_once, ends = plan.drawing.samples, plan.drawing.at_once, [0]
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            if not (line.endswith(b"\n") and _problem(line) == number // samples):
+                break
+            ends.append(ends[-1] + len(line))
+    problems = min(plan.count, (len(ends) - 1) // samples)
+    whole = problems if problems == plan.count else problems // at_once * at_once
+    cut(path, ends[whole * samples])
+    return whole
+
+
+def _problem(line: bytes) -> Any:
+    """The position of the problem that a line is of; None where it is no sample."""
+    try:
+        return json.loads(line)["problem"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _records(batch: Draw) -> Iterator[dict[str, Any]]:
+    lengths = batch.mask.sum(1).tolist()
+    for row, score in enumerate(batch.scores):
+        prompt = row // batch.group_size
+        problem, completion = batch.problems[prompt], batch.completions[row]
+        yield record_of(batch.start + prompt, problem, completion, lengths[row], bool(batch.finished[row]), score)

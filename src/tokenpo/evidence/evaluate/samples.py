@@ -1,0 +1,170 @@
+"""Samples on disk: one JSON object a line, written by an evaluation or by anything else.
+
+problem     any JSON value that says which lines belong together; without it, or where it is null, the prompt does
+prompt      text, or chat messages
+completion  what the model wrote
+answer      what was read from it, text or number; null: nothing. Counted by majority votes only
+reference   the right answer, or a list of right answers
+correct     true or false
+reward      a number, where it says more than `correct`
+note        "" or what went wrong: "no answer", "timeout", ...
+tokens      length of the completion, a whole number; finished: whether the model ended it
+
+Needed are `problem` or `prompt`, and `correct`; the rest is for people, majority votes and the mean reward, and for a
+verifier that is to judge the samples (`completion` and `reference`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import MissingInput, TokenPOError, nearest
+from ...base.jsonl import whole_lines
+from ...tasks.types import Problem, Score
+from ...tasks.verify import Verifier, checked, normalised
+from .estimators import Vote
+
+_MOST_TOKENS = 2**53  # floats hold every whole number below it
+_MOST_REWARD = 3.4028234663852886e38  # float32, as in training
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One line.
+
+    Args:
+        problem: the same for all samples of one prompt.
+        name: the problem as the file calls it.
+        reward: finite; None where the file says none.
+    """
+
+    problem: str
+    name: Any
+    vote: Vote
+    note: str = ""
+    tokens: int | None = None
+    finished: bool | None = None
+    reward: float | None = None
+
+
+def read_samples(path: Path, verifier: Verifier | None = None) -> tuple[list[Sample], list[str]]:
+    """The samples of a file, and what was left out of it.
+
+    Args:
+        verifier: judges every completion anew; None takes the file's own `correct`.
+
+    Raises:
+        TokenPOError: no such file, no whole line, a value of the wrong kind.
+        MissingInput: a line lacks a column.
+    """
+    if not path.is_file():
+        raise TokenPOError(f"{path}: there is no such file: give samples as JSON lines (docs/evaluation.md)")
+    notes: list[str] = []
+    records = [(f"{path} line {line.number}", line.value) for line in whole_lines(path, _object, notes)]
+    if not records:
+        raise TokenPOError(f"{path} holds no samples ({notes[0].rstrip('.') if notes else 'the file is empty'})")
+    if verifier is not None:
+        records = _judged(records, verifier)
+        if not verifier.reads_answers and any(record.get("answer") is not None for _, record in records):
+            notes.append(f"The verifier reads no answers: maj@k counts those of {path.name}.")
+    return [_sample(where, record) for where, record in records], notes
+
+
+def record_of(position: int, problem: Problem, completion: str, tokens: int, finished: bool, score: Score) -> dict:
+    """The line of a sample that was drawn and scored here."""
+    return {
+        "problem": position,
+        "prompt": problem.prompt,
+        "completion": completion,
+        "answer": score.answer,
+        # A parquet file may hold more kinds of values than JSON.
+        "reference": json.loads(json.dumps(problem.answer, default=str)),
+        "correct": score.correct,
+        "reward": score.reward,
+        "note": score.note,
+        "tokens": tokens,
+        "finished": finished,
+    }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a {type(value).__name__}, not an object")
+    return value
+
+
+def _sample(where: str, record: Mapping[str, Any]) -> Sample:
+    correct = _column(where, record, "correct", "whether the sample is right; or name a --verifier that judges it")
+    if correct not in (0, 1) or not isinstance(correct, (bool, int, float)):
+        raise TokenPOError(f"{where}: 'correct' is {correct!r:.80}: give true or false")
+    answer = record.get("answer")
+    if not isinstance(answer, (str, int, float, type(None))):
+        raise TokenPOError(f"{where}: 'answer' is a {type(answer).__name__}: give text, a number or null")
+    # null names nothing: all lines that hold it would be one prompt.
+    filled = {name: value for name, value in record.items() if value is not None}
+    key = "problem" if "problem" in filled else "prompt"
+    name = _column(where, filled, key, "which samples belong together; or name them by 'problem'")
+    finished = record.get("finished")
+    return Sample(
+        problem=f"{key}={json.dumps(name, sort_keys=True)}",
+        name=name,
+        vote=Vote(None if answer is None else normalised(str(answer)), bool(correct)),
+        note=str(record.get("note") or ""),
+        tokens=_tokens(where, record.get("tokens")),
+        finished=finished if isinstance(finished, bool) else None,
+        reward=_reward(where, record.get("reward")),
+    )
+
+
+def _reward(where: str, reward: Any) -> float | None:
+    """What a verifier gave; None where it is no number."""
+    if not isinstance(reward, (int, float)):
+        return None
+    if not abs(reward) <= _MOST_REWARD:
+        raise TokenPOError(f"{where}: 'reward' is {reward!r:.40}: give a finite number of float32, or null")
+    return float(reward)
+
+
+def _tokens(where: str, tokens: Any) -> int | None:
+    """The length of a completion; None where it is no number: recorded rollouts hold the tokens themselves there."""
+    if not isinstance(tokens, (int, float)) or isinstance(tokens, bool):
+        return None
+    if not 0 <= tokens < _MOST_TOKENS or tokens != int(tokens):
+        raise TokenPOError(
+            f"{where}: 'tokens' is {tokens!r:.40}: give the completion's length, a whole number from 0 on"
+        )
+    return int(tokens)
+
+
+def _judged(records: Sequence[tuple[str, dict[str, Any]]], verifier: Verifier) -> list[tuple[str, dict[str, Any]]]:
+    problems, texts = [], []
+    for where, record in records:
+        completion = _column(where, record, "completion", "what the verifier reads")
+        if not isinstance(completion, str):
+            raise TokenPOError(f"{where}: 'completion' is a {type(completion).__name__}: give text")
+        reference = record.get("reference")
+        if verifier.needs_answer:
+            reference = _column(where, record, "reference", "what the verifier compares with")
+        problems.append(Problem(record.get("prompt", ""), reference, record, where))
+        texts.append(completion)
+    scores = verifier(checked(verifier, problems), texts, [[] for _ in texts])
+    # A verdict without an answer says nothing against the one that the file holds.
+    reads = verifier.reads_answers
+    judged = []
+    for (where, record), score in zip(records, scores, strict=True):
+        verdict = {"correct": score.correct, "reward": score.reward, "note": score.note}
+        judged.append((where, record | verdict | ({"answer": score.answer} if reads else {})))
+    return judged
+
+
+def _column(where: str, record: Mapping[str, Any], name: str, meaning: str) -> Any:
+    if name not in record:
+        columns = ", ".join(record) or "none"
+        raise MissingInput(
+            f"{where}: no column {name!r} (columns: {columns}; {nearest(name, record)}): it says {meaning}"
+        )
+    return record[name]

@@ -1,0 +1,162 @@
+"""The methods side by side on one recording: what table, page and explain.json show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...base.jsonl import finite
+from ...recipe.command_line import toml_value
+from ...recipe.method_list import Entry
+from ...recipe.objective import build_entry
+from ...runs.rollouts import Recording
+from .explanation import Explained, explain, missing
+from .shares import Kinds, Shares, cosine, of_tokens, shares
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """All that is shown.
+
+    Args:
+        quantile: tokens at or above this quantile of the entropy are of high entropy.
+        methods: those that the recording could tell of, in the order asked for.
+        table: the shares of each of them.
+        tokens: what a push that is equal on all tokens would have as shares.
+        cosines: [method][method].
+        refused: (label, why) of the others.
+        notes: what a reader should know.
+    """
+
+    recording: Recording
+    quantile: float
+    kinds: Kinds
+    entries: tuple[Entry, ...]
+    methods: tuple[Explained, ...]
+    table: tuple[Shares, ...]
+    tokens: Shares
+    cosines: tuple[tuple[float, ...], ...]
+    refused: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(method.label for method in self.methods)
+
+    @property
+    def title(self) -> str:
+        facts = self.recording.rollouts
+        groups, tokens = int(facts.group.max()) + 1, int(facts.mask.sum())
+        step = "" if self.recording.step is None else f"step {self.recording.step}: "
+        several = "" if groups == 1 else "s"
+        return f"{step}{len(facts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
+
+
+def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float = 0.8) -> Explanation:
+    """Every method that has its inputs in the recording; the others are refused with the reason.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: a quantile outside [0, 1], or no method that can be shown.
+    """
+    if not 0 <= quantile <= 1:
+        raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
+    built = [(entry, build_entry(entry)) for entry in entries]
+    reasons = {entry.label: missing(entry.label, objective, recording) for entry, objective in built}
+    refused = tuple((label, reason) for label, reason in reasons.items() if reason)
+    if len(refused) == len(built):
+        raise TokenPOError("; ".join(reason for _, reason in refused))
+    shown = [(entry, objective) for entry, objective in built if not reasons[entry.label]]
+    methods = tuple(explain(entry.label, objective, recording) for entry, objective in shown)
+    kinds = Kinds.of(recording, quantile)
+    return Explanation(
+        recording=recording,
+        quantile=quantile,
+        kinds=kinds,
+        entries=tuple(entry for entry, _ in shown),
+        methods=methods,
+        table=tuple(shares(method.push, method.clipped, kinds) for method in methods),
+        tokens=of_tokens(kinds),
+        cosines=tuple(tuple(cosine(a.push, b.push) for b in methods) for a in methods),
+        refused=refused,
+        notes=(*recording.notes, *_notes(recording, kinds), *_silent(methods), *(n for m in methods for n in m.notes)),
+    )
+
+
+def _notes(recording: Recording, kinds: Kinds) -> Iterator[str]:
+    if recording.moved:
+        yield (
+            "The policy has moved since it sampled: shown is what an update would do now. --first-update shows the "
+            "first one, at ratio 1."
+        )
+    else:
+        yield (
+            "The policy is the one that sampled: ratios to it are 1, and no clip acts. With what a later policy says "
+            "of the same tokens (`logprob`) clips show."
+        )
+    if kinds.right is None or kinds.wrong is None:
+        yield "No response says whether it is `correct`: shares on right and wrong ones are unknown."
+    elif not (kinds.right | kinds.wrong).equal(kinds.mask):
+        yield "Some responses do not say whether they are `correct`: they are neither right nor wrong here."
+    if kinds.threshold is None:
+        yield "No entropy is recorded: shares on tokens of high and low entropy are unknown."
+
+
+def _silent(methods: Sequence[Explained]) -> Iterator[str]:
+    still = [method.label for method in methods if not method.push.any()]
+    if still:
+        several = "push" if len(still) > 1 else "pushes"
+        yield f"{', '.join(still)} {several} no token: shares and cosines are undefined."
+
+
+def to_json(result: Explanation) -> str:
+    """explain.json: the numbers of table and page; null where one is undefined."""
+    recording, facts = result.recording, result.recording.rollouts
+    record = {
+        "format": 1,
+        "title": result.title,
+        "source": recording.source,
+        "step": recording.step,
+        "responses": len(facts),
+        "groups": int(facts.group.max()) + 1,
+        "tokens": int(facts.mask.sum()),
+        "moved": recording.moved,
+        "entropy_quantile": result.quantile,
+        "entropy_threshold": result.kinds.threshold,
+        "share_of_tokens": {name: getattr(result.tokens, name) for name in ("right", "wrong", "high", "low")},
+        "methods": [
+            {
+                "label": method.label,
+                "method": entry.method,
+                "options": {key: toml_value(value) for key, value in entry.options},
+                "objective": str(method.objective),
+                **vars(row),
+                "cosines": dict(zip(result.labels, cosines, strict=True)),
+            }
+            for entry, method, row, cosines in zip(
+                result.entries, result.methods, result.table, result.cosines, strict=True
+            )
+        ],
+        "refused": [{"label": label, "reason": reason} for label, reason in result.refused],
+        "notes": result.notes,
+    }
+    return json.dumps(finite(record), indent=1, ensure_ascii=False) + "\n"
+
+
+def token_lines(result: Explanation) -> Iterator[dict[str, Any]]:
+    """tokens.jsonl: what each method does to every token, one line for each response, in the order of the file."""
+    for row, response in enumerate(result.recording.responses):
+        inside = slice(len(response.tokens))
+        methods = {
+            method.label: {
+                "advantage": method.advantage[row][inside].tolist(),
+                "weight": method.weight[row][inside].tolist(),
+                "clipped": method.clipped[row][inside].int().tolist(),
+                "push": method.push[row][inside].tolist(),
+            }
+            for method in result.methods
+        }
+        yield {"row": row, "group": response.group, "tokens": response.tokens, "methods": methods}

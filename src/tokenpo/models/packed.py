@@ -1,0 +1,237 @@
+"""Running a model on packed tokens: no padding in its linear layers, and the tokens of a prompt once for its group.
+
+transformers lets an attention function be registered by name and hands it the keywords given to `forward`. Ours
+receives queries, keys and values of one long row [1, heads, S, D] of packed tokens and leaves what belongs together to
+a `Packing`. Everything else of the model (embedding, projections, norms, MLP, adapters) is its own code on S tokens.
+
+Only for models whose layers all attend causally to everything before them; `can_pack` tries it once per model against
+the model's ordinary forward pass, and the callers use padded batches where it fails.
+
+Axes: S packed tokens, B rows of one attention call, Q and K their padded queries and keys, D head size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface
+
+from ..base.errors import Unsupported
+from .model import LanguageModel, evaluating
+
+_NAME = "tokenpo_packed"
+# Up to this many attention weights two plain products beat the fused kernel on a CPU; more would take too much memory.
+_PLAIN_WEIGHTS = 2**24
+
+
+class Packing(Protocol):
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
+        """Attention of packed q [S, Hq, D] to k, v [S, Hkv, D]; returns [S, Hq, D]."""
+        ...
+
+
+def run_packed(model: Any, ids: Tensor, position: Tensor, packing: Packing) -> Tensor:
+    """Final hidden states [S, H] of packed tokens `ids` [S] at `position` [S]."""
+    inputs = {"input_ids": ids.unsqueeze(0), "position_ids": position.unsqueeze(0), "use_cache": False}
+    with _packed_attention(model.config):
+        return model.base_model(**inputs, packing=packing).last_hidden_state[0]
+
+
+def packed_logits(model: Any, ids: Tensor, position: Tensor, packing: Packing, keep: Tensor | None = None) -> Tensor:
+    """Logits [S, V] of packed tokens, or only those at the places `keep`."""
+    inputs = {"input_ids": ids.unsqueeze(0), "position_ids": position.unsqueeze(0), "use_cache": False}
+    with _packed_attention(model.config):
+        return model(**inputs, packing=packing, logits_to_keep=0 if keep is None else keep).logits[0]
+
+
+def can_pack(lm: LanguageModel) -> bool:
+    """Whether packed runs are exact for this model; tried once."""
+    if lm.model.training and getattr(lm.model, "is_gradient_checkpointing", False):
+        # Checkpointed layers run again in the backward pass, when our attention is no longer installed.
+        return False
+    if "packed" not in lm.abilities:
+        lm.abilities["packed"] = _probe(lm)
+    return lm.abilities["packed"]
+
+
+class Rows:
+    """Packing of prompts and of responses that each continue one of them.
+
+    The packed order is: prompts in turn, then responses by length. Responses of similar length share an attention call.
+
+    Args:
+        prompts: token ids of the prompts in use.
+        owner: [B] int64, each response's prompt.
+        length: [B] int64 >= 0, tokens of each response to run.
+    """
+
+    def __init__(self, prompts: Sequence[Sequence[int]], owner: Tensor, length: Tensor) -> None:
+        device = owner.device
+        self.prompt_length = torch.tensor([len(p) for p in prompts], device=device)
+        self.prompt_start = _starts(self.prompt_length)
+        sizes, order = length.sort(stable=True)
+        self.order = order
+        start = torch.empty_like(length)
+        start[order] = _starts(sizes) + self.prompt_length.sum()
+        self.start = start
+        columns = torch.arange(int(self.prompt_length.max()), device=device)
+        inside = columns < self.prompt_length.unsqueeze(1)
+        index = (self.prompt_start.unsqueeze(1) + columns) * inside
+        self.blocks = [_Block(index, index, inside, inside.unsqueeze(1) & _causal(len(columns), device))]
+        for low, high in _similar(sizes.tolist()):
+            self.blocks.append(self._responses(order[low:high], owner, length))
+        self.position = torch.cat([columns.expand_as(inside)[inside], *(block.position for block in self.blocks[1:])])
+
+    def _responses(self, rows: Tensor, owner: Tensor, length: Tensor) -> _Block:
+        mine, size = owner[rows], length[rows].unsqueeze(1)
+        columns = torch.arange(int(size.max()), device=rows.device)
+        inside = columns < size
+        index = (self.start[rows].unsqueeze(1) + columns) * inside
+        before = self.prompt_length[mine].unsqueeze(1)
+        prompt = torch.arange(int(before.max()), device=rows.device)
+        known = prompt < before
+        key = torch.cat([(self.prompt_start[mine].unsqueeze(1) + prompt) * known, index], 1)
+        shape = (len(rows), len(columns), -1)
+        allowed = torch.cat([known.unsqueeze(1).expand(shape), _causal(len(columns), rows.device).expand(shape)], 2)
+        return _Block(index, key, inside, allowed, (before + columns)[inside])
+
+    def ids(self, prompts: Sequence[Sequence[int]], token_ids: Tensor, length: Tensor) -> Tensor:
+        """[S] the packed tokens; `token_ids` [B, ·] are the responses in their original order."""
+        flat = torch.tensor([i for prompt in prompts for i in prompt], device=token_ids.device)
+        columns = torch.arange(token_ids.shape[1], device=token_ids.device)
+        return torch.cat([flat, token_ids[self.order][columns < length[self.order].unsqueeze(1)]])
+
+    def predictor(self, row: Tensor, column: Tensor, owner: Tensor) -> Tensor:
+        """Packed position whose output predicts token `column` of response `row`."""
+        last = (self.prompt_start + self.prompt_length - 1)[owner[row]]
+        return torch.where(column == 0, last, self.start[row] + column - 1)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
+        return torch.cat([block.attend(q, k, v, scale, dropout) for block in self.blocks])
+
+
+class _Block:
+    """One attention call: rows of queries and keys picked out of the packed tokens, padded on the right."""
+
+    def __init__(
+        self, query: Tensor, key: Tensor, inside: Tensor, allowed: Tensor, position: Tensor | None = None
+    ) -> None:
+        self.query, self.key, self.inside, self.allowed = query, key, inside.flatten().nonzero().squeeze(-1), allowed
+        self.position = position if position is not None else query.new_empty(0)
+        self.bias: Tensor | None = None
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
+        b, n = self.query.shape
+        if self.bias is None:
+            self.bias = torch.zeros_like(self.allowed, dtype=q.dtype).masked_fill_(~self.allowed, float("-inf"))
+        rows = self.query.flatten()
+        picked = q.index_select(0, rows).view(b, n, *q.shape[1:]).transpose(1, 2)
+        keys = k.index_select(0, self.key.flatten()).view(b, -1, *k.shape[1:]).transpose(1, 2)
+        values = v.index_select(0, self.key.flatten()).view(b, -1, *v.shape[1:]).transpose(1, 2)
+        out = attention(picked, keys, values, self.bias.unsqueeze(1), scale, dropout)
+        return out.transpose(1, 2).reshape(b * n, *q.shape[1:]).index_select(0, self.inside)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, dropout: float) -> Tensor:
+    """softmax(q kᵀ scale + bias) v for q [B, Hq, Q, D] and k, v [B, Hkv, K, D]; bias broadcasts to [B, 1, Q, K]."""
+    b, heads, n, d = q.shape
+    shared = k.shape[1]
+    if bias is not None and bias.dtype != q.dtype:
+        bias = bias.to(q.dtype)
+    if q.device.type != "cpu" or b * heads * n * k.shape[2] > _PLAIN_WEIGHTS:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale, enable_gqa=heads != shared
+        )
+    # Heads that share keys become rows of one product instead of copies of the keys.
+    weight = (q * scale).reshape(b, shared, -1, d) @ k.transpose(2, 3)
+    if bias is not None:
+        weight = weight.view(b, heads, n, -1) + bias
+    weight = weight.softmax(-1).view(b, shared, -1, k.shape[2])
+    if dropout:
+        weight = F.dropout(weight, dropout)
+    return (weight @ v).view(b, heads, n, d)
+
+
+def _forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    packing: Packing | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls; [1, H, S, D] in, [1, S, H, D] out."""
+    odd = [name for name in ("sliding_window", "softcap", "s_aux", "position_bias") if options.get(name) is not None]
+    if packing is None or attention_mask is not None or odd:
+        raise Unsupported(f"packed attention does not know {odd or 'a foreign mask'}: use padded batches")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    return packing.attend(int(module.layer_idx), q, k, v, scale, dropout).unsqueeze(0), None  # pyright: ignore
+
+
+AttentionInterface.register(_NAME, _forward)
+
+
+@contextlib.contextmanager
+def _packed_attention(config: Any) -> Iterator[None]:
+    before = config._attn_implementation
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _probe(lm: LanguageModel) -> bool:
+    """Packed against ordinary logits of two short texts that share a packed run."""
+    model, device = lm.model, lm.device
+    if not getattr(model, "_supports_attention_backend", False):
+        return False
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    prompts = [[i * 7 % vocabulary for i in range(1, 5)], [i * 5 % vocabulary for i in range(1, 3)]]
+    responses = torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]], device=device) % vocabulary
+    owner, length = torch.tensor([0, 1, 1], device=device), torch.tensor([3, 2, 3], device=device)
+    rows = Rows(prompts, owner, length)
+    # Autocast rounds more than the two runs may differ.
+    with evaluating(model), torch.autocast(device.type, enabled=False):
+        try:
+            packed = packed_logits(model, rows.ids(prompts, responses, length), rows.position, rows).float()
+        except (Unsupported, TypeError, AttributeError, KeyError, RuntimeError, ValueError):
+            return False
+        for row in range(3):
+            text = torch.tensor([*prompts[int(owner[row])], *responses[row].tolist()], device=device)
+            plain = model(input_ids=text.unsqueeze(0), use_cache=False).logits[0].float()
+            columns = torch.arange(int(length[row]) + 1, device=device)
+            mine = packed[rows.predictor(torch.full_like(columns, row), columns, owner)]
+            wanted = plain[len(prompts[int(owner[row])]) - 1 :][: len(columns)]
+            tolerance = 1e-4 if model.dtype in (torch.float32, torch.float64) else 3e-2
+            if not (mine - wanted).abs().max() <= tolerance * wanted.abs().max():
+                return False
+    return True
+
+
+def _starts(sizes: Tensor) -> Tensor:
+    return sizes.cumsum(0) - sizes
+
+
+def _causal(n: int, device: torch.device) -> Tensor:
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
+
+
+def _similar(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Cuts ascending sizes into ranges whose padding stays small; rows of size 0 are in none."""
+    low = sum(size == 0 for size in sizes)
+    for i in range(low, len(sizes)):
+        if sizes[i] > 1.5 * sizes[low] + 8:
+            yield low, i
+            low = i
+    if low < len(sizes):
+        yield low, len(sizes)

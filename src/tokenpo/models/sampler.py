@@ -1,0 +1,211 @@
+"""Batched sampling with a KV cache that records what an update needs: log-prob and entropy of every token.
+
+Each unique prompt is run once and its cache repeated over its group; finished rows leave the batch. A rollout's
+randomness is its own (tokenpo.models.token_draw), so batch order, padding and group size change nothing.
+
+Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest response, M rollouts still running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..base.errors import NotFinite, TokenPOError
+from ..base.text import too_cold
+from .decoder import Decoder, open_decoder
+from .model import LanguageModel, evaluating
+from .streams import stream_keys, uniforms
+from .token_draw import Draw, draw, greedy
+
+# Steps whose uniforms are made at once.
+_BLOCK = 64
+# Finished rows are dropped once at most this share of the rows goes on; fewer at a time cost more than they save.
+_WORTHWHILE = 15 / 16
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample.
+
+    Args:
+        max_new_tokens: longest response, EOS included.
+        temperature: > 0 (at least 1.2e-38), or 0 for the most probable token (its statistics are then those at
+            temperature 1).
+        seed: with a prompt's stream id and the sample's index in its group it fixes every random number.
+    """
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise TokenPOError(f"Sampling.max_new_tokens is {self.max_new_tokens}, expected at least 1")
+        if not 0 <= self.temperature < float("inf"):
+            raise TokenPOError(f"Sampling.temperature is {self.temperature}, expected 0 (greedy) or a positive number")
+        if self.temperature and (cold := too_cold(self.temperature)):
+            raise TokenPOError(f"Sampling.temperature is {self.temperature}: {cold}, or 0 for greedy sampling")
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """N = P·G rollouts; row = prompt·G + g.
+
+    Args:
+        token_ids: [N, T] int64, pad_id beyond the response.
+        mask: [N, T] bool, true on the response, EOS inside.
+        logprob: [N, T] float32 nats, of the token at the temperature that sampled it; 0 beyond the response.
+        entropy: [N, T] float32 nats, full vocabulary, at the same temperature; 0 beyond.
+        temperature: [N, T] float32; 1 beyond the response and for greedy sampling.
+        prompt: [N] int64, index into the prompts.
+        finished: [N] bool, an EOS was sampled (false: cut at max_new_tokens).
+    """
+
+    token_ids: Tensor
+    mask: Tensor
+    logprob: Tensor
+    entropy: Tensor
+    temperature: Tensor
+    prompt: Tensor
+    finished: Tensor
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+
+def sample(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    group_size: int,
+    sampling: Sampling,
+    *,
+    streams: Sequence[int] | None = None,
+    rule: Any = None,
+) -> Samples:
+    """Samples `group_size` responses to every prompt.
+
+    Args:
+        prompts: token ids of each prompt, none empty.
+        streams: one id per prompt that addresses its random numbers; its position by default.
+        rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; None for none.
+
+    Raises:
+        TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
+            the model has, or a rule with temperature 0.
+        NotFinite: logits from which nothing can be drawn.
+    """
+    if rule is not None and sampling.temperature == 0:
+        raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
+    _check(lm, prompts, group_size, sampling, streams)
+    device, n = lm.device, len(prompts) * group_size
+    prompt = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
+    stream = prompt if streams is None else torch.tensor(list(streams), device=device).repeat_interleave(group_size)
+    keys = stream_keys(sampling.seed, stream, torch.arange(group_size, device=device).repeat(len(prompts)))
+    with evaluating(lm.model):
+        decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
+        record = _decode(lm, decoder, n, sampling, keys, rule)
+    return _assemble(record, prompt, n, lm.pad_id)
+
+
+class _Step(NamedTuple):
+    """What happened to the M rows in the batch at one step; `alive` are those whose token counts."""
+
+    rows: Tensor
+    alive: Tensor
+    drawn: Draw
+    ended: Tensor
+
+
+def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, keys: Tensor, rule: Any) -> list[_Step]:
+    logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
+    rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
+    record: list[_Step] = []
+    block = keys.new_empty(0)
+    for step in range(sampling.max_new_tokens):
+        if sampling.temperature == 0:
+            drawn = greedy(logits)
+        else:
+            if step % _BLOCK == 0:
+                block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
+            drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule)
+        token, ended = drawn.token, is_eos[drawn.token]
+        record.append(_Step(rows, alive, drawn, ended))
+        alive = alive & ~ended
+        # The only wait for the device in a step: how many rows go on, and whether there were numbers to draw from.
+        left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
+        if not sound:
+            raise _broken(record[-1], step, n)
+        if left == 0 or step + 1 == sampling.max_new_tokens:
+            break
+        if left <= _WORTHWHILE * len(rows):
+            order = decoder.keep(alive.nonzero().squeeze(-1), ~alive)
+            rows, alive, token = rows[order], alive[order], token[order]
+        logits = decoder.step(token)
+    return record
+
+
+def _broken(step: _Step, token: int, n: int) -> NotFinite:
+    row = int(step.rows[~torch.isfinite(step.drawn.logprob)][0])
+    return NotFinite(
+        f"the model's logits hold NaN or an infinity at token {token} of response {row} of {n}: its weights are "
+        "broken, or its numbers too large for model.dtype",
+        row,
+    )
+
+
+def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Samples:
+    alive = torch.cat([step.alive for step in record])
+    sizes = torch.tensor([len(step.rows) for step in record], device=prompt.device)
+    column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)[alive]
+    row = torch.cat([step.rows for step in record])[alive]
+
+    def table(values: list[Tensor], fill: float, dtype: torch.dtype) -> Tensor:
+        out = torch.full((n, len(record)), fill, dtype=dtype, device=prompt.device)
+        out[row, column] = torch.cat(values)[alive].to(dtype)
+        return out
+
+    draws = [step.drawn for step in record]
+    return Samples(
+        token_ids=table([d.token for d in draws], pad_id, torch.int64),
+        mask=table([step.alive for step in record], 0, torch.bool),
+        logprob=table([d.logprob for d in draws], 0, torch.float32),
+        entropy=table([d.entropy for d in draws], 0, torch.float32),
+        temperature=table([d.temperature for d in draws], 1, torch.float32),
+        prompt=prompt,
+        finished=table([step.ended for step in record], 0, torch.bool).any(1),
+    )
+
+
+def _eos_table(lm: LanguageModel, vocabulary: int) -> Tensor:
+    """[V] bool: one lookup per step however many ids end a response."""
+    table = torch.zeros(vocabulary, dtype=torch.bool)
+    table[[i for i in lm.eos_ids if i < vocabulary]] = True
+    return table.to(lm.device)
+
+
+def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -> None:
+    """Raises TokenPOError where a prompt and its longest response exceed the model's positions."""
+    positions = getattr(lm.model.config, "max_position_embeddings", None)
+    if positions is not None and len(prompt) + sampling.max_new_tokens > positions:
+        raise TokenPOError(
+            f"a prompt of {len(prompt)} tokens and {sampling.max_new_tokens} new ones exceed the model's "
+            f"{positions} positions: lower max_new_tokens or shorten the prompt"
+        )
+
+
+def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any) -> None:
+    if len(prompts) == 0:
+        raise TokenPOError("sample: there are no prompts")
+    if group_size < 1:
+        raise TokenPOError(f"sample: group_size is {group_size}, expected at least 1")
+    for number, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise TokenPOError(f"sample: prompt {number} has no tokens")
+        require_room(lm, prompt, sampling)
+    if streams is not None and len(streams) != len(prompts):
+        raise TokenPOError(f"sample: {len(streams)} streams for {len(prompts)} prompts: give one stream id per prompt")

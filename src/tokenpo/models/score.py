@@ -1,0 +1,256 @@
+"""Scores given responses under a model: log-prob with graph, entropy without, at each token's own temperature.
+
+Axes: P prompts, N rollouts, T response tokens (padded), M scored tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..base.errors import TokenPOError
+from ..core.ops.token_stats import TokenStats, stats_from_logits, token_stats
+from ..core.types import Policy
+from .model import LanguageModel, evaluating
+from .packed import Rows, can_pack, packed_logits, run_packed
+
+# Tokens that one forward pass may hold, unless a single row is longer.
+MAX_TOKENS = 16384
+
+
+def score(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    drift: bool = False,
+    entropy_grad: bool = False,
+    max_tokens: int = MAX_TOKENS,
+) -> Policy:
+    """Log-probability and entropy [N, T] (nats) of responses under the current weights.
+
+    Args:
+        prompts: token ids of each prompt.
+        prompt_of_row: [N] int, index into `prompts`.
+        token_ids: [N, T] int, responses from column 0; what follows the last true mask entry is never read.
+        mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
+        temperature: [N, T], the temperature that sampled each token, or one number.
+        drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
+        entropy_grad: let gradients flow through the entropy too.
+        max_tokens: tokens per forward pass (a single row may exceed it); larger batches are cut into several.
+
+    Returns:
+        Policy with [N, T] tensors: logprob carries the graph (under torch.no_grad, none); 0 where mask is false.
+
+    Raises:
+        TokenPOError: shapes that do not belong together, an empty batch, or an index outside the prompts.
+    """
+    check_texts("score", prompts, prompt_of_row, token_ids, mask, temperature)
+    stats, places = [], []
+    for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
+        stats.append(_stats(lm, seen, drift, entropy_grad))
+        places.append((seen.row, seen.column))
+    return _spread(stats, places, mask.shape, lm.device, drift)
+
+
+class Predictions(NamedTuple):
+    """M scored tokens and what predicts them.
+
+    Args:
+        row, column: [M], the places of the tokens.
+        target: [M], the tokens.
+        temperature: [M] or a number, at which they were sampled.
+        out: [M, H] final hidden states, or [M, V] logits where the head is not plain.
+    """
+
+    row: Tensor
+    column: Tensor
+    target: Tensor
+    temperature: Tensor | float
+    out: Tensor
+
+
+def predictions(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float,
+    max_tokens: int = MAX_TOKENS,
+) -> Iterator[Predictions]:
+    """All tokens of the mask, in forward passes of at most `max_tokens`; the arguments are those of `score`."""
+    device = lm.device
+    token_ids, mask, owner = token_ids.to(device), mask.to(device), prompt_of_row.to(device)
+    length = (mask * torch.arange(1, mask.shape[1] + 1, device=device)).amax(1)
+    run = _packed if can_pack(lm) else _padded
+    for rows in _batches(prompts, owner.tolist(), length.tolist(), max_tokens, packed=run is _packed):
+        at = torch.tensor(rows, device=device)
+        local, column = mask[at].nonzero(as_tuple=True)
+        row = at[local]
+        heat = temperature.to(device)[row, column] if isinstance(temperature, Tensor) else temperature
+        out = run(lm, prompts, owner[at], token_ids[at], length[at], local, column)
+        yield Predictions(row, column, token_ids[row, column], heat, out)
+
+
+def _packed(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    owner: Tensor,
+    token_ids: Tensor,
+    length: Tensor,
+    row: Tensor,
+    column: Tensor,
+) -> Tensor:
+    """Hidden states (logits, if the head is not plain) [M, ·] that predict the tokens at [row, column].
+
+    Every prompt is run once, whatever the number of its responses; nothing is padded outside of attention.
+    """
+    used, owner = owner.unique(return_inverse=True)
+    mine = [prompts[i] for i in used.tolist()]
+    # The last token of a response predicts nothing that is scored.
+    rows = Rows(mine, owner, length - 1)
+    ids = rows.ids(mine, token_ids, length - 1)
+    where = rows.predictor(row, column, owner)
+    if has_plain_head(lm):
+        return run_packed(lm.model, ids, rows.position, rows).index_select(0, where)
+    return packed_logits(lm.model, ids, rows.position, rows, where)
+
+
+def _padded(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    owner: Tensor,
+    token_ids: Tensor,
+    length: Tensor,
+    row: Tensor,
+    column: Tensor,
+) -> Tensor:
+    """The same for any causal LM: prompt and response in one row, padded on the right."""
+    mine = [prompts[i] for i in owner.tolist()]
+    texts = [
+        [*prompt, *response[: size - 1]]
+        for prompt, response, size in zip(mine, token_ids.tolist(), length.tolist(), strict=True)
+    ]
+    longest = max(len(text) for text in texts)
+    ids = torch.tensor([text + [lm.pad_id] * (longest - len(text)) for text in texts], device=lm.device)
+    sizes = torch.tensor([len(text) for text in texts], device=lm.device).unsqueeze(1)
+    inputs = _inputs(lm.model, ids, (torch.arange(longest, device=lm.device) < sizes).long())
+    before = torch.tensor([len(prompt) - 1 for prompt in mine], device=lm.device)
+    if has_plain_head(lm):
+        return lm.model.base_model(**inputs).last_hidden_state[row, before[row] + column]
+    return lm.model(**inputs).logits[row, before[row] + column]
+
+
+def _stats(lm: LanguageModel, seen: Predictions, drift: bool, entropy_grad: bool) -> TokenStats:
+    target, heat = seen.target, seen.temperature
+    if not has_plain_head(lm):
+        return stats_from_logits(seen.out, target, heat, drift=drift, entropy_grad=entropy_grad)
+    head = lm.model.get_output_embeddings()
+    return token_stats(seen.out, head.weight, target, heat, bias=head.bias, drift=drift, entropy_grad=entropy_grad)
+
+
+def has_plain_head(lm: LanguageModel) -> bool:
+    """Whether logits are exactly head(hidden): no soft cap, no scale, no adapter. Checked once per model.
+
+    Where it is not so (Gemma's soft cap, Cohere's scale), scoring goes through the model's own logits.
+    """
+    if "plain_head" not in lm.abilities:
+        lm.abilities["plain_head"] = probe_head(lm.model)
+    return lm.abilities["plain_head"]
+
+
+def probe_head(model: Any) -> bool:
+    """The same for any causal LM of transformers, by a forward pass over a few tokens."""
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or model.base_model is model or "forward" in vars(head):
+        return False
+    device = head.weight.device
+    ids = torch.arange(8, device=device).unsqueeze(0) % head.weight.shape[0]
+    inputs = _inputs(model, ids, torch.ones_like(ids))
+    with evaluating(model), torch.autocast(device.type, enabled=False):
+        body = model.base_model(**inputs)
+        hidden = getattr(body, "last_hidden_state", None)
+        # Bit-equality, as a soft cap hardly moves small logits; a false alarm only costs speed.
+        return hidden is not None and torch.equal(head(hidden), model(**inputs).logits)
+
+
+def _inputs(model: Any, ids: Tensor, seen: Tensor) -> dict[str, Any]:
+    inputs = {"input_ids": ids, "attention_mask": seen, "use_cache": False}
+    accepted = inspect.signature(model.forward).parameters
+    return {name: value for name, value in inputs.items() if name in accepted}
+
+
+def _batches(
+    prompts: Sequence[Sequence[int]], owners: list[int], lengths: list[int], max_tokens: int, *, packed: bool
+) -> Iterator[list[int]]:
+    """Rows with a response in batches of at most `max_tokens`: in order when packed, else by length."""
+    totals = [len(prompts[owner]) + length for owner, length in zip(owners, lengths, strict=True)]
+    rows = [row for row, length in enumerate(lengths) if length]
+    if not packed:
+        rows.sort(key=lambda row: totals[row])
+    batch: list[int] = []
+    tokens = 0
+    for row in rows:
+        more = tokens + totals[row] if packed else (len(batch) + 1) * totals[row]
+        if batch and more > max_tokens:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(row)
+        tokens += totals[row]
+    if batch:
+        yield batch
+
+
+def _spread(
+    stats: list[TokenStats], places: list[tuple[Tensor, Tensor]], shape: torch.Size, device: torch.device, drift: bool
+) -> Policy:
+    """Back to [N, T], zero where nothing was scored."""
+
+    def table(values: list[Tensor]) -> Tensor:
+        if not values:
+            return torch.zeros(shape, device=device)
+        index = tuple(torch.cat(part) for part in zip(*places, strict=True))
+        flat = torch.cat(values)
+        return flat.new_zeros(shape).index_put(index, flat)
+
+    moved = table([s.entropy_drift for s in stats if s.entropy_drift is not None]) if drift else None
+    return Policy(table([s.logprob for s in stats]), table([s.entropy for s in stats]), moved)
+
+
+def check_texts(
+    where: str,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float,
+) -> None:
+    """Checks the shapes and values of `score`'s arguments; `where` names the function that was given them."""
+    if mask.dim() != 2 or mask.dtype != torch.bool or mask.numel() == 0:
+        raise TokenPOError(f"{where}: mask has shape {list(mask.shape)} and dtype {mask.dtype}, expected [N, T] bool")
+    if token_ids.shape != mask.shape or token_ids.is_floating_point():
+        raise TokenPOError(f"{where}: token_ids has shape {list(token_ids.shape)}, expected {list(mask.shape)} int")
+    if prompt_of_row.shape != mask.shape[:1] or prompt_of_row.is_floating_point():
+        raise TokenPOError(
+            f"{where}: prompt_of_row has shape {list(prompt_of_row.shape)}, expected [{mask.shape[0]}] int"
+        )
+    if isinstance(temperature, Tensor) and temperature.shape != mask.shape:
+        raise TokenPOError(f"{where}: temperature has shape {list(temperature.shape)}, expected {list(mask.shape)}")
+    heat = temperature.to(mask.device)[mask] if isinstance(temperature, Tensor) else torch.tensor([temperature])
+    if not (heat > 0).all():
+        raise TokenPOError(f"{where}: temperature holds {float(heat.min())}, expected > 0 at every token")
+    low, high = prompt_of_row.min(), prompt_of_row.max()
+    if low < 0 or high >= len(prompts):
+        raise TokenPOError(
+            f"{where}: prompt_of_row holds {int(low)} to {int(high)}, but there are {len(prompts)} prompts"
+        )
+    if any(len(prompt) == 0 for prompt in prompts):
+        raise TokenPOError(f"{where}: a prompt has no tokens")

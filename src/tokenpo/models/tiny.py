@@ -1,0 +1,185 @@
+"""The tiny model: a Qwen3 of half a million parameters that reads bytes, and its warm-up by supervised steps.
+
+It is an ordinary Hugging Face directory (`models.directory.ASSETS`), so that everything that works on it works on a
+real model. The weights that ship are made by `python -m tokenpo.engines.embedded.warmup OUT`; this module knows no
+task: the worked solutions reach `warm_up` as a function from the step's number to texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+SPECIAL = {"pad_token": "<|pad|>", "bos_token": "<|bos|>", "eos_token": "<|eos|>"}
+PAD, BOS, EOS = range(3)  # their ids, in the order of SPECIAL
+
+Example = tuple[str, str]  # prompt, completion
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Settings of the supervised steps.
+
+    Args:
+        steps: optimiser steps, each on `batch` fresh examples.
+        lr: peak step of the matrices (Muon), after a linear rise over `rise` steps and before a cosine fall to zero.
+        lr_rest: the same for embeddings and norms (AdamW).
+        seed: of the initial weights.
+    """
+
+    steps: int = 1500
+    batch: int = 32
+    lr: float = 0.02
+    lr_rest: float = 3e-3
+    rise: int = 50
+    seed: int = 0
+
+    def rate(self, step: int) -> float:
+        """Share of the peak rate at step 0 ... steps - 1."""
+        fall = 0.5 + 0.5 * math.cos(math.pi * max(0, step - self.rise) / max(1, self.steps - self.rise))
+        return min(1.0, (step + 1) / self.rise) * fall
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose every update is made nearly orthogonal (Newton-Schulz), for matrices.
+
+    It needs a quarter of AdamW's steps here. torch's own works in bfloat16, which is slow on a CPU and differs between
+    processors; this one works in the parameters' dtype.
+    """
+
+    def __init__(self, matrices: Iterable[torch.nn.Parameter], lr: float, momentum: float = 0.95) -> None:
+        super().__init__(matrices, {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                held = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
+                held.lerp_(matrix.grad, 1 - group["momentum"])
+                update = orthogonal(matrix.grad.lerp(held, group["momentum"]))
+                rows, columns = matrix.shape
+                matrix.sub_(update, alpha=group["lr"] * max(1.0, rows / columns) ** 0.5)
+
+
+def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
+    """Five quintic Newton-Schulz steps: same singular vectors, singular values between about 0.7 and 1.2."""
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte (so one per character of ASCII), after pad, bos and eos; decoding gives back the exact text.
+
+    It adds no bos by itself, and its chat template is the messages' contents, so that chat data runs on it too.
+    """
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    symbols = [*SPECIAL.values(), *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Tokenizer(BPE(vocab={symbol: index for index, symbol in enumerate(symbols)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=backend, clean_up_tokenization_spaces=False, padding_side="left", **SPECIAL
+    )
+    fast.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    return fast
+
+
+def config() -> Qwen3Config:
+    """Three layers of width 128: 0.59 million parameters."""
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        vocab_size=3 + 256,
+        hidden_size=128,
+        intermediate_size=352,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        dtype="float32",
+    )
+
+
+def fresh(seed: int = 0) -> Qwen3ForCausalLM:
+    """A model with random weights that depend on `seed` alone."""
+    from transformers import Qwen3ForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        model = Qwen3ForCausalLM(config())
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0.0, 0.02, generator=generator)
+            else:
+                parameter.fill_(1.0)
+    return model
+
+
+def warm_up(
+    model: Qwen3ForCausalLM,
+    examples: Callable[[int], Sequence[Example]],
+    settings: WarmUp,
+    watch: Callable[[int, float], None] | None = None,
+) -> None:
+    """Supervised steps on `examples(step)`: next-token loss on each completion and the eos after it, in place.
+
+    Args:
+        examples: step number to `settings.batch` pairs (prompt, completion).
+        watch: called with (step, loss in nats per token) after every step.
+    """
+    encoder = tokenizer()
+    matrices = [p for p in model.model.layers.parameters() if p.dim() > 1]
+    rest = [*model.model.embed_tokens.parameters(), *(p for p in model.parameters() if p.dim() == 1)]
+    optimisers = (
+        (Muon(matrices, settings.lr), settings.lr),
+        (torch.optim.AdamW(rest, lr=settings.lr_rest, betas=(0.9, 0.98), weight_decay=0.0), settings.lr_rest),
+    )
+    model.train()
+    for step in range(settings.steps):
+        ids, target = _pack(encoder, examples(step))
+        logits = model(input_ids=ids, use_cache=False).logits
+        keep = target >= 0
+        loss = torch.nn.functional.cross_entropy(logits[keep], target[keep])
+        model.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimiser, peak in optimisers:
+            optimiser.param_groups[0]["lr"] = peak * settings.rate(step)
+            optimiser.step()
+        if watch is not None:
+            watch(step, loss.item())
+    model.eval()
+
+
+def _pack(encoder: PreTrainedTokenizerFast, examples: Sequence[Example]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Input ids [N,T], padded on the right (so causal attention needs no mask), and next tokens [N,T], -1 = no loss."""
+    prompts = encoder([prompt for prompt, _ in examples], add_special_tokens=False)["input_ids"]
+    answers = encoder([answer for _, answer in examples], add_special_tokens=False)["input_ids"]
+    width = max(len(p) + len(a) for p, a in zip(prompts, answers, strict=True))
+    ids = torch.full((len(examples), width), PAD)
+    target = torch.full((len(examples), width), -1)
+    for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        whole = torch.tensor([*prompt, *answer, EOS])
+        ids[row, : len(whole) - 1] = whole[:-1]
+        target[row, len(prompt) - 1 : len(whole) - 1] = whole[len(prompt) :]
+    return ids, target

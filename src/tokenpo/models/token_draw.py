@@ -1,0 +1,89 @@
+"""One token per row from logits by inversion of the cumulative distribution, with its statistics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..core.ops.softmax import Softmax, entropy_of, softmax_parts
+
+# A vocabulary of more than four such blocks is summed by block first, as one long running sum is slow.
+_BLOCK = 256
+
+
+class Draw(NamedTuple):
+    """token [M] int64; logprob, entropy [M] nats at temperature [M], all float32 (float64 for float64 logits)."""
+
+    token: Tensor
+    logprob: Tensor
+    entropy: Tensor
+    temperature: Tensor
+
+
+class TemperatureRule(Protocol):
+    """Temperature [M] of the next token from the entropy [M] (nats) of its logits at the base temperature."""
+
+    def __call__(self, entropy: Tensor, base: float, /) -> Tensor: ...
+
+
+def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:
+    """Samples at temperature `base`, or at the temperature that `rule` gives each row for its entropy at `base`.
+
+    Args:
+        logits: [M, V]; -inf excludes a token.
+        uniform: [M] float64 in [0, 1), the point of each row's cumulative distribution to invert.
+        base: temperature > 0.
+        rule: adaptive temperature; None for the constant one.
+    """
+    parts = softmax_parts(logits, 1.0 / base)
+    entropy = entropy_of(parts)
+    if rule is None:
+        temperature = torch.full_like(entropy, base)
+    else:
+        temperature = rule(entropy, base).to(entropy.dtype)
+        parts = softmax_parts(logits, temperature.reciprocal().unsqueeze(-1))
+        entropy = entropy_of(parts)
+    token = _invert(parts.p, uniform)
+    return Draw(token, _logprob(parts, token), entropy, temperature)
+
+
+def greedy(logits: Tensor) -> Draw:
+    """The first most probable token of each row, with its statistics at temperature 1."""
+    parts = softmax_parts(logits)
+    token = logits.argmax(-1)
+    entropy = entropy_of(parts)
+    return Draw(token, _logprob(parts, token), entropy, torch.ones_like(entropy))
+
+
+def _logprob(parts: Softmax, token: Tensor) -> Tensor:
+    return (parts.d.gather(-1, token.unsqueeze(-1)) - parts.s.log()).squeeze(-1)
+
+
+def _invert(weight: Tensor, uniform: Tensor) -> Tensor:
+    """The first index at which the running sum of `weight` [M, V] exceeds uniform · total; never one of weight 0."""
+    m, v = weight.shape
+    if v <= 4 * _BLOCK:
+        # No entry is above NaN: the index would lie outside, which on a GPU ends the process.
+        return _first_above(weight.cumsum(-1, dtype=torch.float64), uniform)[0].clamp(max=v - 1)
+    blocks = -(-v // _BLOCK)
+    tail = v % _BLOCK
+    if tail:
+        weight = torch.nn.functional.pad(weight, (0, _BLOCK - tail))
+    weight = weight.view(m, blocks, _BLOCK)
+    block, rest = _first_above(weight.sum(-1, dtype=torch.float64).cumsum(-1), uniform)
+    block = block.clamp(max=blocks - 1)
+    inside = weight[torch.arange(m, device=weight.device), block].cumsum(-1, dtype=torch.float64)
+    # Block sums and running sums may differ in the last bit: stay inside the block, on a token of positive weight.
+    rest = torch.minimum(rest, inside[:, -1] * (1 - 2.0**-40))
+    return (block * _BLOCK + torch.searchsorted(inside, rest.unsqueeze(-1), right=True).squeeze(-1)).clamp(max=v - 1)
+
+
+def _first_above(running: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Index [M] of the first entry above uniform · total, and by how much that product exceeds the entry before it."""
+    # uniform <= 1 - 2^-32, so in float64 the product stays below the total and an entry above it exists.
+    mark = (running[:, -1] * uniform).unsqueeze(-1)
+    index = torch.searchsorted(running, mark, right=True)
+    before = running.gather(-1, (index - 1).clamp(min=0)) * (index > 0)
+    return index.squeeze(-1), (mark - before).squeeze(-1)

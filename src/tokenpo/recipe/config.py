@@ -1,0 +1,300 @@
+"""The recipe: every setting of a run with its default, and how a file, `--method` and `--set` make one of them.
+
+A recipe is a TOML file whose tables are the sections below. A key that does not exist is an error that names the
+nearest that does; method options are checked by the method's own builder, task options by the task.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from ..base import text
+from ..base.errors import TokenPOError, UnknownName
+from ..base.files import expanded
+from .command_line import apply, put
+from .method_list import short
+from .mistakes import explain, refuse_unwritable
+
+_PATH = r"^[^\x00-\x1f]+$"
+
+
+def _names(value: Any) -> Any:
+    """Several names, each once; a command line may give them between commas."""
+    names = [] if value is None else [x.strip() for x in value.split(",")] if isinstance(value, str) else value
+    return list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(x, str) for x in names) else names
+
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Trackers = Annotated[list[Literal["tensorboard", "trackio", "wandb"]], BeforeValidator(_names)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, raw: Any) -> Any:
+        """TOML has no null: "none" stands for it."""
+        return {k: None if v == "none" else v for k, v in raw.items()} if isinstance(raw, dict) else raw
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """A switch is no number, and neither is text: pydantic would convert them."""
+        annotation: Any = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if bool in kinds and not isinstance(value, bool):
+            raise ValueError("must be true or false")
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if kinds & {int, float, Decay} and any(isinstance(item, (bool, str)) for item in items):
+            raise ValueError("must be a number")
+        return value
+
+
+class Lora(Section):
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    targets: str | list[str] = Field(default="all-linear", description="module names, or all-linear")
+
+
+class Model(Section):
+    path: str = Field(default="tiny", pattern=_PATH, description="directory, hub id, or tiny: the package's model")
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    device: str = Field(default="auto", description="cpu, cuda, cuda:1, ...; auto: cuda where there is one")
+    lora: Lora | None = None
+
+
+class Task(Section):
+    name: str = "dial_sum"
+    seed: int | None = Field(default=None, description="of the problems; none: the run's")
+    options: dict[str, Any] = Field(default_factory=dict, description="what the task's constructor takes")
+
+
+class Method(BaseModel):
+    """`name` (of the table, or "file.py:function") and, beside it, any keyword of that method's builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "grpo"
+
+    @property
+    def label(self) -> str:
+        """The name without the place of a function of the user's."""
+        return short(self.name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The builder's keywords; lists become tuples, so that the objective stays hashable."""
+        return {key: _tuples(value) for key, value in (self.model_extra or {}).items()}
+
+
+class SoftOverlong(Section):
+    length: int | None = Field(
+        default=None, ge=1, description="tokens at which the penalty is full; none: max_new_tokens"
+    )
+    cache: int = Field(ge=1, description="tokens over which it grows")
+
+
+class GroupOverlong(Section):
+    easy: float = Field(default=0.5, ge=0, le=1, description="accuracy from which a prompt counts as easy")
+    scale: float = Field(default=0.5, ge=0, description="largest penalty")
+    threshold: float = Field(default=0.0, description="a response is correct when its reward exceeds this")
+
+
+class Correction(Section):
+    level: Literal["token", "sequence"] = Field(default="token", description="one weight for each token or response")
+    mode: Literal["truncate", "mask"] = Field(default="truncate", description="beyond the bounds: clamp, or drop")
+    cap: float = Field(default=2.0, ge=1, description="largest weight")
+    floor: float = Field(default=0.0, ge=0, le=1, description="smallest weight")
+
+
+class ReferenceKl(Section):
+    beta: float = Field(gt=0, description="coefficient")
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    straight_through: bool = Field(default=False, description="the estimator's value, k2's gradient")
+
+
+class Rollout(Section):
+    prompts: int = Field(default=32, ge=1, description="problems of one rollout batch")
+    group_size: int = Field(default=8, ge=1, description="responses to each problem")
+    max_new_tokens: int = Field(default=64, ge=1, description="longest response, end of sequence included")
+    temperature: float = Field(default=1.0, gt=0, description="of the sampler")
+    dynamic_sampling: bool = Field(default=False, description="drop groups whose rewards are all equal, and refill")
+    max_extra_batches: int = Field(default=3, ge=0, description="how often one batch may be refilled")
+    soft_overlong: SoftOverlong | None = Field(default=None, description="DAPO's penalty on long responses")
+    group_overlong: GroupOverlong | None = Field(
+        default=None, description="GTPO's penalty on long answers to easy prompts"
+    )
+    rescore: bool = Field(
+        default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
+    )
+    correction: Correction | None = Field(
+        default=None, description="weights old / sampler's probability; they act only with rescore"
+    )
+
+    @field_validator("temperature")
+    @classmethod
+    def _warm(cls, value: float) -> float:
+        if cold := text.too_cold(value):
+            raise ValueError(cold)
+        return value
+
+
+class Train(Section):
+    steps: int = Field(default=60, ge=1, description="rollout batches, each followed by epochs x minibatches updates")
+    epochs: int = Field(default=1, ge=1, description="passes over one rollout batch")
+    minibatches: int = Field(default=4, ge=1, description="optimiser updates of one epoch")
+    minibatch_by: Literal["groups", "rows"] = Field(default="groups", description="what a minibatch takes whole")
+    micro_rows: int = Field(default=256, ge=1, description="most rows of one forward and backward pass")
+    micro_tokens: int = Field(default=16384, ge=1, description="most tokens of one pass: rows x (prompt + response)")
+    lr: float = Field(default=2e-4, ge=0, le=100, description="of AdamW, after the warm-up")
+    warmup: int = Field(default=0, ge=0, description="updates over which lr rises linearly")
+    weight_decay: float = Field(default=0.0, ge=0, le=100)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    grad_clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no limit")
+    nonfinite: Literal["stop", "skip"] = Field(
+        default="stop", description="NaN or an infinity in a step: stop the run, or skip the update and count it"
+    )
+    autocast: bool = Field(default=False, description="bf16 forward passes on a GPU; nothing on a CPU")
+    reference_kl: ReferenceKl | None = Field(default=None, description="penalty on leaving the reference model")
+    ratio_tolerance: float | None = Field(default=None, gt=0, description="nats; none: 1e-3, in half precision 0.05")
+
+
+class Evaluate(Section):
+    every: int = Field(default=0, ge=0, description="steps between evaluations; 0: only before and after")
+    problems: int = Field(default=200, ge=0, description="held-out problems; 0: no evaluation")
+    samples: int = Field(default=8, ge=0, description="k of avg@k, at the rollout temperature; 0: greedy only")
+    rows: int = Field(default=256, ge=1, description="responses sampled at once")
+
+
+class Output(Section):
+    dir: str | None = Field(default=None, pattern=_PATH, description="run directory; none: runs/NAME-METHOD-seedSEED")
+    checkpoint_every: int = Field(default=20, ge=0, description="steps; 0: only at the end and on Ctrl-C")
+    keep: int = Field(default=2, ge=1, description="checkpoints kept")
+    rollouts_every: int = Field(default=0, ge=0, description="steps between whole batches in rollouts/; 0: none")
+    samples: int = Field(default=4, ge=0, description="responses written to samples.jsonl each step")
+    trace_every: int = Field(default=10, ge=0, description="steps between traces of single tokens; 0: none")
+    trace_rollouts: int = Field(default=4, ge=0, description="responses of one trace")
+    track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
+    project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tensorboard(cls, raw: Any) -> Any:
+        """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
+        if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
+            return raw
+        track = ["tensorboard"] if raw["tensorboard"] else []
+        return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
+
+
+class Config(Section):
+    """One run, complete."""
+
+    name: str = Field(default="run", pattern=r"^[^./\x00-\x1f][^/\x00-\x1f]*$", description="of the run directory")
+    seed: int = Field(default=0, ge=0)
+    threads: int | None = Field(default=None, ge=1, le=4096, description="CPU threads; none: torch decides")
+    model: Model = Model()
+    task: Task = Task()
+    method: Method = Method()
+    rollout: Rollout = Rollout()
+    train: Train = Train()
+    evaluate: Evaluate = Evaluate()
+    output: Output = Output()
+    verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
+
+    def directory(self) -> Path:
+        return expanded(self.output.dir or f"runs/{self.name}-{self.method.label}-seed{self.seed}")
+
+
+def load_config(
+    recipe: Path, *, method: str | None = None, overrides: Iterable[str] = (), out: Path | str | None = None
+) -> Config:
+    """The config of a recipe (TOML, or the config.json of a run) after `--method`, `--set section.key=value`, `--out`.
+
+    Another method than the recipe's starts from its own defaults: options written for one mean nothing to another.
+
+    Raises:
+        TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
+        UnknownName: a section or key that does not exist.
+    """
+    raw = _read(recipe)
+    raw.setdefault("name", recipe.stem)
+    current = raw.get("method")
+    if method is not None and not (isinstance(current, dict) and current.get("name") == method):
+        raw["method"] = {"name": method}
+    told = {apply(raw, override): f"--set {override:.80}" for override in overrides}
+    if out:  # the name itself: read as TOML it may become another
+        told[put(raw, ("output", "dir"), str(out), f"--out {out}")] = f"--out {out}"
+    return parse_config(raw, str(recipe), told)
+
+
+def _read(recipe: Path) -> dict[str, Any]:
+    try:
+        text = recipe.read_text(encoding="utf-8")
+        raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise TokenPOError(f"{recipe} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        kind = "JSON" if recipe.suffix == ".json" else "TOML"
+        raise TokenPOError(f"{recipe} is not {kind} in UTF-8: {error}; mend that place") from error
+    if not isinstance(raw, dict):
+        raise TokenPOError(f"{recipe} holds a {type(raw).__name__}, expected the sections of a recipe")
+    return raw
+
+
+def parse_config(raw: Mapping[str, Any], where: str, told: Mapping[tuple[str, ...], str] | None = None) -> Config:
+    """A checked config; `where` is the file that an error names, `told` who else set the setting of a path."""
+    told = told or {}
+    if isinstance(raw.get("method"), str):
+        name = json.dumps(raw["method"])
+        place = told.get(("method",), where)
+        raise TokenPOError(f"{place}: method is a section: write [method] and in it name = {name}, or --method {name}")
+    refuse_unwritable(raw, (), where, told)
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        problems = error.errors()
+        text = explain(problems, where, told, fields_of)
+        unknown = any(problem["type"] == "extra_forbidden" for problem in problems)
+        raise (UnknownName if unknown else TokenPOError)(text) from None
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """One line for each setting that differs: "train.lr: 0.001 -> 0.002"."""
+    return text.differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+
+
+def fields_of(sections: Iterable[str]) -> Mapping[str, FieldInfo]:
+    """The settings of a section; none below a free table such as task.options."""
+    model: type[BaseModel] = Config
+    for section in sections:
+        if section not in model.model_fields:
+            return {}
+        annotation: Any = model.model_fields[section].annotation
+        options = (annotation, *getattr(annotation, "__args__", ()))
+        models = [x for x in options if isinstance(x, type) and issubclass(x, BaseModel)]
+        if not models:
+            return {}
+        model = models[0]
+    return model.model_fields
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

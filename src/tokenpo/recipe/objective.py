@@ -1,0 +1,197 @@
+"""The objective that a recipe asks for, what the embedded engine can honour of it, and what is unlikely to be meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+
+from ..base.errors import TokenPOError, UnknownName, Unsupported
+from ..core.objective import Objective
+from ..core.parts import (
+    K1,
+    K2,
+    K3,
+    Estimator,
+    GroupOverlong,
+    Penalty,
+    ReferenceKl,
+    RolloutCorrection,
+    Shaping,
+    SoftOverlong,
+    StraightThrough,
+    Weight,
+)
+from ..methods import builder, kinds_of, method
+from .command_line import toml_value
+from .config import Config, Method
+from .method_list import Entry
+
+PROVIDES = frozenset({
+    "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
+    "prompt_logprob", "influence", "divergence",
+})  # fmt: skip
+
+_ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
+
+
+def build_objective(config: Config) -> Objective:
+    """The method of the recipe, with what goes with every method: shaping, rollout correction and reference penalty.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind, two penalties on leaving the reference, or two corrections for the
+            policy that sampled.
+    """
+    objective = build_method(config.method)
+    return dataclasses.replace(
+        objective,
+        shaping=objective.shaping + _shaping(config),
+        weights=objective.weights + _correction(config, objective),
+        penalties=objective.penalties + _penalty(config, objective),
+    )
+
+
+def build_method(chosen: Method) -> Objective:
+    """The method with its options as a recipe writes them, and nothing beside it.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind, or a function of the user's that makes no objective.
+    """
+    name, known = chosen.name, inspect.signature(builder(chosen.name)).parameters
+    # TOML has no null: "none" stands for it wherever the builder takes one.
+    options = {
+        key: None if value == "none" and key in known and "None" in kinds_of(known[key]) else value
+        for key, value in chosen.options.items()
+    }
+    try:
+        return method(name, **options)
+    except TypeError as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"method {name}: an option has a value of the wrong kind: {error}") from error
+
+
+def build_entry(entry: Entry) -> Objective:
+    """The method of an entry of --methods, and nothing beside it.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: an option of the wrong kind.
+    """
+    options = {key: toml_value(value) for key, value in entry.options}
+    if "name" in options:
+        raise UnknownName(f"method {entry.method} has no option 'name': a method is named before its options")
+    return build_method(Method(name=entry.method, **options))
+
+
+def _shaping(config: Config) -> tuple[Shaping, ...]:
+    soft, group = config.rollout.soft_overlong, config.rollout.group_overlong
+    length = config.rollout.max_new_tokens
+    chosen: tuple[Shaping, ...] = () if soft is None else (SoftOverlong(soft.length or length, soft.cache),)
+    return chosen if group is None else (*chosen, GroupOverlong(group.easy, group.scale, group.threshold))
+
+
+def _correction(config: Config, objective: Objective) -> tuple[Weight, ...]:
+    asked = config.rollout.correction
+    if asked is None:
+        return ()
+    if own := objective.corrects_rollout:
+        raise TokenPOError(
+            f"rollout.correction comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
+            "sampled already: drop the section, or take the ratio to the old policy (for dppo: anchor = 'old')"
+        )
+    return (RolloutCorrection(asked.level == "sequence", asked.mode == "mask", asked.cap, asked.floor),)
+
+
+def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
+    asked = config.train.reference_kl
+    if asked is None:
+        return ()
+    own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
+    if own:
+        raise TokenPOError(
+            f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
+            "or switch the method's own off with its option for the coefficient"
+        )
+    estimator = _ESTIMATORS[asked.estimator]
+    return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
+
+
+def negotiate(
+    objective: Objective,
+    provides: frozenset[str] = PROVIDES,
+    engine: str = "the embedded engine",
+    remedies: Mapping[str, str] | None = None,
+) -> None:
+    """Refuses a method that reads what an engine does not have; nothing is ever replaced by something else.
+
+    Args:
+        provides: what the engine has of `objective.needs`.
+        engine: what messages call it.
+        remedies: input -> how the engine could be brought to provide it.
+
+    Raises:
+        Unsupported: naming method, input, engine and remedy.
+    """
+    for name in sorted(objective.needs - provides):
+        remedy = (remedies or {}).get(name) or (
+            f"choose another method, or compute {name} yourself and call the objective from your own loop"
+        )
+        raise Unsupported(
+            f"{objective.name} needs {name}, which {engine} does not provide (it has "
+            f"{', '.join(sorted(provides))}): {remedy}"
+        )
+
+
+def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
+    """What of an objective is idle, or biased, with that many updates on a rollout batch.
+
+    Args:
+        more: how to make more updates, in a phrase.
+        one: how to make only one.
+    """
+    notes: list[str] = []
+    idle = objective.idle_on_policy
+    if idle and updates == 1:
+        parts = ", ".join(type(part).__name__ for part in idle)
+        notes.append(
+            f"{objective.name}: {parts} cannot act, because with one update per rollout batch the policy is still the "
+            f"one that sampled; {more}"
+        )
+    blind = objective.assumes_on_policy
+    if blind and updates > 1:
+        parts = ", ".join(type(part).__name__ for part in blind)
+        notes.append(
+            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
+            f"rollout batch it is not; {one} for the method as published"
+        )
+    return notes
+
+
+def warnings(objective: Objective, config: Config) -> list[str]:
+    """What is allowed but unlikely to be meant."""
+    train, rollout = config.train, config.rollout
+    notes = schedule_notes(
+        objective,
+        train.epochs * train.minibatches,
+        "set train.minibatches or train.epochs above 1",
+        "set train.minibatches and train.epochs to 1",
+    )
+    if rollout.correction is not None and not rollout.rescore:
+        notes.append(
+            "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
+        )
+    if config.verl:
+        notes.append(f"the section [verl] ({', '.join(config.verl)}) is for verl: this engine takes nothing from it")
+    if rollout.group_size == 1:
+        notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
+    if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
+        notes.append(f"train.minibatches is {train.minibatches}, but there are only {rollout.prompts} groups to split")
+    if config.model.path != "tiny" and "lr" not in train.model_fields_set:
+        notes.append(
+            f"train.lr is not set, and {train.lr:g} suits the package's tiny model: larger ones are trained with about "
+            "1e-6, or 1e-5 with LoRA"
+        )
+    return notes

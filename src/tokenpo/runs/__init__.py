@@ -1,0 +1,1 @@
+"""A run directory: written and read here, whichever engine trains."""

@@ -1,0 +1,187 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped, in a directory that is whole or not there.
+
+    checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
+    checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
+
+Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
+save: step, data cursor and the objective's memory say where the run stands. A directory is written under another name,
+brought to the disk and renamed; its checksums tell a good one from a damaged one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError
+from ..base.files import remove_directory, table, whole_directory
+
+_SUMS = "checksums.json"
+_STATE = frozenset({"state.json"})
+_ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands after `step` steps.
+
+    Args:
+        step: rollout batches trained on.
+        updates: optimiser updates made; the learning rate follows it.
+        cursor: the first problem of the training order that was not drawn yet.
+        memory: what each of the objective's memories holds, in their order; none before the first rollout.
+        sizes: bytes of each JSON Lines file.
+    """
+
+    step: int = 0
+    updates: int = 0
+    cursor: int = 0
+    memory: Sequence[Mapping[str, float]] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def begin(directory: Path, progress: Progress) -> Path:
+    """Writes the checkpoint of a run that has made no update yet: no tensors, those are where the model came from."""
+    return _publish(directory, progress, lambda work: None)
+
+
+def save(directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
+    """Writes checkpoints/step-NNNNNN below the run directory, atomically; returns its path.
+
+    Raises:
+        OSError, SafetensorError: the disk is full, or worse; the checkpoints that were there are untouched.
+    """
+    from safetensors.torch import save_file
+
+    def tensors(work: Path) -> None:
+        for name, kept in (("model", _weights(model)), ("optimizer", _moments(model, optimizer))):
+            save_file({key: x.detach().cpu().contiguous() for key, x in kept.items()}, work / f"{name}.safetensors")
+
+    return _publish(directory, progress, tensors)
+
+
+def _publish(directory: Path, progress: Progress, tensors: Callable[[Path], None]) -> Path:
+    target = directory / "checkpoints" / f"step-{progress.step:06d}"
+    # Between two names the old one is `.old-step-*`, where `_found` sees it.
+    with whole_directory(target) as work:
+        tensors(work)
+        (work / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=1), encoding="utf-8")
+        sums = {file.name: _checksum(file) for file in sorted(work.iterdir())}
+        (work / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+    return target
+
+
+def prune(directory: Path, keep: int, step: int) -> None:
+    """Keeps the newest `keep` checkpoints up to `step`: later ones were passed over as damaged. Drops what is half."""
+    found = _found(directory)
+    kept = [path for path in found if _step(path) <= step and not path.name.startswith(".")][:keep]
+    for path in found:
+        if path not in kept:
+            remove_directory(path)
+    for path in (directory / "checkpoints").glob(".writing-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def newest(directory: Path) -> tuple[Path, list[Path]]:
+    """The newest undamaged checkpoint, and the damaged ones that were passed over.
+
+    Raises:
+        TokenPOError: there is none.
+    """
+    damaged: list[Path] = []
+    for path in _found(directory):
+        if _is_whole(path):
+            return path, damaged
+        damaged.append(path)
+    seen = f"; damaged: {', '.join(path.name for path in damaged)}" if damaged else ""
+    raise TokenPOError(f"{directory} holds no checkpoint to resume from{seen}: start it anew with tokenpo train RECIPE")
+
+
+def exists(directory: Path) -> bool:
+    """Whether there is any, damaged ones included."""
+    return bool(_found(directory))
+
+
+def weights(directory: Path, step: int) -> str | None:
+    """The checksum of the weights in the checkpoint of a step; None where there is none."""
+    return table(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
+
+
+def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Brings model and optimiser, both fresh, to the state of a checkpoint.
+
+    Raises:
+        TokenPOError: its tensors are not those of this model, or another version wrote it.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        progress = Progress(**json.loads((path / "state.json").read_text(encoding="utf-8")))
+    except TypeError as error:
+        raise TokenPOError(f"{path} was written by another version of tokenpo: resume with that one") from error
+    if not (path / "model.safetensors").is_file():
+        return progress
+    weights = _weights(model)
+    saved = load_file(path / "model.safetensors")
+    if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
+        odd = sorted(saved.keys() ^ weights.keys()) or [n for n, x in weights.items() if saved[n].shape != x.shape]
+        raise TokenPOError(f"{path} was saved from another model than the recipe names: {odd[0]} does not fit")
+    with torch.no_grad():
+        for name, x in weights.items():
+            x.copy_(saved[name])
+    _set_moments(model, optimizer, load_file(path / "optimizer.safetensors"))
+    return progress
+
+
+def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
+    """What training changes; frozen tensors (the base under LoRA) come from the model directory."""
+    return {name: x for name, x in model.named_parameters() if x.requires_grad}
+
+
+def _moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    state = {name: optimizer.state.get(x, {}) for name, x in _weights(model).items()}
+    return {f"{key}/{name}": value for name, entry in state.items() for key, value in entry.items()}
+
+
+def _set_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
+    by_name: dict[str, dict[str, Tensor]] = {}
+    for label, value in saved.items():
+        key, name = label.split("/", 1)
+        by_name.setdefault(name, {})[key] = value
+    order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    place = {parameter: i for i, parameter in enumerate(order)}
+    state = {place[x]: by_name[name] for name, x in _weights(model).items() if name in by_name}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _found(directory: Path) -> list[Path]:
+    """Newest first."""
+    folder = directory / "checkpoints"
+    paths = [path for pattern in ("step-*", ".old-step-*") for path in folder.glob(pattern) if _step(path) >= 0]
+    return sorted(paths, key=lambda path: (_step(path), path.name), reverse=True)
+
+
+def _step(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else -1
+
+
+def _is_whole(path: Path) -> bool:
+    sums = table(path / _SUMS)
+    try:
+        return sums.keys() in (_STATE, _ALL) and all(_checksum(path / name) == value for name, value in sums.items())
+    except OSError:
+        return False
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

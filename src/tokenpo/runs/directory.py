@@ -1,0 +1,242 @@
+"""The run directory: what a run is (written once), what it did (appended), and where it can go on.
+
+recipe.toml config.json objective.txt versions.json     the run
+inputs.json                                              hashes of the model and the data that it reads
+metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
+rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
+checkpoints/ model/ report.html                          where to resume, the final model, the report
+changes.jsonl                                            where it was resumed with other settings, on request
+trackers.json                                            how far each live tracker is, where the recipe names one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import TokenPOError
+from ..base.files import expanded, is_fresh, locked, numbered, sweep, table, write_whole
+from ..base.jsonl import Lines, cut, whole_lines, with_step
+from ..recipe import inputs
+from ..recipe.config import Config, differences, parse_config
+from ..recipe.toml import to_toml
+from . import checkpoint
+from .checkpoint import Progress
+from .rollouts.read import recorded_steps, step_file
+from .trackers import Trackers
+from .versions import versions
+
+# What may change when a run is resumed: it neither alters the steps made nor those to come.
+FREE = ("train.steps", "output.")
+LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
+# What tells a run of another engine, and how that one is resumed.
+FOREIGN = {
+    "trl": ("trl", "resume it with --engine trl"),
+    "verl": ("trace-parts", "give its recipe with --engine verl --set verl.trainer.resume_mode=auto and this --out"),
+}
+
+
+class Run:
+    """An open run directory."""
+
+    def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
+        self.path = path
+        self.keep = config.output.keep
+        self.metrics, self.samples, self.trace = (Lines(path / name) for name in LOGS)
+        self._trackers = trackers
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        self.metrics.write(metrics)
+        self._trackers.send(metrics)
+
+    def sizes(self) -> dict[str, int]:
+        return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
+
+    def close(self) -> None:
+        for lines in (self.metrics, self.samples, self.trace):
+            lines.close()
+        self._trackers.close()
+
+
+def evaluations(path: Path) -> list[dict[str, float]]:
+    """The lines of a run's metrics with an evaluation, the first from before the training."""
+    lines = whole_lines(path / "metrics.jsonl", with_step, [])
+    return [line.value for line in lines if "eval/accuracy" in line.value]
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """The run directory for this process alone, and trouble with its disk in one sentence.
+
+    Raises:
+        TokenPOError: another process trains this run, or a file cannot be written; what was whole stays whole.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        with locked(path / ".lock", f"{path} is being trained by another process: wait for it, or stop it"):
+            yield
+    except BrokenPipeError:  # not the disk: who read our output has gone
+        raise
+    except (OSError, SafetensorError) as error:
+        what = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) and error.filename else str(error)
+        raise TokenPOError(f"the run directory {path} cannot be written: {what}. {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    if not (path / "config.json").is_file():
+        return "Nothing was begun there: make room, then give the same command again"
+    made = "Its last checkpoint is whole" if checkpoint.exists(path) else "It has no checkpoint yet"
+    return f"{made}: make room, then go on with tokenpo train --resume {path}"
+
+
+def new_directory(config: Config) -> Path:
+    """Makes the directory of a fresh run. One that was asked for must be empty; else the next free name is taken.
+
+    Raises:
+        TokenPOError: the directory asked for holds something.
+    """
+    path = config.directory()
+    try:
+        if config.output.dir is None:
+            return _next_free(path)
+        if path.is_file():
+            raise TokenPOError(f"{path} is a file: give a directory with --out")
+        path.mkdir(parents=True, exist_ok=True)
+        if not never_began(path):
+            raise TokenPOError(
+                f"{path} is not empty: resume it with --resume {path}, or give another directory with --out"
+            )
+    except OSError as error:
+        raise TokenPOError(
+            f"the run directory {path} cannot be made: {error.strerror} ({error.filename}); give another with --out"
+        ) from error
+    return path
+
+
+def never_began(path: Path) -> bool:
+    """Whether a directory holds nothing, or only the config, and the hashes, of a run that never began."""
+    config = path / "config.json"
+    alone = {file.name for file in path.iterdir()} <= {".lock", config.name, inputs.FILE}
+    return is_fresh(path) or (alone and table(config).keys() == Config.model_fields.keys())
+
+
+def _next_free(base: Path) -> Path:
+    base.parent.mkdir(parents=True, exist_ok=True)  # apart: "exists" is an answer for the last name only
+    for path in itertools.chain([base], numbered(base)):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError("there are always more numbers")
+
+
+def describe(path: Path, config: Config, objective: str) -> None:
+    """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
+    write_whole(path / "config.json", json.dumps(config.model_dump(), indent=2) + "\n")
+    write_whole(path / "recipe.toml", to_toml(config))
+    write_whole(path / "objective.txt", objective + "\n")
+    write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
+    inputs.write(path, config)
+
+
+def require_engine(path: Path, engine: str) -> None:
+    """Raises TokenPOError where a directory holds no run but a model, or a run of another engine than this.
+
+    Each engine resumes its own alone.
+    """
+    if "model_type" in table(path / "config.json"):
+        run = path.parent if path.name == "model" else "the directory of a run"
+        raise TokenPOError(f"{path} is a model, not a run: give {run}")
+    ours = "embedded" if (path / "config.json").is_file() and not never_began(path) else engine
+    found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
+    if found != engine:
+        _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
+        raise TokenPOError(f"{path} holds no run of the {engine} engine but one of the {found} engine: {remedy}")
+
+
+def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Config, list[str]]:
+    """The config of the run at `path`, or `wanted` where it is the same run; and in what they differ.
+
+    Args:
+        accept: `wanted` may differ in everything, and so may the files that the run reads; None where that cannot be
+            asked for.
+
+    Raises:
+        TokenPOError: no run there, another directory is asked for, or what its steps depend on differs; the message
+            shows the difference.
+    """
+    file = path / "config.json"
+    if not file.is_file():
+        raise TokenPOError(f"{path} holds no config.json: give the directory of a run, as tokenpo train printed it")
+    try:
+        old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, TokenPOError):
+            raise
+        raise TokenPOError(f"{file} cannot be read ({error}): put the config of this run back there") from error
+    wanted = wanted or old
+    place = wanted.output.dir
+    if place not in (None, old.output.dir) and expanded(place).resolve() != path.resolve():
+        raise TokenPOError(f"{path} is resumed where it is, not in {place}: leave out --out and output.dir")
+    changed = [line for line in differences(old, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
+    if changed and not accept:
+        raise TokenPOError(
+            f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
+            f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
+        )
+    return wanted, changed
+
+
+def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
+    """Writes down that the steps after `step` are made with other settings than those before."""
+    lines = Lines(path / "changes.jsonl")
+    lines.write({"step": step, "changes": changed, "versions": versions()})
+    lines.close()
+
+
+def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, list[str]]:
+    """Restores the newest good checkpoint and cuts the logs back to it; what the user should know of it."""
+    sweep(path / "model")
+    if not checkpoint.exists(path) and not _has_lines(path):
+        # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
+        progress = Progress(sizes=dict.fromkeys(LOGS, 0))
+        checkpoint.begin(path, progress)
+        return progress, ["there is no checkpoint yet, so the run begins anew"]
+    newest, damaged = checkpoint.newest(path)
+    progress = checkpoint.restore(newest, model, optimizer)
+    if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's, and no other file is to be cut
+        raise TokenPOError(
+            f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
+            f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
+        )
+    for name in LOGS:
+        cut(path / name, progress.sizes[name])
+    for step in recorded_steps(path):
+        if step > progress.step:
+            step_file(path, step).unlink()
+    notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+    metrics = path / "metrics.jsonl"
+    for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
+        pass  # what is damaged is said once, here; the report says it too
+    if not (path / inputs.FILE).is_file():
+        notes.append(f"{inputs.FILE} is gone, so whether model and data are those that began the run is not known")
+    return progress, [*notes, *_other_software(path)]
+
+
+def _has_lines(path: Path) -> bool:
+    return any((path / name).is_file() and (path / name).stat().st_size for name in LOGS)
+
+
+def _other_software(path: Path) -> list[str]:
+    try:
+        before = dict(json.loads((path / "versions.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return ["versions.json is gone or damaged, so whether this is the software that began the run is not known"]
+    now = versions()
+    changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
+    text = f"not the software that began this run, so it may go on differently: {', '.join(changed)}"
+    return [text] if changed else []

@@ -1,0 +1,130 @@
+"""What a step writes down: its line of metrics, a few responses, and traces of single tokens."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..core.ops import ranked
+from ..core.types import Credit, Policy, Rollouts
+from ..models import LanguageModel
+from ..tasks.draw import Draw
+from ..tasks.experience import Experience, mixed_groups
+from .rollouts import Response, responses
+from .tally import Tracer
+
+
+class Clock:
+    """Seconds of wall-clock by part of the step."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._parts: dict[str, float] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._parts[name] = self._parts.get(name, 0.0) + time.perf_counter() - start
+
+    def summary(self) -> dict[str, float]:
+        """seconds_NAME of each part; seconds_other is the rest of the time since the clock was made."""
+        whole = time.perf_counter() - self._start
+        parts = {f"seconds_{name}": round(seconds, 4) for name, seconds in self._parts.items()}
+        return parts | {"seconds_other": round(whole - sum(self._parts.values()), 4)}
+
+
+def rollout_metrics(experience: Experience) -> dict[str, float]:
+    """Over every response that was drawn, those of discarded groups included; entropy in nats, length in tokens."""
+    drawn = experience.drawn
+    scores = [score for piece in drawn for score in piece.scores]
+    reward = torch.cat([piece.reward() for piece in drawn]).double()
+    groups, mixed = sum(len(piece.problems) for piece in drawn), sum(len(mixed_groups(piece)) for piece in drawn)
+    length = torch.cat([piece.mask.sum(1) for piece in drawn]).float()
+    entropy = torch.cat([piece.entropy[piece.mask] for piece in drawn]).float()
+    heat = torch.cat([piece.temperature[piece.mask] for piece in drawn]).float()
+    finished = torch.cat([piece.finished for piece in drawn]).float()
+    notes = Counter(score.note for score in scores if score.note)
+    return {
+        "reward": sum(score.reward for score in scores) / len(scores),
+        "reward_std": float(reward.std()) if len(scores) > 1 else math.nan,
+        "accuracy": sum(score.correct for score in scores) / len(scores),
+        "entropy": float(entropy.mean()),
+        "entropy_q10": float(ranked.quantile(entropy, 0.1)),
+        "entropy_q50": float(ranked.quantile(entropy, 0.5)),
+        "entropy_q90": float(ranked.quantile(entropy, 0.9)),
+        "length": float(length.mean()),
+        "length_min": float(length.min()),
+        "length_max": float(length.max()),
+        "truncated": 1 - float(finished.mean()),
+        "equal_reward_groups": 1 - mixed / groups,
+        "discarded_groups": experience.discarded,
+        "temperature_mean": float(heat.mean()),
+        **{f"note/{note}": count / len(scores) for note, count in sorted(notes.items())},
+    }
+
+
+def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:
+    """Over the groups that are trained on."""
+    live = ((credit.advantage != 0) & rollouts.mask).any(1)
+    groups = int(rollouts.group.max()) + 1
+    alive = torch.zeros(groups, dtype=torch.bool, device=live.device).index_put((rollouts.group[live],), live[live])
+    return {"groups": groups, "zero_advantage_groups": 1 - float(alive.float().mean())}
+
+
+def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
+    """The first response to each of the first `count` problems."""
+    rows = range(0, min(count, len(piece.problems)) * piece.group_size, piece.group_size)
+    return [
+        {
+            "step": step,
+            "position": piece.start + row // piece.group_size,
+            "prompt": piece.problems[row // piece.group_size].prompt,
+            "completion": piece.completions[row],
+            "answer": piece.problems[row // piece.group_size].reference,
+            "reward": piece.scores[row].reward,
+            "correct": piece.scores[row].correct,
+            "note": piece.scores[row].note,
+            "length": int(piece.mask[row].sum()),
+            "finished": bool(piece.finished[row]),
+        }
+        for row in rows
+    ]
+
+
+def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> list[Mapping[str, Any]]:
+    """One record for each response that the tracer found, with one number per token in every list of `terms`."""
+    return [
+        {
+            "step": step,
+            "row": row,
+            "group": row // kept.group_size,
+            "prompt": kept.problems[row // kept.group_size].prompt,
+            "tokens": lm.pieces(kept.token_ids[row][kept.mask[row]].tolist()),
+            "reward": kept.scores[row].reward,
+            "correct": kept.scores[row].correct,
+            "answer": kept.problems[row // kept.group_size].reference,
+            "terms": terms,
+        }
+        for row, terms in sorted(tracer.found.items())
+    ]
+
+
+def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
+    """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
+    prompts = [_in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
+    tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
+    correct = [score.correct for score in kept.scores]
+    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
+
+
+def _in_words(prompt: str | list[dict[str, Any]]) -> str:
+    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)

@@ -1,0 +1,232 @@
+"""Live trackers: TensorBoard, trackio and wandb, behind one option (output.track).
+
+What they get is what metrics.jsonl got; that file is the record. So a tracker that fails is reported once and left out
+while the run goes on, and a resumed run continues the same tracker run and first sends what is missing there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..base.errors import Unsupported
+from ..base.files import table, write_whole
+from ..base.jsonl import whole_lines, with_step
+from ..recipe.config import Config
+
+# Metrics that mean what TRL's GRPOTrainer logs under another name (or the same), read in TRL 1.16. Its callbacks put
+# "train/" before them; ours that mean something else stand under "tokenpo/", so that no chart mixes the two.
+TRL = {
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "equal_reward_groups": "frac_reward_zero_std",
+    "length": "completions/mean_length",
+    "length_min": "completions/min_length",
+    "length_max": "completions/max_length",
+    "truncated": "completions/clipped_ratio",
+    "entropy": "entropy",
+    "clip_fraction": "clip_ratio/region_mean",
+    "clip_low_fraction": "clip_ratio/low_mean",
+    "clip_high_fraction": "clip_ratio/high_mean",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "lr": "learning_rate",
+}
+# The extra of this package that installs each.
+EXTRAS = {"tensorboard": "track", "trackio": "trackio", "wandb": "wandb"}
+
+
+def tracker_name(metric: str) -> str:
+    """What a metric of metrics.jsonl is called in a tracker.
+
+    >>> tracker_name("length"), tracker_name("kl"), tracker_name("eval/accuracy")
+    ('train/completions/mean_length', 'tokenpo/kl', 'eval/accuracy')
+    """
+    if metric in TRL:
+        return f"train/{TRL[metric]}"
+    return metric if metric.startswith("eval/") else f"tokenpo/{metric}"
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raises Unsupported, with the line that installs it, where a tracker is not there."""
+    for name in names:
+        spec = find_spec(name)
+        # A folder of that name in the working directory (wandb makes one) is a namespace without origin.
+        if spec is None or spec.origin is None:
+            raise Unsupported(
+                f"output.track names {name}, which is not installed: pip install 'tokenpo[{EXTRAS[name]}]', "
+                "or take it out of output.track"
+            )
+
+
+class Tracker(Protocol):
+    """One open run of one tracker."""
+
+    def send(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoard:
+    """Event files in RUN/tensorboard."""
+
+    def __init__(self, directory: Path, run: str, config: Config, after: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # What an interrupted run wrote behind its checkpoint is hidden: those steps are made again.
+        self._writer = SummaryWriter(str(directory / "tensorboard"), purge_step=after + 1)
+
+    def send(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Trackio:
+    """Trackio's local project, or wherever its environment variables point."""
+
+    def __init__(self, directory: Path, run: str, config: Config, after: int) -> None:
+        import trackio  # pyright: ignore[reportMissingImports]
+
+        self._run = trackio.init(
+            project=config.output.project or "tokenpo",
+            # Trackio knows a run by its name alone.
+            name=f"{directory.name}-{run}",
+            config=config.model_dump(mode="json"),
+            resume="allow",
+            embed=False,
+        )
+
+    def send(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Wandb:
+    """Weights & Biases; WANDB_MODE=offline keeps the run in RUN/wandb until `wandb sync`."""
+
+    def __init__(self, directory: Path, run: str, config: Config, after: int) -> None:
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        self._run = wandb.init(
+            project=config.output.project or os.environ.get("WANDB_PROJECT") or "tokenpo",
+            name=directory.name,
+            id=run,
+            resume="allow",
+            dir=str(directory),
+            config=config.model_dump(mode="json"),
+            # Else it would take over the terminal on which the live view draws.
+            settings=wandb.Settings(console="off"),
+        )
+
+    def send(self, step: int, values: Mapping[str, float]) -> None:
+        # Without commit, wandb shows a step only when the next one comes.
+        self._run.log(dict(values), step=step, commit=True)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+KINDS: Mapping[str, Callable[[Path, str, Config, int], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "trackio": Trackio,
+    "wandb": Wandb,
+}
+
+
+class Trackers:
+    """The trackers of one run.
+
+    RUN/trackers.json holds the id under which they know the run and the last step that each was sent.
+    """
+
+    def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
+        self._file, self._say = directory / "trackers.json", say
+        known = table(self._file)
+        if self._file.exists() and not (isinstance(known.get("run"), str) and isinstance(known.get("sent"), dict)):
+            known = {}
+            say(f"warning: {self._file} is damaged, so the trackers begin another run; they get all of metrics.jsonl")
+        self.run: str = known.get("run") or uuid.uuid4().hex[:12]
+        self._sent: dict[str, int] = known.get("sent", {})
+        self._open: dict[str, Tracker] = {}
+
+    @classmethod
+    def open(cls, directory: Path, config: Config, step: int, say: Callable[[str], None]) -> Trackers:
+        """Opens what output.track names, and sends what metrics.jsonl holds and they do not.
+
+        Args:
+            step: after which the run goes on.
+            say: is told of a tracker that failed.
+
+        Raises:
+            Unsupported: one of them cannot begin; none is left open.
+        """
+        trackers = cls(directory, say)
+        for name in config.output.track:
+            if name == "tensorboard":
+                trackers._sent[name] = min(trackers._sent.get(name, -1), step)
+            try:
+                trackers._open[name] = KINDS[name](directory, trackers.run, config, trackers._sent.get(name, -1))
+            except Exception as error:
+                trackers.close()
+                offline = ", set WANDB_MODE=offline" if name == "wandb" else ""
+                raise Unsupported(
+                    f"{name} could not begin ({_words(error)}): mend that{offline}, or take it out of output.track"
+                ) from error
+        if trackers._open:
+            trackers._catch_up(directory / "metrics.jsonl")
+        return trackers
+
+    def send(self, metrics: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl, to every tracker that has not had its step; what is undefined stays out."""
+        step = int(metrics["step"])
+        values = {
+            tracker_name(name): float(value)
+            for name, value in metrics.items()
+            if name != "step" and value is not None and math.isfinite(value)
+        }
+        waiting = [name for name in self._open if self._sent.get(name, -1) < step]
+        for name in waiting:
+            try:
+                self._open[name].send(step, values)
+                self._sent[name] = step
+            except Exception as error:
+                # Not closed: what cannot send may hang when asked to finish.
+                del self._open[name]
+                self._say(
+                    f"warning: {name} failed at step {step} ({_words(error)}) and is off for the rest of this run; "
+                    "metrics.jsonl has everything, and a resumed run sends what is missing"
+                )
+        if waiting:
+            self._save()
+
+    def close(self) -> None:
+        for name, tracker in self._open.items():
+            try:
+                tracker.close()
+            except Exception as error:
+                self._say(f"warning: {name} failed as it was closed ({_words(error)}); metrics.jsonl has everything")
+        self._open = {}
+
+    def _catch_up(self, metrics: Path) -> None:
+        for line in whole_lines(metrics, with_step, []) if metrics.exists() else ():
+            self.send(line.value)
+        self._save()
+
+    def _save(self) -> None:
+        write_whole(self._file, json.dumps({"run": self.run, "sent": self._sent}) + "\n")
+
+
+def _words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

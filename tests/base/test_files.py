@@ -1,0 +1,177 @@
+"""What a power cut may not undo: a file is on the disk before it has its name, which it has before the old one goes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.base.files import locked, old_of, part_of, sweep, whole, whole_directory, write_whole
+from tokenpo.base.jsonl import Lines
+from tokenpo.runs import checkpoint
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of what is synced and renamed, in order."""
+    seen: list[str] = []
+    fsync, rename, replace = os.fsync, Path.rename, Path.replace
+
+    def synced(handle: int) -> None:
+        seen.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name}")
+        fsync(handle)
+
+    def named(self: Path, target: Path, how) -> Path:
+        seen.append(f"name {Path(target).name}")
+        return how(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", lambda self, target: named(self, target, rename))
+    monkeypatch.setattr(Path, "replace", lambda self, target: named(self, target, replace))
+    yield seen
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc, which is Linux's")
+
+
+@linux
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
+    write_whole(tmp_path / "config.json", "{}")
+    assert calls == ["sync .writing-config.json", "name config.json"]
+
+
+@linux
+def test_a_checkpoint_is_on_the_disk_before_it_takes_its_name_and_the_old_one_goes(
+    tmp_path: Path, calls: list[str]
+) -> None:
+    checkpoint.begin(tmp_path, checkpoint.Progress())
+    work, name = ".writing-step-000000", "step-000000"
+    before = calls.index(f"name {name}")
+    assert sorted(calls[:before]) == [f"sync {work}", "sync checksums.json", "sync state.json"]
+    assert calls[before - 1] == f"sync {work}", "the entries of the directory last"
+    assert calls[before + 1 :] == ["sync checkpoints"], "the name itself"
+    calls.clear()
+    checkpoint.begin(tmp_path, checkpoint.Progress())
+    aside, new, gone = (calls.index(f"name {x}") for x in (f".old-{name}", name, f".writing-gone-.old-{name}"))
+    assert aside < new < calls.index("sync checkpoints") < gone
+
+
+@linux
+def test_the_size_of_a_log_is_told_when_its_lines_are_on_the_disk(tmp_path: Path, calls: list[str]) -> None:
+    lines = Lines(tmp_path / "metrics.jsonl")
+    lines.write({"step": 1})
+    assert calls == []
+    assert lines.sync() == len(b'{"step": 1}\n')
+    assert calls == ["sync metrics.jsonl"]
+    lines.close()
+
+
+def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path: Path) -> None:
+    place = write_whole(tmp_path / "report.html", "old")
+    with pytest.raises(RuntimeError, match="half way"), whole(place) as part:
+        part.write_text("ne")
+        assert part == part_of(place) and place.read_text() == "old"
+        raise RuntimeError("half way")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert place.read_text() == "old"
+
+
+def _filled(path: Path, text: str) -> None:
+    with whole_directory(path) as work:
+        (work / "parts").mkdir()
+        (work / "parts" / "one").write_text(text)
+
+
+def _content(path: Path) -> dict[str, str]:
+    return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
+
+
+@linux
+def test_a_directory_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, calls: list[str]) -> None:
+    _filled(tmp_path / "model", "new")
+    assert sorted(calls[:2]) == ["sync one", "sync parts"]
+    assert calls[2:] == ["sync .writing-model", "name model", f"sync {tmp_path.name}"]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_where_a_name_cannot_be_given_the_old_directory_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """The first rename puts the old one aside, the second gives the name, the third takes the old one back."""
+    _filled(tmp_path / "model", "old")
+    rename, count = Path.rename, iter(range(1, 9))
+
+    def refused(self: Path, target: Path) -> Path:
+        if next(count) in (at, 2):
+            raise OSError("no such luck")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no such luck"):
+        patch.setattr(Path, "rename", refused)
+        _filled(tmp_path / "model", "new")
+    (left,) = tmp_path.iterdir()
+    assert left == (old_of(tmp_path / "model") if at == 3 else tmp_path / "model")
+    assert _content(left) == {"parts/one": "old"}
+    _filled(tmp_path / "model", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert _content(tmp_path / "model") == {"parts/one": "new"}
+
+
+def _rounds(path: Path, text: str) -> None:
+    for _ in range(30):
+        _filled(path, text)
+
+
+def test_of_processes_that_write_one_place_the_last_has_it(tmp_path: Path) -> None:
+    """As in a script that saves on every rank."""
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=_rounds, args=(tmp_path / "model", text)) for text in ("one", "two")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert _content(tmp_path / "model") in ({"parts/one": "one"}, {"parts/one": "two"})
+
+
+def test_a_link_to_a_directory_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
+    _filled(tmp_path / "elsewhere", "kept")
+    (tmp_path / "model").symlink_to(tmp_path / "elsewhere")
+    for text in ("new", "newer"):
+        _filled(tmp_path / "model", text)
+        assert not (tmp_path / "model").is_symlink() and _content(tmp_path / "model") == {"parts/one": text}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "model"]
+    assert _content(tmp_path / "elsewhere") == {"parts/one": "kept"}
+
+
+def test_what_a_killed_process_left_is_swept_unless_it_is_all_there_is(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    _filled(old_of(model), "old")
+    (tmp_path / ".writing-model.abc" / "new").mkdir(parents=True)
+    sweep(model)
+    assert [path.name for path in tmp_path.iterdir()] == [old_of(model).name]
+    model.mkdir()
+    sweep(model)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_after_an_error_the_old_directory_is_there_and_nothing_else(tmp_path: Path) -> None:
+    _filled(tmp_path / "model", "old")
+    with pytest.raises(RuntimeError, match="half way"), whole_directory(tmp_path / "model") as work:
+        (work / "one").write_text("ne")
+        raise RuntimeError("half way")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert _content(tmp_path / "model") == {"parts/one": "old"}
+
+
+def test_a_lock_is_refused_to_the_second_and_given_after_the_first(tmp_path: Path) -> None:
+    again = pytest.raises(TokenPOError, match=r"^busy: wait$")
+    with locked(tmp_path / ".lock", "busy: wait"), again, locked(tmp_path / ".lock", "busy: wait"):
+        pass
+    with locked(tmp_path / ".lock", "busy: wait"):
+        pass

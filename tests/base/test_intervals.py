@@ -1,0 +1,96 @@
+"""Intervals against SciPy's, and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tokenpo.base.intervals import Interval, bootstrap, interval, spread, student, widened, wilson
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 7), (60, 200)])
+def test_a_proportion_has_wilsons(right: int, n: int) -> None:
+    expected = stats.binomtest(right, n).proportion_ci(0.95, method="wilson")
+    assert wilson(right, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.parametrize(("problems", "skew"), [(20, 0.3), (30, 4.0), (200, 1.0)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_mean_has_scipys_bias_corrected_and_accelerated_bootstrap(problems: int, skew: float, seed: int) -> None:
+    """The same generator draws the same resamples there, so the ends agree to rounding, not only in distribution.
+
+    From 20 problems on no resample is the sample itself in another order, where SciPy's ties hang on the last bit.
+    """
+    values = np.random.default_rng(seed + 7).beta(1, skew, problems)
+    expected = stats.bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=10_000,
+        method="BCa",
+        confidence_level=widened(problems),
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    assert bootstrap(list(values), seed) == pytest.approx((expected.low, expected.high), rel=1e-10)
+
+
+def test_resampling_in_pieces_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [0.1, 0.2, 0.7, 0.9, 0.25, 0.31, 0.64, 0.77]
+    whole = bootstrap(values, 3)
+    monkeypatch.setattr("tokenpo.base.intervals._AT_ONCE", 8 * 37)
+    assert bootstrap(values, 3) == whole
+    assert bootstrap(values, 4) != whole
+
+
+def test_rounding_errors_move_nothing() -> None:
+    """Values from a sum in another order, 1 among them: the same kind and the same ends."""
+    values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
+    noisy = [value * (1 - 2.0**-52) for value in values]
+    assert bootstrap(noisy) == pytest.approx(bootstrap(values), rel=1e-14)
+    assert interval([0.0, 1 - 2.0**-53, 1.0]) == interval([0, 1, 1]) == Interval(*wilson(2, 3), "wilson")
+    assert interval([0.3, 0.1 + 0.2]).kind == "wilson"
+
+
+def test_what_is_wrong_mirrors_what_is_right() -> None:
+    """Ties count half on each side, so 1 - x has the mirrored interval; these means are lumpy and full of ties."""
+    values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
+    low, high = bootstrap(values)
+    assert bootstrap([1 - value for value in values]) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+
+
+def test_two_values_reach_from_end_to_end() -> None:
+    """Student's 12.7 deviations at one degree of freedom hold every resample."""
+    assert bootstrap([0.2, 0.6]) == (0.2, 0.6)
+
+
+def test_numbers_without_bounds_are_resampled_or_have_none() -> None:
+    """Rewards of 0 and 1 alone too: that they are trials is known of accuracies only."""
+    for values in ([-2.0, 0.5, 3.0], [0.0, 1.0, 1.0]):
+        assert spread(values, 9) == Interval(*bootstrap(values, 9), "bootstrap")
+    for values in ([], [0.3], [-2.0] * 5, [0.1 + 0.2, 0.3]):
+        none = spread(values)
+        assert math.isnan(none.low) and math.isnan(none.high) and none.kind == ""
+
+
+def test_the_kind_follows_the_values() -> None:
+    assert interval([0, 1, 1, 0, 1]) == Interval(*wilson(3, 5), "wilson")
+    assert interval([0.25] * 8) == Interval(*wilson(2, 8), "wilson")
+    assert interval([0.0] * 4) == Interval(*wilson(0, 4), "wilson")
+    mixed = interval([0.0, 0.5, 1.0, 0.25], seed=9)
+    assert mixed == Interval(*bootstrap([0.0, 0.5, 1.0, 0.25], 9), "bootstrap")
+    assert mixed.low < 0.4375 < mixed.high
+    nothing = interval([])
+    assert nothing.kind == "" and math.isnan(nothing.low) and math.isnan(nothing.high)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_students_quantile_is_scipys(level):
+    for freedom in [1, 2, 3, 4, 5, 9, 10, 29, 30, 199]:
+        assert student(level, freedom) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-12)
+
+
+def test_the_widened_level():
+    # n = 10: 2 Φ(sqrt(10/9) · 2.262157) − 1 = 2 Φ(2.384522) − 1
+    assert widened(10) == pytest.approx(2 * stats.norm.cdf(math.sqrt(10 / 9) * stats.t.ppf(0.975, 9)) - 1, rel=1e-12)

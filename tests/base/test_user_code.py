@@ -1,0 +1,71 @@
+"""What a path of the user's function names: a module that is missing, one that fails, and the file of either."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.user_code import Loaded, module_file
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        # The absent module's name begins as the module's own, or as its file's path.
+        ("import yaml_r\n", "yaml_reward:f"),
+        ("import yaml_reward.inner\n", "yaml_reward:f"),
+        ("import yaml_\n", "yaml_reward.py:f"),
+        ("open('no such file')\n", "yaml_reward:f"),
+        ("open('no such file')\n", "yaml_reward.py:f"),
+    ],
+)
+def test_a_module_that_lacks_something_is_not_missing(here: Path, text: str, path: str) -> None:
+    Path("yaml_reward.py").write_text(text)
+    loaded = Loaded(path, [str(here)])
+    sys.modules.pop("yaml_reward", None)
+    assert loaded.about.keys() == {"broken"}, loaded.about
+
+
+@pytest.mark.parametrize("path", ["absent:f", "absent.inner:f", "lone.absent:f", "absent.py:f", "absent/mine.py:f"])
+def test_one_that_is_not_there_is(here: Path, path: str) -> None:
+    Path("lone").mkdir()
+    Path("lone/__init__.py").touch()
+    loaded = Loaded(path, [str(here)])
+    sys.modules.pop("lone", None)
+    assert loaded.about.keys() == {"missing"}, loaded.about
+
+
+def test_the_file_of_a_module_is_found_without_executing_it(here: Path) -> None:
+    before = set(sys.modules)
+    bomb = "raise SystemExit('executed')\n"
+    for file in ("pack_a/__init__.py", "pack_a/inner.py", "space_b/inner.py", "single_c.py"):
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text(bomb)
+    found = {
+        name: module_file(name, [str(here)])
+        for name in (
+            "pack_a",
+            "pack_a.inner",
+            "space_b.inner",
+            "single_c",
+            "space_b",
+            "single_c.inner",
+            "none_d",
+            "sys",
+        )
+    }
+    assert found == {
+        "pack_a": here / "pack_a/__init__.py", "pack_a.inner": here / "pack_a/inner.py",
+        "space_b.inner": here / "space_b/inner.py", "single_c": here / "single_c.py",
+        "space_b": None, "single_c.inner": None, "none_d": None, "sys": None,
+    }  # fmt: skip
+    assert set(sys.modules) == before and str(here) not in sys.path

@@ -1,0 +1,228 @@
+"""`tokenpo eval` from the command line: what it writes, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenpo.cli.evaluate import EXAMPLES
+from tokenpo.cli.main import main
+from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.evaluation import evaluate
+from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS
+from tokenpo.recipe.config import parse_config
+
+TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]
+
+
+def run(*arguments: str) -> int:
+    return main(["eval", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(path: Path, *records: dict) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
+
+
+def test_help_names_every_benchmark() -> None:
+    listed = next(line for line in EXAMPLES.splitlines() if line.startswith("benchmarks: "))
+    assert listed.split()[1:] == list(BENCHMARKS)
+
+
+def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:
+    assert run(*TINY, "--samples-per-prompt", "3", "--k", "3,1,8", "--out", "out") == 0
+    shown = capsys.readouterr().out
+    assert "tiny on dial_sum: 4 prompts, 12 samples" in shown
+    assert "k = 1" in shown and "NaN" in shown
+    assert "k = 8 is NaN: no prompt has more than 3 samples, draw at least 8 per prompt." in shown
+    results = json.loads(Path("out/results.json").read_text("utf-8"))
+    assert [n["k"] for n in results["numbers"] if n["metric"] == "maj@k"] == [1, 3, 8]
+    assert results["config"]["sampling"]["samples"] == 3
+    assert results["config"] == json.loads(Path("out/config.json").read_text("utf-8"))
+    assert len(Path("out/samples.jsonl").read_text("utf-8").splitlines()) == 12
+    before = Path("out/results.json").read_bytes()
+
+    # The samples written are samples: the same numbers come out of the file.
+    assert run("--samples", "out/samples.jsonl", "--k", "1,3,8", "--out", "again") == 0
+    again = json.loads(Path("again/results.json").read_text("utf-8"))
+    assert {key: again[key] for key in again if key != "config"} == {
+        key: results[key] for key in results if key != "config"
+    }
+    # The same command again draws nothing and writes the same bytes; another k is another view of the same samples.
+    assert run(*TINY, "--samples-per-prompt", "3", "--k", "1,3,8", "--out", "out") == 0
+    assert Path("out/results.json").read_bytes() == before
+    capsys.readouterr()
+    assert run(*TINY, "--samples-per-prompt", "2", "--out", "out") == 2
+    assert "holds results of another evaluation (sampling.samples: 3 -> 2)" in capsys.readouterr().err
+
+
+def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Same problems, same samples: avg@k is the same number in the same interval."""
+    config = {
+        "seed": 3,
+        "rollout": {"max_new_tokens": 40, "temperature": 0.9},
+        "evaluate": {"problems": 6, "samples": 4, "rows": 16},
+        "output": {"dir": "unused"},
+        "model": {"device": "cpu"},
+    }
+    trained = evaluate(build_engine(parse_config(config, "test")))
+    common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
+    assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
+    assert run(*common, "--temperature", "0", "--out", "b") == 0
+    sampled = (trained.average, trained.average_low, trained.average_high)
+    greedy = (trained.accuracy, trained.low, trained.high)
+    for out, k, expected in (("a", 4, sampled), ("b", 1, greedy)):
+        numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
+        [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
+        assert (found["value"], found["low"], found["high"]) == pytest.approx(expected, abs=1e-12)
+    assert 0 < trained.average < 1
+
+
+def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixture) -> None:
+    """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
+    Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")
+    file = lines(Path("sums.jsonl"), *[{"prompt": f"{i % 9}+{i // 9}="} for i in range(40)])
+    given = {"path": file, "verifier": "judge.py:partial", "reward_seconds": 0}
+    config = {
+        "rollout": {"max_new_tokens": 20},
+        "evaluate": {"problems": 4, "samples": 3, "rows": 16},
+        "task": {"name": "files", "options": given},
+        "model": {"device": "cpu"},
+    }
+    trained = evaluate(build_engine(parse_config(config, "test"))).average_reward
+    told = [word for key, value in given.items() for word in ("--task-option", f"{key}={value}")]
+    common = ["tiny", "--task", "files", *told, "--problems", "4", "--max-new-tokens", "20", "--rows", "16"]
+    assert run(*common, "--samples-per-prompt", "3", "--out", "a") == 0
+    assert trained is not None
+    assert f"Mean reward of a sample: {trained.value:.3f}, {trained.low:.3f} to " in capsys.readouterr().out
+    found = json.loads(Path("a/results.json").read_text("utf-8"))["reward"]
+    assert (found["value"], found["low"], found["high"]) == (trained.value, trained.low, trained.high)
+    assert run("--samples", "a/samples.jsonl", "--out", "b") == 0
+    assert json.loads(Path("b/results.json").read_text("utf-8"))["reward"] == found
+
+
+def test_a_model_on_a_file_of_ones_own(capsys: pytest.CaptureFixture) -> None:
+    file = lines(Path("sums.jsonl"), *[{"question": f"{i}+1=", "answer": str(i + 1)} for i in range(1, 4)])
+    common = ["tiny", "--benchmark", file, "--verifier", "exact", "--extract", "hash", "--max-new-tokens", "20"]
+    assert run(*common, "--problems", "9") == 0  # of three: no problem counts twice
+    assert "tiny on sums.jsonl: 3 prompts, 3 samples" in capsys.readouterr().out
+    out = Path("runs/eval-tiny-sums-seed0")
+    sample = json.loads((out / "samples.jsonl").read_text("utf-8").splitlines()[0])
+    assert sample["prompt"] == [{"role": "user", "content": "1+1="}]
+    assert run(*common, "--chat", "no", "--problems", "2") == 0
+    sample = json.loads(Path(f"{out}-2/samples.jsonl").read_text("utf-8").splitlines()[0])
+    assert sample["prompt"] == "1+1="
+    # In the place of a benchmark of the table, with its prompt and other columns.
+    assert (
+        run("tiny", "--benchmark", "AIME25", "--data", file, "--question", "question", *common[3:], "--out", "x") == 0
+    )
+    sample = json.loads(Path("x/samples.jsonl").read_text("utf-8").splitlines()[0])
+    assert sample["prompt"][0]["content"].startswith("1+1=\n\nPlease reason step by step")
+
+
+def test_a_run_directory_stands_for_its_model(capsys: pytest.CaptureFixture) -> None:
+    from tokenpo.models.directory import ASSETS
+
+    Path("run").mkdir()
+    Path("run/objective.txt").write_text("objective x")
+    assert run("run", *TINY[1:]) == 2
+    assert "has no model yet: let it finish with tokenpo train --resume run" in capsys.readouterr().err
+    Path("run/model").symlink_to(ASSETS)
+    assert run("run", *TINY[1:], "--out", "a") == 0
+    assert run(*TINY, "--out", "b") == 0
+    assert Path("a/samples.jsonl").read_bytes() == Path("b/samples.jsonl").read_bytes()
+
+
+def test_samples_with_a_cut_line_and_mixed_sizes(capsys: pytest.CaptureFixture) -> None:
+    records = [{"prompt": "a", "correct": True, "answer": 1}] * 2 + [{"prompt": "b", "correct": False, "answer": 2}]
+    file = lines(Path("s.jsonl"), *records)
+    with Path(file).open("a") as stream:
+        stream.write('{"prompt": "b", "cor')
+    assert run("--samples", file, "--k", "1,2", "--out", "out") == 0
+    shown = capsys.readouterr().out
+    assert "s.jsonl: 2 prompts, 3 samples, 2 right" in shown
+    assert "line 4: not valid JSON, cut off" in shown
+    assert "The prompts have 1 to 2 samples" in shown
+    assert "k = 2 is over the 1 of 2 prompts" in shown
+    sentences = json.loads(Path("out/results.json").read_text("utf-8"))["sentences"]
+    assert len(sentences) == 3 and "line 4" in sentences[0]
+    lines(Path("s.jsonl"), *records, *records)
+    assert run("--samples", file, "--out", "out") == 2
+    assert "samples.digest" in capsys.readouterr().err
+
+
+def test_samples_can_be_judged_here(capsys: pytest.CaptureFixture) -> None:
+    record = {"prompt": "?", "reference": "2", "correct": False}
+    file = lines(Path("s.jsonl"), record | {"completion": "so #2"}, record | {"completion": "so #3"})
+    assert run("--samples", file, "--verifier", "exact", "--extract", "hash") == 0
+    assert "1 prompts, 2 samples, 1 right" in capsys.readouterr().out
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "needs a MODEL to sample or --samples FILE"),
+        (["tiny", "--samples", "s.jsonl"], "needs a MODEL to sample or --samples FILE"),
+        (["tiny"], "needs --benchmark NAME"),
+        (["tiny", "--task", "dial_sum", "--benchmark", "gsm8k"], "needs --benchmark NAME"),
+        (["tiny", "--task", "dial_summ"], "did you mean 'dial_sum'"),
+        (["tiny", "--task", "dial_sum", "--task-option", "operand=3"], "did you mean 'operands'"),
+        (["tiny", "--task", "dial_sum", "--task-option", "operands"], "write KEY=VALUE"),
+        (["tiny", "--task", "dial_sum", "--verifier", "math"], "--verifier goes with --benchmark"),
+        (["tiny", "--benchmark", "gsm9k"], "did you mean 'gsm8k'"),
+        (["tiny", "--benchmark", "absent.jsonl"], "there is no such file"),
+        (["tiny", "--benchmark", "gsm8k", "--task-option", "a=1"], "--task-option goes with --task"),
+        (["tiny", "--benchmark", "gsm8k", "--data", "bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
+        ([*TINY, "--k", "1,x"], "give whole numbers of at least 1"),
+        ([*TINY, "--k", "0"], "give whole numbers of at least 1"),
+        ([*TINY, "--problems", "0"], "--problems is 0"),
+        ([*TINY, "--seed", "-1"], "--seed is -1, expected at least 0"),
+        (["--samples", "bad.jsonl", "--seed", "-1"], "--seed is -1, expected at least 0"),
+        ([*TINY, "--samples-per-prompt", "0"], "--samples-per-prompt is 0"),
+        ([*TINY, "--samples-per-prompt", "2", "--temperature", "0"], "greedy samples"),
+        ([*TINY, "--max-new-tokens", "5000"], "lower max_new_tokens"),
+        ([*TINY, "--temperature", "-1"], "tokenpo: --temperature is -1.0, expected 0 (greedy) or a positive number"),
+        ([*TINY, "--temperature", "1e-40"], "tokenpo: --temperature is 1e-40: logits are divided by it in float32"),
+        ([*TINY, "--temperature", "nan"], "tokenpo: --temperature is nan, expected 0 (greedy) or a positive number"),
+        ([*TINY, "--max-new-tokens", "0"], "tokenpo: --max-new-tokens is 0, expected at least 1"),
+        (["tiny", "--benchmark", "gsm8k", "--data", "~/bad.jsonl"], "bad.jsonl line 1: no column 'question'"),
+        (["no/such/model", *TINY[1:]], "there is no directory no/such/model here"),
+        (["--samples", "absent.jsonl"], "there is no such file"),
+        (["--samples", "empty.jsonl"], "holds no samples"),
+        (["--samples", "bad.jsonl"], "line 1: no column 'correct'"),
+        (["--samples", "bad.jsonl", "--temperature", "1"], "--temperature has no effect on --samples"),
+        (["--samples", "bad.jsonl", "--task-option", "a=1"], "--task-option has no effect on --samples"),
+        (["--samples", "bad.jsonl", "--extract", "hash"], "name one with --verifier"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_two(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines(Path("bad.jsonl"), {"prompt": "x"})
+    Path("empty.jsonl").touch()
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("tokenpo: ") and error.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"bad.jsonl", "empty.jsonl"}  # nothing was begun
+
+
+def test_interrupted_is_130_and_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.evidence.evaluate.run.draw", stop)
+        assert run(*TINY) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert run(*TINY) == 0
+    assert [path.name for path in Path("runs").iterdir()] == ["eval-tiny-dial_sum-seed0"]

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenpo.cli import main as cli
+from tokenpo.cli.main import main
+from tokenpo.methods import METHODS
+from tokenpo.recipe.config import load_config
+from tokenpo.recipe.shipped import find_recipe
+
+
+def run(*arguments: str) -> int:
+    return main(list(arguments))
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, runpy; sys.argv = ['tokenpo', '--help']\n"
+        "try: runpy.run_module('tokenpo', run_name='__main__')\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'transformers', 'pydantic', 'rich', 'matplotlib', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'--help imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    for word in ("train", "methods", "show", "recipes", "report", "compare", "explain", "--resume"):
+        assert word in done.stdout
+
+
+def test_methods_are_a_table_with_provenance_and_needs(capsys):
+    assert run("methods") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(METHODS)
+    hapo = next(line for line in lines if line.startswith("hapo "))
+    assert "arXiv:2509.16591" in hapo
+    assert " code " in hapo
+    assert "old_entropy" in hapo
+
+
+@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["show", "nosuch"]])
+def test_a_reader_that_has_gone_changes_no_status(arguments):
+    """As in `tokenpo methods 2>&1 | head`."""
+    command = [sys.executable, "-m", "tokenpo", *arguments]
+    heard = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process.stdout.close()
+    assert process.wait(timeout=60) == heard
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["methods"], ["show", "grpo"], ["recipes", "quickstart"], ["--help"]])
+def test_a_full_disk_behind_what_is_printed_is_one_sentence(arguments):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tokenpo", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        2,
+        "tokenpo: what is printed cannot be written: No space left on device\n",
+    )
+
+
+def test_show_prints_formula_options_and_choices(capsys):
+    assert run("show", "tr_grpo") == 0
+    shown = capsys.readouterr().out
+    assert "sigmoid(tau" in shown
+    assert "weight_placement='advantage'" in shown
+    assert "objective tr_grpo" in shown
+
+
+def test_show_draws_the_effective_coefficient(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("show", "grpo", "--coefficients") == 0
+    shown = capsys.readouterr().out
+    assert "A = +1          0.300   0.700   0.900   1.000   1.100   0.000   0.000   0.000" in shown
+    assert shown.endswith("\npicture: grpo-coefficients.png\n")
+    assert (tmp_path / "grpo-coefficients.png").read_bytes()[:4] == b"\x89PNG"
+    assert run("show", "grpo", "--coefficients", "--out", "c.svg") == 0
+    assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_without_matplotlib_there_is_a_remedy(capsys, tmp_path, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    assert run("show", "grpo", "--coefficients", "--out", str(tmp_path / "c.png")) == 2
+    assert capsys.readouterr().err == "tokenpo: this command needs matplotlib: pip install 'tokenpo[train]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "hapoo"], "did you mean 'hapo'"),
+        (["show", "hapoo", "--coefficients"], "did you mean 'hapo'"),
+        (["show", "hapo", "--out", "c.png"], "only with --coefficients"),
+        (["show", "hapo", "--coefficients", "--out", "no/such/c.png"], "no directory no/such"),
+        (["show", "hapo", "--coefficients", "--out", "c.gif"], "not .gif"),
+        (["train"], "needs a recipe"),
+        (["train", "quikstart"], "did you mean 'quickstart'"),
+        (["train", "quickstart", "--set", "train.lrr=1"], "has no key 'lrr'"),
+        (["train", "quickstart", "--method", "tepoo"], "did you mean 'tepo'"),
+        (["train", "quickstart", "--set", "method.betaa=1"], "did you mean 'beta'"),
+        (["train", "quickstart", "--set", "task.options.operand=1"], "operands"),
+        (["train", "quickstart", "--set", "model.path=/no/such/model"], "/no/such/model"),
+        (["train", "--resume", "/no/such/run"], "/no/such/run"),
+        (["report", "/no/such/run"], "/no/such/run"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("tokenpo: ")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_the_verdict_has_rewards_where_they_are_graded():
+    """Before, every response was wrong with reward 0, so the mean reward was the accuracy; after, all are alike."""
+    before = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
+    after = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
+    assert len(cli._verdict([before, after])) == 1
+    graded = {"eval/reward": 0.3, "eval/reward_low": None, "eval/reward_high": float("nan")}
+    _, said = cli._verdict([before, after | graded])
+    assert said == "held-out greedy reward: 0.000 (0.000 to 0.100) before -> 0.300 after; 95 % intervals"
+
+
+def test_recipes_are_listed_and_printed_with_every_setting(capsys, tmp_path):
+    assert run("recipes") == 0
+    assert any(line.startswith("quickstart ") for line in capsys.readouterr().out.splitlines())
+    assert run("recipes", "quickstart") == 0
+    shown = capsys.readouterr().out
+    assert "weight_decay = 0.0" in shown
+    assert "# responses to each problem" in shown
+    saved = tmp_path / "quickstart.toml"
+    saved.write_text(shown)
+    assert load_config(saved) == load_config(find_recipe("quickstart"))
+
+
+def test_train_writes_a_run_with_a_report(tmp_path, capsys):
+    small = ["rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.steps=2"]
+    small += ["evaluate.problems=4", "evaluate.samples=2", "train.minibatches=2", "method.alpha=0.5"]
+    sets = [part for setting in small for part in ("--set", setting)]
+    out = tmp_path / "run"
+    assert run("train", "quickstart", "--method", "hapo", "--out", str(out), *sets) == 0
+    shown = capsys.readouterr().out
+    assert "objective hapo" in shown
+    assert "held-out greedy accuracy" in shown
+    assert (out / "report.html").stat().st_size > 1000
+    config = json.loads((out / "config.json").read_text())
+    assert config["method"] == {"name": "hapo", "alpha": 0.5}
+    assert config["name"] == "quickstart"
+    (out / "report.html").unlink()
+    assert run("report", str(out)) == 0
+    assert (out / "report.html").exists()
+    assert run("train", "quickstart", "--method", "hapo", "--out", str(out), *sets) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert run("train", "--resume", str(out), "--set", "train.lr=1") == 2
+    assert "train.lr: 0.0002 -> 1.0" in capsys.readouterr().err
+    assert run("train", "--resume", str(out), "--set", "train.steps=3") == 0
+    assert "step 3/3" in capsys.readouterr().out

@@ -1,0 +1,283 @@
+"""A method of the user's own by its path: every command that takes a method takes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import tokenpo
+from own_method import FILE
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.base.files import fingerprint
+from tokenpo.cli.main import main
+from tokenpo.recipe.config import Method, load_config, parse_config
+from tokenpo.recipe.inputs import contents
+from tokenpo.recipe.method_list import parse_entries
+from tokenpo.recipe.objective import build_method
+
+SHORT = (
+    "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",
+    "evaluate.problems=4", "output.rollouts_every=2",
+)  # fmt: skip
+
+
+ODD = """def none():
+    pass
+
+def fails():
+    x = {}
+    raise KeyError('x')
+
+def leaves():
+    import sys
+    sys.exit(0)
+
+def asks(*, low): pass
+
+def named(*, name="x"): pass
+
+def either(*, low: float | None = None): pass
+
+def pair(*, b: tuple[float, float] = (0, 1)): pass
+"""
+NEEDY = """class Position(Weight):
+    def needs(self):
+        return frozenset()
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("late.py").write_text(FILE, encoding="utf-8")
+    return tmp_path
+
+
+def run(*words: str) -> int:
+    return main(list(words))
+
+
+def train(*words: str) -> int:
+    return run("train", "quickstart", *(word for setting in SHORT for word in ("--set", setting)), *words)
+
+
+def test_a_run_goes_by_its_name_and_is_held_to_its_file(capsys: pytest.CaptureFixture) -> None:
+    assert train("--method", "late.py:late", "--set", "method.low=0.1") == 0
+    directory = Path("runs", "quickstart-late-seed0")
+    config = load_config(directory / "config.json")
+    assert config.method.name == "late.py:late" and config.method.options == {"low": 0.1}
+    assert "FixedBounds(low=0.1, high=0.2)" in (directory / "objective.txt").read_text()
+    assert "late.py:late" in (directory / "report.html").read_text()
+
+    assert run("train", "--resume", str(directory), "--set", "train.steps=3") == 0
+    with Path("late.py").open("a") as file:
+        file.write("# changed\n")
+    assert run("train", "--resume", str(directory), "--set", "train.steps=4") == 2
+    assert "contents of method.name" in capsys.readouterr().err
+
+    # A report reads what was recorded: it needs no file, and runs none.
+    Path("late.py").write_text("raise SystemExit('executed')\n")
+    assert run("report", str(directory)) == 0
+
+
+def test_recorded_rollouts_are_explained_by_it(capsys: pytest.CaptureFixture) -> None:
+    assert train("--no-report") == 0
+    directory = Path("runs", "quickstart-tepo-seed0")
+    assert (
+        run(
+            "explain",
+            str(directory),
+            "--methods",
+            "grpo,late.py:late,x@late.py:late:low=0.1",
+            "--first-update",
+            "--out",
+            "out",
+        )
+        == 0
+    )
+    told = json.loads(Path("out", "explain.json").read_text())
+    assert [(one["label"], one["method"]) for one in told["methods"]] == [
+        ("grpo", "grpo"), ("late", "late.py:late"), ("x", "late.py:late"),
+    ]  # fmt: skip
+    assert told["methods"][2]["options"] == {"low": 0.1}
+    # Position weighs late tokens more, so the two differ; at ratio 1 a bound changes nothing.
+    assert told["methods"][0]["cosines"]["late"] < 0.999
+    assert told["methods"][1]["cosines"]["x"] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_laws_are_asked_of_it(capsys: pytest.CaptureFixture) -> None:
+    assert run("check", "tepo,late.py:late") == 0
+    out = capsys.readouterr().out
+    assert "tepo: all 15 laws hold\nlate: all 15 laws hold\n  rows_add_up: Losses and gradients" in out
+
+    Path("bad.py").write_text(FILE.replace("return place / ", "return -place / "), encoding="utf-8")
+    assert run("check", "grpo,bad.py:late") == 1
+    out = capsys.readouterr().out
+    assert "grpo: all 15 laws hold\nlate: late breaks " in out and "weights_are_not_negative: " in out
+
+
+def test_it_is_shown(capsys: pytest.CaptureFixture) -> None:
+    assert run("show", "late.py:late") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Late: a baseline over the batch") and "late.py:late(low=0.2, high=0.2)" in out
+
+
+LOOSE = """import tokenpo
+
+def loose(low, *, high=0.3, **rest):
+    return tokenpo.method("dapo", low=low, high=high, **rest)
+"""
+
+
+def test_it_is_shown_with_options(capsys: pytest.CaptureFixture) -> None:
+    assert run("show", "late.py:late:low=0.1,high=0.3") == 0
+    out = capsys.readouterr().out
+    assert "late.py:late(low=0.2, high=0.2)" in out and "FixedBounds(low=0.1, high=0.3)" in out
+    assert run("show", "hapo:tau=0") == 0
+    assert "temperature -" in capsys.readouterr().out
+    assert run("show", "hapo:tua=0") == 2
+    assert "method hapo has no option 'tua'; did you mean 'tau'?" in capsys.readouterr().err
+    assert run("show", "grpo,dapo") == 2
+    assert "show 'grpo,dapo' names 2 methods: give one at a time" in capsys.readouterr().err
+    assert run("check", "gr!po") == 2
+    assert "check 'gr!po': 'gr!po' is no method" in capsys.readouterr().err
+
+
+def test_a_function_may_ask_for_an_option_and_hand_others_on(capsys: pytest.CaptureFixture) -> None:
+    Path("loose.py").write_text(LOOSE, encoding="utf-8")
+    assert run("show", "loose.py:loose:low=0.1,dual=3") == 0
+    out = capsys.readouterr().out
+    assert "loose.py:loose(low, high=0.3, **rest)" in out and "dual=3" in out
+    with pytest.raises(TokenPOError, match=r"missing a required argument: 'low': give it, or let the function have a"):
+        tokenpo.method("loose.py:loose")
+    with pytest.raises(UnknownName, match="method dapo has no option 'daul'; did you mean 'dual'"):
+        tokenpo.method("loose.py:loose", low=0.1, daul=3.0)
+
+
+def test_lists_tell_its_place_from_its_options() -> None:
+    entries = parse_entries("grpo,a/b.py:late:low=0.1,high=0.3,x@pkg.mod:late, my files/b.py:late,hapo:tau=0")
+    assert [(entry.label, entry.method, entry.options) for entry in entries] == [
+        ("grpo", "grpo", ()),
+        ("late:low=0.1,high=0.3", "a/b.py:late", (("low", "0.1"), ("high", "0.3"))),
+        ("x", "pkg.mod:late", ()),
+        ("late", "my files/b.py:late", ()),
+        ("hapo:tau=0", "hapo", (("tau", "0"),)),
+    ]
+
+
+def test_its_module_is_executed_once() -> None:
+    Path("counted.py").write_text(
+        FILE + "\nPath('count').open('a').write('x')\n".replace("Path", "__import__('pathlib').Path")
+    )
+    objective = tokenpo.method("counted.py:late")
+    assert objective == tokenpo.method("counted.py:late", high=0.2)
+    assert Path("count").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "said"),
+    [
+        (
+            "late.py:lat",
+            {},
+            UnknownName,
+            r"method late\.py:lat: 'late\.py' has no function 'lat': did you mean 'late'\?",
+        ),
+        ("lat.py:late", {}, UnknownName, r"method lat\.py:late: can't import 'lat\.py' \(FileNotFoundError"),
+        ("no.such.module:late", {}, UnknownName, r"method no\.such\.module:late: can't import 'no\.such\.module'"),
+        ("broken.py:late", {}, TokenPOError, r"method broken\.py:late: can't import 'broken\.py' \(ZeroDivisionError"),
+        (
+            "odd.py:none",
+            {},
+            TokenPOError,
+            r"method odd\.py:none returned a NoneType: let it return a tokenpo\.Objective",
+        ),
+        ("odd.py:fails", {}, TokenPOError, r"method odd\.py:fails raised KeyError at odd\.py:6: 'x'"),
+        ("odd.py:leaves", {}, TokenPOError, r"method odd\.py:leaves raised SystemExit at odd\.py:10: 0"),
+        ("odd.py:asks", {}, TokenPOError, r"method odd\.py:asks: missing a required argument: 'low'"),
+        ("odd.py:named", {}, TokenPOError, r"method odd\.py:named has an option called name, .*: rename it"),
+        ("odd.py:either", {"low": "x"}, TokenPOError, r"option low = 'x' must be a number or none"),
+        ("odd.py:pair", {"b": "x"}, TokenPOError, r"option b = 'x' must be two numbers"),
+        ("script.py:late", {}, TokenPOError, r"method script\.py:late: can't import 'script\.py' \(SystemExit: 0\)"),
+        (
+            "loose.py:late",
+            {},
+            TokenPOError,
+            r"objective late: Position is no frozen dataclass that compares by its fields alone: put @dataclasses",
+        ),
+        ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
+        ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
+        ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
+    ],
+)
+def test_mistakes_name_the_method_and_the_remedy(name: str, options: dict, kind: type, said: str) -> None:
+    Path("broken.py").write_text("1 / 0\n")
+    Path("odd.py").write_text(ODD)
+    Path("script.py").write_text("import sys\nsys.exit(0)\n")
+    Path("loose.py").write_text(FILE.replace("@dataclass(frozen=True)\nclass Position", "@dataclass\nclass Position"))
+    Path("needy.py").write_text(FILE.replace("class Position(Weight):", NEEDY))
+    with pytest.raises(kind, match=said):
+        tokenpo.method(name, **options)
+
+
+def test_one_name_is_the_file_that_it_names_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what stood there before, nor the file of that name in another directory."""
+    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.2
+    Path("other").mkdir()
+    Path("other", "late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.3"), encoding="utf-8")
+    monkeypatch.chdir("other")
+    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.3
+    Path("late.py").write_text(FILE.replace("low: float = 0.2", "low: float = 0.4"), encoding="utf-8")
+    assert tokenpo.method("late.py:late").surrogate.bounds.low == 0.4
+
+
+def test_a_file_in_the_home_directory_is_held_to_its_bytes_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here))
+    assert tokenpo.method("~/late.py:late").name == "late"
+    config = parse_config({"method": {"name": "~/late.py:late"}}, "test")
+    assert contents(config)["contents of method.name"] == fingerprint([here / "late.py"])
+
+
+def test_a_module_is_held_to_its_bytes_too(here: Path) -> None:
+    Path("held_pack").mkdir()
+    Path("held_pack/mine.py").write_text("raise SystemExit('executed')\n")
+    task = {"name": "files", "options": {"path": "none.jsonl", "verifier": "held_pack.mine:reward"}}
+    config = parse_config({"method": {"name": "held_pack.mine:late"}, "task": task}, "test")
+    told = fingerprint([here / "held_pack" / "mine.py"])
+    expected = {"contents of method.name": told, "contents of task.options.verifier": told}
+    assert expected.items() <= contents(config).items()
+
+
+def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:
+    text = "import tokenpo\nfrom typing import Optional\n\n\ndef f(*, dual: Optional[float] = 9.0):\n"
+    Path("opt.py").write_text(text + "    return tokenpo.method('dapo', dual=dual)\n")
+    chosen = Method(name="opt.py:f", dual="none")  # as a recipe writes it
+    assert build_method(chosen).surrogate.dual is None
+
+
+def test_a_comparison_holds_its_runs_to_the_file(capsys: pytest.CaptureFixture) -> None:
+    words = ["compare", "quickstart", "--methods", "grpo,late.py:late", "--out", "cmp"]
+    words += [word for setting in SHORT[:4] for word in ("--set", setting)] + ["--set", "evaluate.problems=4"]
+    assert run(*words, "--seeds", "2") == 0
+    with Path("late.py").open("a") as file:
+        file.write("# changed\n")
+    assert run(*words, "--seeds", "3") == 2
+    assert "holds a run with another config (contents of method.name: " in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_is_named(capsys: pytest.CaptureFixture) -> None:
+    assert train("--no-report") == 0
+    Path("nan.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
+    assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "nan.py:late") == 2
+    assert "late on this recording is not finite: weight Position() is nan on token 0 of " in capsys.readouterr().err
+    assert run("explain", "runs/quickstart-tepo-seed0", "--methods", "hapo:name=3") == 2
+    assert "method hapo has no option 'name'" in capsys.readouterr().err
+
+
+def test_the_documented_one_obeys_the_laws(capsys: pytest.CaptureFixture) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "own_method.md").read_text(encoding="utf-8")
+    Path("mine.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], encoding="utf-8")
+    assert run("check", "mine.py:uncertain:share=0.3") == 0

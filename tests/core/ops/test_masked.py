@@ -1,0 +1,97 @@
+"""Masked means, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tokenpo.core.ops import masked
+
+NAN, INF = float("nan"), float("inf")
+X = torch.tensor([[1.0, 3.0, NAN], [6.0, INF, NAN], [NAN, NAN, NAN]], dtype=torch.float64)
+MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
+
+
+def test_mean_over_everything() -> None:
+    """(1 + 3 + 6) / 3 = 10/3, whatever stands where the mask is false."""
+    seen = masked.mean(X, MASK)
+    assert seen.shape == ()
+    assert float(seen) == pytest.approx(10 / 3, rel=1e-15)
+
+
+def test_mean_along_rows() -> None:
+    """(1 + 3) / 2 = 2; 6 / 1 = 6; nothing gives 0. The dimension stays, at size 1."""
+    assert masked.mean(X, MASK, 1).tolist() == [[2.0], [6.0], [0.0]]
+
+
+def test_mean_along_columns() -> None:
+    """(1 + 6) / 2 = 3.5; 3 / 1 = 3; nothing gives 0."""
+    assert masked.mean(X, MASK, dim=0).tolist() == [[3.5, 3.0, 0.0]]
+
+
+def test_mean_of_nothing_is_zero() -> None:
+    assert float(masked.mean(X, torch.zeros_like(MASK))) == 0.0
+
+
+def test_mean_of_a_single_token() -> None:
+    only = torch.tensor([[False, True, False], [False] * 3, [False] * 3])
+    assert float(masked.mean(X, only)) == 3.0
+
+
+def test_mean_gives_padding_no_gradient() -> None:
+    """d mean / dx = 1/3 on each of the three tokens, exactly 0 elsewhere, also under NaN."""
+    x = X.clone().requires_grad_()
+    masked.mean(x, MASK).backward()
+    assert torch.equal(x.grad, MASK.double() / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_keep_is_where(dtype: torch.dtype) -> None:
+    """Bit for bit, and nothing that the mask shuts out gets through: not NaN, not infinity, not the sign of a zero."""
+    x = torch.tensor([[1.5, -0.0, NAN], [INF, -INF, -2.0]], dtype=dtype)
+    mask = torch.tensor([[True, False, False], [False, True, True]])
+    seen = masked.keep(x, mask)
+    assert seen.dtype == dtype
+    assert seen.tolist() == [[1.5, 0.0, 0.0], [0.0, -INF, -2.0]]
+    assert not torch.signbit(seen[~mask]).any()
+    x_was = x.clone()
+    masked.keep(x, mask)
+    assert torch.equal(x.nan_to_num(7), x_was.nan_to_num(7))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (3, 3), (3,), ()])
+def test_keep_broadcasts(shape: tuple[int, ...]) -> None:
+    x = torch.arange(1.0, 1 + torch.Size(shape).numel()).double().view(shape).requires_grad_()
+    expected = torch.where(MASK, x, 0.0)
+    assert torch.equal(masked.keep(x, MASK), expected)
+    weights = torch.arange(9.0).double().view(3, 3)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
+    (seen,) = torch.autograd.grad((masked.keep(x, MASK) * weights).sum(), x)
+    assert torch.equal(seen, wanted)
+
+
+def test_keep_reads_any_layout() -> None:
+    x = torch.arange(9.0).view(3, 3).t()
+    assert torch.equal(masked.keep(x, MASK.t()), torch.where(MASK.t(), x, 0.0))
+
+
+def test_keep_stops_a_gradient_that_is_not_a_number() -> None:
+    x = torch.ones(3, 3, dtype=torch.float64, requires_grad=True)
+    masked.keep(x, MASK).backward(X)
+    assert x.grad is not None and torch.equal(x.grad, torch.where(MASK, X, 0.0))
+
+
+def test_keep_can_be_differentiated_twice() -> None:
+    x = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: masked.keep(x, MASK) ** 3, x)
+
+
+def test_count() -> None:
+    assert masked.count(MASK).tolist() == 3
+    assert masked.count(MASK, 1).tolist() == [[2], [1], [0]]
+    assert masked.count(MASK, 0).tolist() == [[2, 1, 0]]
+    assert masked.count(torch.ones(1, 300, dtype=torch.bool), 1).tolist() == [[300]]  # more than a byte holds
+
+
+def test_ones() -> None:
+    assert masked.ones(MASK, torch.float64).tolist() == MASK.double().tolist()

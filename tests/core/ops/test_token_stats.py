@@ -1,0 +1,288 @@
+"""Fused token statistics against the naive formula in float64 with autograd."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.ops.token_stats import stats_from_logits, token_stats
+
+
+def naive(hidden: Tensor, head: Tensor, target: Tensor, temperature: float | Tensor, bias: Tensor | None = None):
+    logits = hidden @ head.t()
+    logits = logits if bias is None else logits + bias
+    heat = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
+    logp = torch.log_softmax(logits / heat, -1)
+    p = logp.exp()
+    entropy = -(p * logp).sum(-1)
+    drift = (p * p * (logp + entropy.unsqueeze(-1))).sum(-1)
+    return logp.gather(-1, target.unsqueeze(-1)).squeeze(-1), entropy, drift
+
+
+def problem(m: int, h: int, v: int, dtype=torch.float64, seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(m, h, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    head = torch.randn(v, h, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    bias = torch.randn(v, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    target = torch.randint(v, (m,), generator=g)
+    temperature = torch.rand(m, generator=g, dtype=torch.float64) + 0.5
+    return hidden, head, bias, target, temperature
+
+
+SHAPES = [(1, 1, 2), (7, 5, 3), (33, 8, 50), (130, 3, 17), (5, 4, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("chunk", [None, 4])
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_values_and_gradients_are_those_of_the_naive_formula(shape, chunk, per_token, with_bias):
+    hidden, head, bias, target, temperature = problem(*shape)
+    heat = temperature if per_token else 0.7
+    bias = bias if with_bias else None
+    leaves = [x for x in (hidden, head, bias) if x is not None]
+    coefficient = torch.randn(shape[0], 2, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+
+    got = token_stats(hidden, head, target, heat, bias=bias, drift=True, entropy_grad=True, chunk=chunk)
+    wanted = naive(hidden, head, target, heat, bias)
+    for ours, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
+
+    mine = torch.autograd.grad((coefficient[:, 0] * got.logprob + coefficient[:, 1] * got.entropy).sum(), leaves)
+    theirs = torch.autograd.grad((coefficient[:, 0] * wanted[0] + coefficient[:, 1] * wanted[1]).sum(), leaves)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_gradcheck(chunk):
+    hidden, head, bias, target, temperature = problem(7, 4, 6)
+
+    def f(hidden, head, bias):
+        out = token_stats(hidden, head, target, temperature, bias=bias, entropy_grad=True, chunk=chunk)
+        return out.logprob, out.entropy
+
+    assert torch.autograd.gradcheck(f, (hidden, head, bias))
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_entropy_carries_a_gradient_only_when_asked_and_drift_never(chunk):
+    hidden, head, _, target, _ = problem(7, 4, 6)
+    silent = token_stats(hidden, head, target, drift=True, chunk=chunk)
+    assert silent.logprob.requires_grad and not silent.entropy.requires_grad
+    assert silent.entropy_drift is not None and not silent.entropy_drift.requires_grad
+    assert token_stats(hidden, head, target, entropy_grad=True, chunk=chunk).entropy.requires_grad
+    assert token_stats(hidden, head, target, chunk=chunk).entropy_drift is None
+
+
+def test_gradient_of_the_logits_is_the_closed_form():
+    z = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    y, heat = torch.tensor([0, 4, 2]), torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    stats_from_logits(z, y, heat).logprob.sum().backward()
+    p = torch.softmax(z.detach() / heat.unsqueeze(-1), -1)
+    assert z.grad is not None
+    torch.testing.assert_close(z.grad, (torch.eye(5, dtype=torch.float64)[y] - p) / heat.unsqueeze(-1))
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_half_precision_inputs_give_float32_statistics_and_gradients_of_the_inputs_dtype(chunk):
+    hidden, head, bias, target, temperature = problem(8, 16, 30, torch.bfloat16)
+    out = token_stats(hidden, head, target, temperature.float(), bias=bias, drift=True, chunk=chunk)
+    assert {x.dtype for x in out if x is not None} == {torch.float32}
+    with torch.no_grad():
+        logits = torch.nn.functional.linear(hidden, head, bias).double()
+        logp = torch.log_softmax(logits / temperature.unsqueeze(-1), -1)
+    wanted = logp.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(out.logprob.double(), wanted, rtol=1e-5, atol=1e-5)
+    grads = torch.autograd.grad(out.logprob.sum(), [hidden, head, bias])
+    assert {g.dtype for g in grads} == {torch.bfloat16}
+    exact = [x.detach().double().requires_grad_() for x in (hidden, head, bias)]
+    reference = torch.autograd.grad(naive(exact[0], exact[1], target, temperature, exact[2])[0].sum(), exact)
+    for got, want in zip(grads, reference, strict=True):
+        assert (got.double() - want).norm() < 0.03 * want.norm()
+
+
+def test_low_entropy_keeps_its_relative_accuracy_in_float32(way):
+    gap = 18.0
+    logits = torch.tensor([[300.0 + gap, 300.0, 300.0]])
+    p = math.exp(-gap) / (1 + 2 * math.exp(-gap))
+    exact = -2 * p * math.log(p) - (1 - 2 * p) * math.log1p(-2 * p)
+    got = float(stats_from_logits(logits, torch.tensor([0])).entropy)
+    # Rounding s to 1 costs a share 1/gap; log-sum-exp minus the mean logit is off by 3e-5, 50 times the entropy.
+    assert abs(got - exact) < 0.06 * exact
+
+
+def test_excluded_tokens_have_probability_zero():
+    logits = torch.tensor([[0.0, -math.inf, 1.0]], dtype=torch.float64, requires_grad=True)
+    out = stats_from_logits(logits, torch.tensor([2]), drift=True, entropy_grad=True)
+    finite = stats_from_logits(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.tensor([1]), drift=True)
+    for got, want in zip(out, finite, strict=True):
+        torch.testing.assert_close(got.detach(), want)
+    (grad,) = torch.autograd.grad(out.logprob.sum() + out.entropy.sum(), logits)
+    assert grad[0, 1] == 0 and torch.isfinite(grad).all()
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_no_rows(chunk):
+    hidden, head, _, target, _ = problem(4, 3, 5)
+    out = token_stats(hidden[:0], head, target[:0], drift=True, chunk=chunk)
+    assert [x.shape for x in out if x is not None] == [(0,)] * 3
+    out.logprob.sum().backward()
+    assert head.grad is not None and not head.grad.any()
+
+
+def saved_sizes(run) -> list[int]:
+    sizes = []
+
+    def pack(x: Tensor) -> Tensor:
+        sizes.append(x.numel())
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        run()
+    return sizes
+
+
+def test_the_graph_holds_no_logits_beyond_a_chunk():
+    m, h, v, chunk = 64, 4, 1000, 8
+    hidden, head, _, target, _ = problem(m, h, v, torch.float32)
+    sizes = saved_sizes(lambda: token_stats(hidden, head, target, chunk=chunk))
+    assert max(sizes) == v * h  # the head itself
+    assert max(saved_sizes(lambda: token_stats(hidden, head, target, chunk=m))) == m * v
+
+
+def test_rows_without_gradient_are_skipped_exactly():
+    hidden, head, _, target, temperature = problem(40, 6, 9)
+    g = torch.randn(40, dtype=torch.float64) * (torch.arange(40) % 3 == 0)
+    got = torch.autograd.grad(
+        (token_stats(hidden, head, target, temperature, chunk=4).logprob * g).sum(), [hidden, head]
+    )
+    want = torch.autograd.grad((naive(hidden, head, target, temperature)[0] * g).sum(), [hidden, head])
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_autocast_uses_its_dtype_and_gives_gradients_in_the_parameters_dtype():
+    hidden, head, _, target, _ = problem(20, 8, 30, torch.float32)
+    for chunk in (None, 4):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = token_stats(hidden, head, target, chunk=chunk)
+        bf16 = stats_from_logits(hidden.bfloat16() @ head.bfloat16().t(), target)
+        torch.testing.assert_close(out.logprob, bf16.logprob)
+        assert torch.autograd.grad(out.logprob.sum(), head)[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 0.0}, "temperature is 0.0, expected > 0"),
+        ({"temperature": torch.tensor([1.0, 0.0, 1.0, 1.0])}, "temperature holds 0.0"),
+        ({"temperature": torch.ones(3)}, r"temperature has shape \[3\], expected \[4\]"),
+        ({"target": torch.zeros(3, dtype=torch.long)}, r"target has shape \[3\]"),
+        ({"target": torch.zeros(4)}, "dtype torch.float32, expected .4. int"),
+        ({"head": torch.zeros(5, 2)}, r"\[M, H\] and \[V, H\]"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    hidden, head, _, target, _ = problem(4, 3, 5, torch.float32)
+    given = {"hidden": hidden, "head": head, "target": target} | change
+    with pytest.raises(TokenPOError, match=message):
+        token_stats(**given)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_one_number_for_all_rows_is_that_number_in_every_row(temperature):
+    logits = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    target = torch.arange(5)
+    results = []
+    for heat in (temperature, torch.full((5,), temperature, dtype=torch.float64)):
+        seen = stats_from_logits(logits, target, heat, entropy_grad=True)
+        (gradient,) = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), logits)
+        results.append((seen.logprob, seen.entropy, gradient))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-15)
+    logp = torch.log_softmax(logits / temperature, -1)
+    torch.testing.assert_close(results[0][0], logp[target, target], rtol=1e-13, atol=1e-15)
+
+
+def test_statistics_of_logits_are_plain_unless_asked():
+    """Temperature 1, no drift, and no gradient through the entropy."""
+    logits = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    seen = stats_from_logits(logits, torch.tensor([0, 1, 2]))
+    assert seen.entropy_drift is None
+    assert seen.logprob.requires_grad and not seen.entropy.requires_grad
+    torch.testing.assert_close(seen.logprob, torch.log_softmax(logits, -1)[[0, 1, 2], [0, 1, 2]])
+
+
+def test_the_temperature_gets_no_gradient():
+    logits = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    heat = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    stats_from_logits(logits, torch.tensor([0, 1]), heat).logprob.sum().backward()
+    assert heat.grad is None or not heat.grad.any()
+
+
+@pytest.mark.parametrize("drift", [False, True])
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_the_naive_implementation_is_the_same_function(drift, entropy_grad):
+    hidden, head, bias, target, temperature = problem(9, 4, 6)
+    results = []
+    for impl in ("chunked", "naive"):
+        seen = token_stats(
+            hidden, head, target, temperature, bias=bias, drift=drift, entropy_grad=entropy_grad, impl=impl
+        )
+        assert seen.entropy.requires_grad == entropy_grad
+        assert seen.entropy_drift is None or not seen.entropy_drift.requires_grad
+        gradients = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), [hidden, head, bias])
+        results.append([x for x in (*seen, *gradients) if x is not None])
+    assert len(results[0]) == len(results[1]) == 5 + drift
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-13)
+
+
+def test_an_unknown_implementation_is_named():
+    hidden, head, _, target, _ = problem(4, 3, 5)
+    with pytest.raises(TokenPOError, match="impl='navie' is no choice; did you mean 'naive'"):
+        token_stats(hidden, head, target, impl="navie")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_parity_with_the_naive_implementation_in_every_dtype(dtype, chunk, way):
+    """From the same rounded logits, so only the way after them differs; gradients are rounded to the dtype twice."""
+    hidden, head, bias, target, temperature = problem(33, 8, 50, dtype)
+    tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
+    results = []
+    for impl in ("chunked", "naive"):
+        seen = token_stats(
+            hidden, head, target, temperature.float(), bias=bias, entropy_grad=True, chunk=chunk, impl=impl
+        )
+        gradients = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), [hidden, head, bias])
+        results.append((seen.logprob, seen.entropy, *gradients))
+    for i, (one, other) in enumerate(zip(*results, strict=True)):
+        assert one.dtype == other.dtype == (dtype if i > 1 else torch.float32)
+        assert (one - other).double().norm() <= (2e-6 if i < 2 else tolerance) * other.double().norm()
+
+
+def test_the_backward_pass_can_be_repeated():
+    hidden, head, _, target, temperature = problem(9, 4, 6)
+    for entropy_grad in (False, True):
+        seen = token_stats(hidden, head, target, temperature, entropy_grad=entropy_grad)
+        value = (seen.logprob + 0.3 * seen.entropy).sum()
+        once = torch.autograd.grad(value, [hidden, head], retain_graph=True)
+        again = torch.autograd.grad(value, [hidden, head])
+        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+
+
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_so_can_that_from_logits(entropy_grad):
+    """What is kept of them is not spent."""
+    g = torch.Generator().manual_seed(0)
+    logits, target = torch.randn(9, 6, generator=g, dtype=torch.float64).requires_grad_(), torch.arange(9) % 6
+    seen = stats_from_logits(logits, target, 0.7, entropy_grad=entropy_grad)
+    value = (seen.logprob + 0.3 * seen.entropy).sum()
+    once, again = (torch.autograd.grad(value, logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(again, once)

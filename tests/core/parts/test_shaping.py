@@ -1,0 +1,85 @@
+"""Overlong penalties by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.parts import GroupOverlong, SoftOverlong
+
+
+def test_soft_overlong_by_hand(rollouts) -> None:
+    """L_max 10, cache 4: free up to 6, then a quarter a token: 7 → -1/4, 9 → -3/4, 10 → -1, 12 → -1; no tokens, 0."""
+    facts = rollouts([0, 1, 6, 7, 9, 10, 12], [1.0] * 7, [0] * 7)
+    assert SoftOverlong(10, 4)(facts).tolist() == [0, 0, 0, -0.25, -0.75, -1, -1]
+
+
+def test_soft_overlong_may_begin_at_once(rollouts) -> None:
+    """cache = length: 1 of 4 tokens costs a quarter."""
+    assert SoftOverlong(4, 4)(rollouts([1, 4], [0.0, 0.0], [0, 0])).tolist() == [-0.25, -1]
+
+
+def test_soft_overlong_may_be_a_cliff(rollouts) -> None:
+    """A cache of one token: 0 at 9, -1 at 10."""
+    assert SoftOverlong(10, 1)(rollouts([9, 10], [0.0, 0.0], [0, 0])).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize(("length", "cache"), [(10, 0), (10, 11), (10, -1), (0, 0)])
+def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int) -> None:
+    refused = (
+        rf"cache is {cache}, expected a whole number in 1\.\.10"
+        if length
+        else "length is 0, expected a whole number >= 1"
+    )
+    with pytest.raises(TokenPOError, match=f"^SoftOverlong: {refused}"):
+        SoftOverlong(length, cache)
+
+
+def test_soft_overlong_keeps_the_dtype(rollouts) -> None:
+    assert SoftOverlong(4, 2)(rollouts([4], [1.0], [0], torch.float32)).dtype == torch.float32
+
+
+def test_group_overlong_by_hand(rollouts) -> None:
+    """Group 5: lengths 2, 2, 8, 4 right and 9 wrong, accuracy 4/5.
+
+    L⁺ = max((2 + 8)/2, 16/4) = 5: 8 is 3/5 over, -0.5 · 3/5 = -0.3; the others are within. Wrong 9 pays nothing.
+    Group 2: lengths 1, 6, 6 right: L⁺ = max(3.5, 13/3) = 13/3: 6 is (5/3)/(13/3) = 5/13 over: -5/26 twice.
+    """
+    facts = rollouts([2, 2, 8, 4, 9, 1, 6, 6], [1, 1, 1, 1, 0, 1, 1, 1], [5, 5, 5, 5, 5, 2, 2, 2])
+    expected = [0, 0, -0.3, 0, 0, 0, -5 / 26, -5 / 26]
+    assert GroupOverlong()(facts).tolist() == pytest.approx(expected, rel=1e-14)
+
+
+def test_group_overlong_on_a_hard_prompt_costs_nothing(rollouts) -> None:
+    """Accuracy 2/5 is below one half; 2/4 is not: L⁺ = 5, 9 is 4/5 over, -0.4."""
+    assert not GroupOverlong()(rollouts([1, 9, 1, 1, 1], [1, 1, 0, 0, 0], [0] * 5)).any()
+    seen = GroupOverlong()(rollouts([1, 9, 1, 1], [1, 1, 0, 0], [0] * 4))
+    assert seen.tolist() == pytest.approx([0, -0.4, 0, 0], rel=1e-14)
+
+
+def test_group_overlong_is_capped_at_twice_the_target(rollouts) -> None:
+    """Lengths 1, 1, 1, 1, 1, 1, 15: L⁺ = max(8, 3) = 8, 7/8 over. With scale 2: -7/4.
+
+    More than twice L⁺ = max((min + max)/2, mean) is impossible for max itself, since (min + max)/2 > max/2.
+    """
+    facts = rollouts([1] * 6 + [15], [1.0] * 7, [0] * 7)
+    assert GroupOverlong(scale=2.0)(facts).tolist() == pytest.approx([0] * 6 + [-1.75], rel=1e-14)
+
+
+def test_group_overlong_options(rollouts) -> None:
+    """Right means reward > threshold: at threshold 0.5 only rows 0 and 1 are right, accuracy 2/3.
+
+    L⁺ = 2: length 3 is 1/2 over: -1/4. With easy = 0.7 the prompt is hard.
+    """
+    facts = rollouts([1, 3, 8], [1, 1, 0.5], [0, 0, 0])
+    assert GroupOverlong(threshold=0.5)(facts).tolist() == [0, -0.25, 0]
+    assert not GroupOverlong(threshold=0.5, easy=0.7)(facts).any()
+    assert GroupOverlong(threshold=0.5, easy=2 / 3 - 1e-6)(facts).tolist() == [0, -0.25, 0]
+
+
+def test_group_overlong_leaves_out_rows_without_tokens(rollouts) -> None:
+    """Row 2 has a reward but no token: lengths 1 and 3 are right, L⁺ = 2; and nobody right gives zeros, not NaN."""
+    assert GroupOverlong()(rollouts([1, 3, 0], [1, 1, 1], [0, 0, 0])).tolist() == [0, -0.25, 0]
+    seen = GroupOverlong()(rollouts([1, 3], [0, 0], [0, 1]))
+    assert torch.equal(seen, torch.zeros(2, dtype=torch.float64))

@@ -1,0 +1,103 @@
+"""Weights on a token's surrogate, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.parts import NormalisedWeight, ProbabilityWeight
+from tokenpo.core.parts.weights import Affine, CurrentMean, OldMean, Sigmoid
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def test_sigmoid_by_hand() -> None:
+    """2 sigmoid(9 (p - 1/4)): 1 at p = 1/4; 2 sigmoid(0.9) = 1.4219 is cut at 1.4; 2 sigmoid(-2.25) = 0.19 at 1/2."""
+    curve = Sigmoid(2.0, 9.0, 0.25, 0.5, 1.4)
+    p = torch.tensor([0.25, 0.35, 0.3, 0.0], dtype=torch.float64)
+    assert 2 * _sigmoid(0.9) > 1.4
+    assert curve(p).tolist() == pytest.approx([1, 1.4, 2 * _sigmoid(0.45), 0.5], rel=1e-14)
+
+
+def test_sigmoid_may_reach_zero_and_may_be_flat() -> None:
+    """sigmoid(100 (0 - 1)) is about e^-100; equal bounds leave one number."""
+    assert Sigmoid(1.0, 100.0, 1.0, 0.0, 1.0)(torch.zeros(1, dtype=torch.float64)).item() == pytest.approx(
+        math.exp(-100), rel=1e-12, abs=0
+    )
+    assert Sigmoid(2.0, 9.0, 0.25, 1.0, 1.0)(torch.tensor([0.0, 1.0])).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (-0.1, 1.0, r"low is -0\.1, expected a finite number >= 0"),
+        (1.5, 1.0, r"high is 1\.0, expected a finite number >= 1\.5, the smallest weight"),
+        (1.0, math.inf, r"high is inf, expected a finite number >= 1\.0, the smallest weight"),
+        (math.nan, 1.0, "low is nan, expected a finite number >= 0"),
+    ],
+)
+def test_sigmoid_refuses_impossible_bounds(low: float, high: float, message: str) -> None:
+    with pytest.raises(TokenPOError, match=f"^Sigmoid: {message}$"):
+        Sigmoid(2.0, 9.0, 0.25, low, high)
+
+
+def test_affine_by_hand() -> None:
+    """0.2 p + 0.8 at p = 0, 1/2, 1."""
+    p = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    assert Affine(0.2)(p).tolist() == pytest.approx([0.8, 0.9, 1.0], rel=1e-14)
+    assert Affine(0.0)(p).tolist() == [1, 1, 1]
+    assert Affine(1.0)(p).tolist() == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("a", [-0.1, 1.1, math.nan])
+def test_affine_refuses_a_outside(a: float) -> None:
+    with pytest.raises(TokenPOError, match=rf"^Affine: a is {a}, expected a number in \[0, 1\]$"):
+        Affine(a)
+
+
+def test_probability_of_the_current_or_the_old_policy(batch) -> None:
+    """Old probability 0.2, ratios 1 and 3: current 0.2 and 0.6. Neither lets a gradient through."""
+    step = batch([[1.0, 3.0]], [1.0], old=0.2)
+    current, old = ProbabilityWeight(Affine(1.0)), ProbabilityWeight(Affine(1.0), old=True)
+    assert current(step, None).tolist()[0] == pytest.approx([0.2, 0.6], rel=1e-14)
+    assert old(step, None).tolist()[0] == pytest.approx([0.2, 0.2], rel=1e-14)
+    assert not current.of_batch(step).requires_grad
+
+
+def test_means_by_hand(batch) -> None:
+    """Old probability 0.2. Current 0.2, 0.6, 0.4: mean 0.4 over three tokens, padding left out; old mean 0.2."""
+    step = batch([[1.0, 3.0], [2.0]], [1.0, 1.0], old=0.2)
+    current = CurrentMean(ProbabilityWeight(Affine(1.0)))
+    seen = current(step, lambda: None, None)
+    assert seen.shape == step.mask.shape
+    assert seen.flatten().tolist() == pytest.approx([0.4] * 4, rel=1e-14)
+    old = OldMean(ProbabilityWeight(Affine(1.0), old=True))(step.rollouts)
+    assert old.shape == step.mask.shape
+    assert old.flatten().tolist() == pytest.approx([0.2] * 4, rel=1e-14)
+
+
+def test_normalised_weight_by_hand(batch) -> None:
+    """0.2, 0.6, 0.4 over their mean 0.4: 1/2, 3/2, 1; the mean weight over the tokens is 1."""
+    step = batch([[1.0, 3.0], [2.0]], [1.0, 1.0], old=0.2)
+    weight = NormalisedWeight.of(ProbabilityWeight(Affine(1.0)))
+    assert isinstance(weight.mean, CurrentMean)
+    step = step.with_signal(weight.mean, weight.mean(step, lambda: None, None))
+    assert weight(step, None)[step.mask].tolist() == pytest.approx([0.5, 1.5, 1.0], rel=1e-14)
+
+
+def test_normalised_weight_of_the_old_policy_is_known_in_phase_one() -> None:
+    assert isinstance(NormalisedWeight.of(ProbabilityWeight(Affine(1.0), old=True)).mean, OldMean)
+
+
+def test_old_mean_over_unequal_tokens(rollouts) -> None:
+    """Old probabilities 1/2 | 1/4, 1/8, 1/8 (padding 7/8): their mean is (1/2 + 1/4 + 1/8 + 1/8) / 4 = 1/4."""
+    facts = rollouts([1, 3], [0, 0], [0, 0])
+    p = torch.tensor([[0.5, 0.875, 0.875], [0.25, 0.125, 0.125]], dtype=torch.float64)
+    object.__setattr__(facts, "old_logprob", p.log())
+    seen = OldMean(ProbabilityWeight(Affine(1.0), old=True))(facts)
+    assert seen.unique().tolist() == pytest.approx([0.25], rel=1e-14)

@@ -1,0 +1,123 @@
+"""The part that a loss or a gradient which is not finite comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tokenpo
+from tokenpo import Batch, Objective, Policy, Rollouts, Totals
+from tokenpo.core.culprit import broken
+from tokenpo.core.parts import (
+    Aggregate,
+    CreditStage,
+    Penalty,
+    Shaping,
+    Signal,
+    SignalWeight,
+    SurrogateStage,
+    Unclipped,
+    Weight,
+)
+
+GRPO = tokenpo.method("grpo")
+MASK = torch.tensor([[True, True, True], [True, True, False]])
+AT = (1, 1)
+
+
+def _batch(objective: Objective) -> tuple[Batch, Totals]:
+    old = torch.full(MASK.shape, -0.5, dtype=torch.float64)
+    rollouts = Rollouts(MASK, torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), old)
+    batch = Batch(rollouts, objective.prepare(rollouts), Policy(old.clone().requires_grad_()))
+    return batch, Totals.of(rollouts)
+
+
+def _bad(value: float = torch.nan, at: tuple[int, int] = AT) -> Tensor:
+    """Ones [N, T] but for one entry."""
+    x = torch.ones(MASK.shape, dtype=torch.float64)
+    x[at] = value
+    return x
+
+
+def _gives(kind: type, answer: Any) -> Any:
+    said = {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"}
+    return dataclass(frozen=True)(type(kind.__name__, (kind,), said))()
+
+
+TRUST = Unclipped()(_batch(GRPO)[0])
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"shaping": (_gives(Shaping, torch.tensor([0.0, torch.nan])),)}, "shaping Mine() is nan on token 0"),
+        ({"credit": _gives(CreditStage, _bad())}, "credit Mine() is nan on token 1"),
+        ({"weights": (SignalWeight(_gives(Signal, _bad())),)}, "signal Mine() is nan on token 1"),
+        ({"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=_bad()))}, "surrogate Mine() is nan on"),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, ratio=_bad(torch.inf)))},
+            "ratio of surrogate Mine() is inf on token 1",
+        ),
+        ({"weights": (_gives(Weight, _bad(1.0)), _gives(Weight, _bad(torch.inf)))}, "weight Mine() is inf on token 1"),
+        ({"penalties": (_gives(Penalty, _bad(-torch.inf)),)}, "penalty Mine() is -inf on token 1"),
+        ({"aggregate": _gives(Aggregate, torch.tensor([[1.0], [torch.nan]]))}, "aggregate Mine() is nan on token 0"),
+        ({"aggregate": _gives(Aggregate, float("nan"))}, "aggregate Mine() is nan on token 0 of rollout 0"),
+        # Where the mask is false it is multiplied by 0.
+        ({"weights": (_gives(Weight, _bad(torch.inf, (1, 2))),)}, "weight Mine() is inf behind the end of rollout 1"),
+    ],
+)
+def test_the_first_part_is_named(slots: dict, words: str) -> None:
+    objective = dataclasses.replace(GRPO, **slots)
+    batch, totals = _batch(objective)
+    found = broken(objective, batch, totals)
+    assert found is not None
+    assert str(found).startswith(words)
+    assert str(found).endswith(f"of rollout {found.row}")
+
+
+def test_the_first_in_the_order_of_evaluation_comes_before_the_rest() -> None:
+    """The weight is NaN because the signal is, and the penalty for itself."""
+    signal, penalty = SignalWeight(_gives(Signal, _bad())), _gives(Penalty, _bad(at=(0, 0)))
+    objective = dataclasses.replace(GRPO, weights=(signal,), penalties=(penalty,))
+    assert str(broken(objective, *_batch(objective))) == "signal Mine() is nan on token 1 of rollout 1"
+
+
+@dataclass(frozen=True)
+class Root(Penalty):
+    """sqrt(lp − lp_old), which is 0 with an infinite slope where the policy has not moved."""
+
+    def __call__(self, batch: Batch, trust: Any) -> Tensor:
+        moved = batch.policy.logprob - batch.rollouts.old_logprob
+        return torch.where(moved > 0, moved.sqrt(), 0.0)
+
+
+def test_a_gradient_is_that_of_a_part_whose_answer_is_finite() -> None:
+    objective = dataclasses.replace(GRPO, penalties=(Root(),))
+    batch, totals = _batch(objective)
+    assert objective.loss(batch, totals).value.isfinite()
+    found = str(broken(objective, batch, totals))
+    assert found == "the gradient of penalty Root() is nan on token 0 of rollout 0"
+
+
+def test_none_is_named_where_each_is_finite() -> None:
+    """1e200 · 1e200 is an infinity, of two weights that are not."""
+    huge = _gives(Weight, torch.full(MASK.shape, 1e200, dtype=torch.float64))
+    objective = dataclasses.replace(GRPO, weights=(huge, huge))
+    batch, totals = _batch(objective)
+    assert not objective.loss(batch, totals).value.isfinite()
+    assert broken(objective, batch, totals) is None
+
+
+def test_nothing_of_the_batch_is_changed() -> None:
+    objective = dataclasses.replace(GRPO, penalties=(Root(),))
+    batch, totals = _batch(objective)
+    before = batch.policy.logprob.detach().clone()
+    batch.policy.logprob.retain_grad()
+    broken(objective, batch, totals)
+    assert torch.equal(batch.policy.logprob, before)
+    assert batch.policy.logprob.grad is None

@@ -1,0 +1,536 @@
+"""The assembly of an objective, with stages that return plain numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+import tokenpo
+from tokenpo import Batch, Credit, MissingInput, Objective, Policy, Rollouts, TokenPOError, Totals
+from tokenpo.core.parts import (
+    AdaptiveTemperature,
+    Aggregate,
+    BatchSignal,
+    Clip,
+    CreditStage,
+    DetachedClip,
+    EntropyBonus,
+    FixedBounds,
+    GroupAdvantage,
+    LogLikelihood,
+    Part,
+    Penalty,
+    RolloutCorrection,
+    RolloutRatio,
+    RowNormalised,
+    Selection,
+    SequenceMean,
+    Shaping,
+    Signal,
+    SignalWeight,
+    SoftOverlong,
+    SurrogateStage,
+    TokenMean,
+    TokenRatio,
+    Unclipped,
+    Weight,
+    walk,
+)
+from tokenpo.methods.dppo import BinaryDivergence
+from tokenpo.methods.lopti import OldProbability
+
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+TERMS = ["advantage", "ratio", "low", "high", "clipped", "weight", "surrogate", "penalty", "coefficient", "loss"]
+
+
+@dataclass(frozen=True)
+class Times(Weight):
+    factor: float
+
+    def __call__(self, batch: Batch, trust) -> Tensor:
+        return self.factor * batch.policy.logprob.exp()
+
+
+@dataclass(frozen=True)
+class Tax(Penalty):
+    rate: float
+
+    def __call__(self, batch: Batch, trust) -> Tensor:
+        return self.rate * batch.policy.logprob
+
+
+@dataclass(frozen=True)
+class Bonus(Shaping):
+    amount: float
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        return self.amount * torch.arange(len(rollouts)).to(rollouts.reward.dtype)
+
+
+@dataclass(frozen=True)
+class Index(Signal):
+    """Counts its own evaluations in `seen`."""
+
+    seen: list = dataclasses.field(default_factory=list, compare=False)
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        assert not torch.is_grad_enabled()
+        self.seen.append(1)
+        return torch.ones(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class Noise(BatchSignal):
+    """A random number a token; it also looks at the surrogate."""
+
+    seen: list = dataclasses.field(default_factory=list, compare=False)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy"})
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+    def __call__(self, batch: Batch, trust, generator) -> Tensor:
+        assert not torch.is_grad_enabled()
+        self.seen.append(generator)
+        return torch.rand(batch.mask.shape, generator=generator) + 0 * trust().ratio.float()
+
+
+@dataclass(frozen=True)
+class By(Weight):
+    signal: Signal | BatchSignal
+    also: Signal | BatchSignal | None = None
+
+    def __call__(self, batch: Batch, trust) -> Tensor:
+        return batch.signal(self.signal)
+
+
+def _rollouts(**more: Tensor) -> Rollouts:
+    """Rewards 1 and 0 of one group, old probability 1/2."""
+    old = torch.full((2, 3), 0.5, dtype=torch.float64).log()
+    return Rollouts(MASK, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0, 0]), old, **more)
+
+
+def _batch(objective: Objective, **policy: Tensor) -> Batch:
+    """Probabilities 1/2, 1 | 1/4: ratios 1, 2 | 1/2."""
+    p = torch.tensor([[0.5, 1.0, 1.0], [0.25, 1.0, 1.0]], dtype=torch.float64)
+    rollouts = _rollouts()
+    policy = Policy(logprob=p.log().requires_grad_(), **policy)
+    return Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
+
+
+PLAIN = Objective("plain", credit=GroupAdvantage(std=False), surrogate=Unclipped(), aggregate=TokenMean())
+TOTALS = Totals(tokens=3, sequences=2, length=2)
+LP = [[math.log(0.5), 0.0, 0.0], [math.log(0.25), 0.0, 0.0]]
+
+
+def _close(seen: Tensor, expected: list) -> None:
+    torch.testing.assert_close(seen, torch.tensor(expected, dtype=seen.dtype), rtol=1e-14, atol=1e-15)
+
+
+def test_surrogate_alone() -> None:
+    """A = ±1/2; r A = 1/2, 1 | -1/4, sum 5/4 over three tokens, negated: -5/12."""
+    value = PLAIN.loss(_batch(PLAIN), TOTALS).value
+    assert (value.shape, value.dtype) == ((), torch.float64)
+    _close(value.detach(), -5 / 12)
+
+
+def test_gradient_reaches_the_leaf() -> None:
+    """d/dlp = -r A / 3."""
+    rollouts = _rollouts()
+    lp = torch.tensor(LP, dtype=torch.float64, requires_grad=True)
+    batch = Batch(rollouts=rollouts, credit=PLAIN.prepare(rollouts), policy=Policy(lp))
+    PLAIN.loss(batch, TOTALS).value.backward()
+    _close(lp.grad, [[-1 / 6, -1 / 3, 0], [1 / 12, 0, 0]])
+
+
+def test_terms_by_hand() -> None:
+    """Weights 2p and 3p multiply: 6 p² = 3/2, 6 | 3/8. Penalties add: (5 - 1) lp."""
+    objective = dataclasses.replace(PLAIN, weights=(Times(2.0), Times(3.0)), penalties=(Tax(5.0), Tax(-1.0)))
+    loss = objective.loss(_batch(objective), TOTALS)
+    assert list(loss.terms) == TERMS
+    kept = {name: torch.where(MASK, x, 0) for name, x in loss.terms.items()}
+    ln2 = math.log(2)
+    penalty = [[-4 * ln2, 0, 0], [-8 * ln2, 0, 0]]
+    surrogate = [[0.5, 1, 0], [-0.25, 0, 0]]
+    weight = [[1.5, 6, 0], [0.375, 0, 0]]
+    token = [[-4 * ln2 - 0.75, -6, 0], [-8 * ln2 + 0.09375, 0, 0]]
+    _close(kept["advantage"], [[0.5, 0.5, 0], [-0.5, 0, 0]])
+    _close(kept["ratio"], [[1, 2, 0], [0.5, 0, 0]])
+    _close(kept["weight"], weight)
+    _close(kept["surrogate"], surrogate)
+    _close(kept["penalty"], penalty)
+    _close(kept["loss"], token)
+    _close(loss.terms["coefficient"], [[1 / 3, 1 / 3, 0], [1 / 3, 0, 0]])
+    _close(loss.terms["low"], [[0] * 3] * 2)
+    assert (loss.terms["high"] == math.inf).all()
+    assert loss.terms["clipped"].dtype == torch.bool
+    _close(loss.value.detach(), sum(sum(row) for row in token) / 3)
+    assert all(x.shape == MASK.shape and not x.requires_grad for x in loss.terms.values())
+
+
+def test_weights_carry_no_gradient_and_penalties_do() -> None:
+    """d/dlp of (tax lp - w r A) / 3 with w = p held: (tax - w r A) / 3, w r A = 1/4, 1 | -1/16."""
+    objective = dataclasses.replace(PLAIN, weights=(Times(1.0),), penalties=(Tax(2.0),))
+    rollouts = _rollouts()
+    lp = torch.tensor(LP, dtype=torch.float64, requires_grad=True)
+    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(lp))
+    objective.loss(batch, TOTALS).value.backward()
+    _close(lp.grad, [[1.75 / 3, 1 / 3, 0], [2.0625 / 3, 0, 0]])
+
+
+def test_terms_without_weights_and_penalties() -> None:
+    terms = PLAIN.loss(_batch(PLAIN), TOTALS).terms
+    _close(terms["weight"], [[1] * 3] * 2)
+    _close(terms["penalty"], [[0] * 3] * 2)
+
+
+def test_clip_bounds_are_terms() -> None:
+    objective = dataclasses.replace(PLAIN, surrogate=Clip(FixedBounds(0.2, 0.3)))
+    terms = objective.loss(_batch(objective), TOTALS).terms
+    _close(terms["low"], [[0.8] * 3] * 2)
+    _close(terms["high"], [[1.3] * 3] * 2)
+    assert terms["clipped"].tolist() == [[False, True, False], [True, False, False]]
+
+
+def test_aggregates_of_tensors_and_numbers() -> None:
+    """Sequence mean: 1/(2 · 2) and 1/(1 · 2): -(1/2 + 1)/4 + (1/4)/2 = -1/4. In float32 the coefficient is too."""
+    objective = dataclasses.replace(PLAIN, aggregate=SequenceMean())
+    loss = objective.loss(_batch(objective), TOTALS)
+    _close(loss.value.detach(), -0.25)
+    _close(loss.terms["coefficient"], [[0.25, 0.25, 0], [0.5, 0, 0]])
+
+
+def test_shaping_adds_up_before_the_group_is_compared() -> None:
+    """Bonuses (0, 1) and (0, 2) make the rewards 1 and 3: advantages -1 and 1, zero on padding."""
+    objective = dataclasses.replace(PLAIN, shaping=(Bonus(1.0), Bonus(2.0)))
+    _close(objective.prepare(_rollouts()).advantage, [[-1, -1, 0], [1, 0, 0]])
+
+
+def test_credit_is_of_the_dtype_of_the_log_probabilities() -> None:
+    rollouts = Rollouts(MASK, torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0, 0]), torch.zeros(2, 3))
+    assert PLAIN.prepare(rollouts).advantage.dtype == torch.float32
+
+
+def test_equal_signals_are_computed_once() -> None:
+    """Two weights hold equal signals, one of them twice: one evaluation, one tensor."""
+    seen: list = []
+    objective = dataclasses.replace(PLAIN, weights=(By(Index(seen)), By(Index(seen), also=Index(seen))))
+    credit = objective.prepare(_rollouts())
+    assert (len(seen), len(credit.signals)) == (1, 1)
+    assert Index() in credit.signals
+
+
+def test_scope_needs_and_draws_follow_from_the_parts() -> None:
+    noisy = dataclasses.replace(PLAIN, weights=(By(Noise()),))
+    assert (PLAIN.scope, PLAIN.draws, PLAIN.needs) == ("row", False, frozenset())
+    assert (noisy.scope, noisy.draws, noisy.needs) == ("batch", True, {"entropy"})
+    calm = dataclasses.replace(PLAIN, weights=(By(Index()),))
+    assert (calm.scope, calm.draws) == ("row", False)
+    current = tokenpo.method("hapo", entropy="current")
+    assert (current.scope, current.draws) == ("batch", False)
+
+
+def test_what_a_part_does_not_say_is_false() -> None:
+    part = Part()
+    assert part.needs == frozenset()
+    assert not (part.idle_on_policy or part.assumes_on_policy or part.corrects_rollout or part.entropy_gradient)
+
+
+def test_assumes_on_policy_names_the_parts() -> None:
+    assert PLAIN.assumes_on_policy == ()
+    (part,) = tokenpo.method("gpg").assumes_on_policy
+    assert part == LogLikelihood()
+
+
+def test_corrects_rollout_names_what_weighs_and_no_region() -> None:
+    to_sampler, correction = RolloutRatio(), RolloutCorrection()
+    assert tokenpo.method("dppo_kl").corrects_rollout == (to_sampler,)
+    assert tokenpo.method("dppo_kl", anchor="old").corrects_rollout == ()
+    assert dataclasses.replace(PLAIN, weights=(correction,)).corrects_rollout == (correction,)
+    region = BinaryDivergence(0.1, to_sampler, kl=False)
+    seen = DetachedClip(FixedBounds(1.0, 19.0), TokenRatio(), region)
+    assert dataclasses.replace(PLAIN, surrogate=seen).corrects_rollout == ()
+
+
+def test_entropy_gradient_is_that_of_its_parts() -> None:
+    assert not PLAIN.entropy_gradient
+    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(0.1),)).entropy_gradient
+
+
+def test_passes_share_everything_but_their_tokens() -> None:
+    assert PLAIN.split() == (PLAIN,)
+    chosen = OldProbability(0.5), OldProbability(0.5, below=False)
+    whole = dataclasses.replace(PLAIN, passes=chosen)
+    assert whole.split() == tuple(dataclasses.replace(PLAIN, only=part) for part in chosen)
+
+
+def test_padding_counts_in_no_pass() -> None:
+    """Its probability, exp(0), is above every bound: it would be selected."""
+    objective = dataclasses.replace(PLAIN, only=OldProbability(1e-9, below=False))
+    batch = _batch(objective)
+    coefficient = objective.loss(batch, TOTALS).terms["coefficient"]
+    assert torch.equal(coefficient != 0, batch.mask)
+
+
+def test_memories_are_found_once_and_start_anew() -> None:
+    rule = AdaptiveTemperature()
+    objective = dataclasses.replace(PLAIN, temperature=rule)
+    assert PLAIN.memories == () and PLAIN.start() == {}
+    assert objective.memories == (rule,)
+    assert objective.start() == {rule: {}}
+    with pytest.raises(MissingInput, match="needs old_entropy"):
+        objective.after(objective.start(), _batch(PLAIN).rollouts)
+
+
+def test_idle_on_policy_names_the_parts() -> None:
+    assert PLAIN.idle_on_policy == ()
+    (part,) = tokenpo.method("kl_cov").idle_on_policy
+    assert type(part).__name__ == "Anchor"
+    parts = tokenpo.method("tepo").idle_on_policy
+    assert [type(part).__name__ for part in parts] == ["MaskedKl", "BelowOld"]
+
+
+def test_observe_evaluates_each_statistic_once_with_the_generator_given() -> None:
+    seen: list = []
+    objective = dataclasses.replace(PLAIN, weights=(By(Noise(seen), also=Noise(seen)),))
+    batch = _batch(objective, entropy=torch.zeros(2, 3))
+    generator = torch.Generator().manual_seed(3)
+    observed = objective.observe(batch, generator)
+    assert seen == [generator]
+    again = objective.observe(batch, torch.Generator().manual_seed(3))
+    assert torch.equal(observed.signal(Noise()), again.signal(Noise()))
+    assert observed.policy is batch.policy
+    # given the statistics, any rows will do; they are not computed again
+    parts = [objective.loss(observed.rows(slice(i, i + 1)), TOTALS).value for i in range(2)]
+    _close(sum(parts).detach(), objective.loss(observed, TOTALS).value.item())
+    assert len(seen) == 2
+
+
+def test_observe_does_nothing_for_row_scope() -> None:
+    batch = _batch(PLAIN)
+    assert PLAIN.observe(batch) is batch
+
+
+def test_loss_observes_a_whole_step_itself_and_refuses_a_part() -> None:
+    seen: list = []
+    objective = dataclasses.replace(PLAIN, weights=(By(Noise(seen)),))
+    batch = _batch(objective, entropy=torch.zeros(2, 3))
+    objective.loss(batch, TOTALS)
+    assert seen == [None]
+    message = (
+        r"^plain reads statistics of the current policy over the whole optimiser step, but was given 2 of its 3 "
+        r"tokens: call observe\(batch\) on the whole step first$"
+    )
+    with pytest.raises(TokenPOError, match=message):
+        objective.loss(batch.rows(slice(0, 1)), TOTALS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "missing", "where"),
+    [
+        ("hapo", {}, "old_entropy", "Rollouts"),
+        ("grpo", {"beta": 0.1}, "ref_logprob", "Rollouts"),
+        ("tepo", {}, "old_entropy", "Rollouts"),
+    ],
+)
+def test_prepare_names_the_missing_input(name: str, options: dict, missing: str, where: str) -> None:
+    message = rf"^{name} needs {missing}: give {where}\({missing}=\.\.\.\) with shape \[N, T\]$"
+    with pytest.raises(MissingInput, match=message):
+        tokenpo.method(name, **options).prepare(_rollouts())
+
+
+@pytest.mark.parametrize("call", ["loss", "observe"])
+def test_the_second_phase_names_the_missing_input(call: str) -> None:
+    """Of the policy, and of rollouts that lost a field since phase one."""
+    objective = tokenpo.method("hapo", entropy="current", tau=0.0)
+    batch = _batch(PLAIN)
+    arguments = (TOTALS,) if call == "loss" else ()
+    message = r"^hapo needs entropy: give Policy\(entropy=\.\.\.\) with shape \[N, T\]$"
+    with pytest.raises(MissingInput, match=message):
+        getattr(objective, call)(batch, *arguments)
+    with pytest.raises(MissingInput, match=r"^grpo needs ref_logprob: give Rollouts\(ref_logprob"):
+        tokenpo.method("grpo", beta=0.1).loss(batch, TOTALS)
+
+
+def test_a_credit_of_another_objective_is_refused() -> None:
+    batch = _batch(PLAIN)
+    rollouts = _rollouts(old_entropy=torch.ones(2, 3))
+    with pytest.raises(TokenPOError, match=r"OldEntropyScore\(.* was not computed"):
+        tokenpo.method("hapo").loss(Batch(rollouts, batch.credit, batch.policy), TOTALS)
+
+
+def test_text_shows_every_slot() -> None:
+    objective = dataclasses.replace(
+        tokenpo.method("grpo", low=0.1, beta=0.5), shaping=(SoftOverlong(8, 4), SoftOverlong(16, 2))
+    )
+    assert str(objective).splitlines() == [
+        "objective grpo",
+        "  shaping     SoftOverlong(length=8, cache=4) · SoftOverlong(length=16, cache=2)",
+        "  credit      GroupAdvantage(std=True, eps=1e-06)",
+        "  surrogate   Clip(bounds=FixedBounds(low=0.1, high=0.2), ratio=TokenRatio(), dual=None)",
+        "  weights     -",
+        "  penalties   ReferenceKl(beta=0.5, estimator=K3(), scale=None, inside=None)",
+        "  aggregate   SequenceMean()",
+        "  temperature -",
+        "  passes      -",
+        "  needs       ref_logprob",
+    ]
+    assert "  needs       -" in str(tokenpo.method("grpo"))
+
+
+def test_methods_mix_by_replacement() -> None:
+    """DAPO's surrogate in Dr. GRPO is Dr. GRPO with that clip."""
+    mixed = dataclasses.replace(tokenpo.method("dr_grpo"), surrogate=tokenpo.method("dapo").surrogate)
+    assert mixed.surrogate == Clip(FixedBounds(0.2, 0.28), dual=10.0)
+    assert mixed.aggregate == tokenpo.method("dr_grpo").aggregate
+    tokenpo.check_method(mixed)
+
+
+def test_prepare_and_weights_run_without_gradient() -> None:
+    """Also when a caller's rollouts carry a graph."""
+    old = torch.full((2, 3), -1.0, requires_grad=True)
+    rollouts = Rollouts(MASK, torch.tensor([1.0, 0.0], requires_grad=True), torch.tensor([0, 0]), old)
+    credit = PLAIN.prepare(rollouts)
+    assert isinstance(credit, Credit)
+    assert not credit.advantage.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("slot", "choice", "words"),
+    [
+        ("aggregate", "token_mean", "slot aggregate holds 'token_mean', expected a value of type Aggregate$"),
+        ("weights", PLAIN.surrogate, "slot weights holds Unclipped.*expected a tuple of Weight values"),
+        ("credit", type(PLAIN.credit), "slot credit holds <class"),
+        ("temperature", 1.0, "slot temperature holds 1.0"),
+    ],
+)
+def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=words):
+        dataclasses.replace(PLAIN, **{slot: choice})
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"surrogate": Clip(0.2)}, "bounds of Clip holds 0.2, expected a value of type Bounds"),
+        ({"surrogate": Clip(FixedBounds)}, f"bounds of Clip holds {FixedBounds}, expected a value of type Bounds"),
+        ({"surrogate": Unclipped("token")}, "ratio of Unclipped holds 'token', expected a value of type Ratio"),
+        (
+            {"surrogate": DetachedClip(FixedBounds(0.2, 0.2), region=0.5)},
+            "region of DetachedClip holds 0.5, expected a value of type Region or None",
+        ),
+        (
+            {"weights": (RowNormalised(SignalWeight("entropy")),)},
+            "signal of SignalWeight holds 'entropy', expected a value of type Signal or BatchSignal or MemorySignal",
+        ),
+        (
+            {"penalties": (EntropyBonus("low"),)},
+            "coef of EntropyBonus holds 'low', expected a value of type float or MemorySignal or int",
+        ),
+    ],
+)
+def test_a_part_holds_parts_of_their_own_kind(slots: dict, words: str) -> None:
+    with pytest.raises(TokenPOError) as caught:
+        dataclasses.replace(PLAIN, **slots)
+    assert str(caught.value) == f"objective plain: {words}"
+
+
+def test_a_coefficient_may_be_a_whole_number() -> None:
+    assert dataclasses.replace(PLAIN, penalties=(EntropyBonus(1),)).needs == {"entropy"}
+
+
+def test_annotations_that_cannot_be_read_are_not_held_against_a_part() -> None:
+    """As those of a class inside of a function, whose names are the function's own."""
+
+    @dataclass(frozen=True)
+    class Local(Signal):
+        pass
+
+    @dataclass(frozen=True)
+    class Mine(Weight):
+        signal: Local
+
+    own = (Mine(Local()),)
+    assert dataclasses.replace(PLAIN, weights=own).weights is own
+
+
+def test_the_annotations_of_every_method_can_be_read() -> None:
+    for name in tokenpo.methods.METHODS:
+        assert all(typing.get_type_hints(type(part)) is not None for part in walk(tokenpo.method(name)))
+
+
+def _gives(kind: type, answer: object) -> object:
+    """A stage of that kind that answers so, whatever it is given; it shows itself by the name of its kind."""
+    said = {"__call__": lambda self, *given: answer, "__repr__": lambda self: "Mine()"}
+    return dataclass(frozen=True)(type(kind.__name__, (kind,), said))()
+
+
+ONES = torch.ones(2, 3, dtype=torch.float64)
+TRUST = Unclipped()(_batch(PLAIN))
+WHOLE = "let its __call__ return a tensor of shape [N, T] = [2, 3]"
+BOUND = "let its __call__ return a number or a tensor of shape [N, T] = [2, 3]"
+NUMBER = "let its __call__ return a number or a tensor of shape [N, 1] or [N, T] = [2, 3]"
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"weights": (_gives(Weight, None),)}, f"weight Mine() returned None: {WHOLE}"),
+        ({"weights": (Times(1.0), _gives(Weight, ONES[:1]))}, f"weight Mine() returned shape [1, 3]: {WHOLE}"),
+        ({"weights": (By(_gives(Signal, ONES[0])),)}, f"signal Mine() returned shape [3]: {WHOLE}"),
+        ({"weights": (By(_gives(BatchSignal, None)),)}, f"signal Mine() returned None: {WHOLE}"),
+        ({"penalties": (_gives(Penalty, None),)}, f"penalty Mine() returned None: {WHOLE}"),
+        ({"penalties": (_gives(Penalty, 0.5),)}, f"penalty Mine() returned a float: {WHOLE}"),
+        (
+            {"surrogate": _gives(SurrogateStage, None)},
+            "surrogate Mine() returned None: let its __call__ return a Trust",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, value=ONES[0]))},
+            f"Trust.value of surrogate Mine() returned shape [3]: {WHOLE}",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, clipped=ONES))},
+            "Trust.clipped of surrogate Mine() returned torch.float64: let its __call__ return a tensor of torch.bool",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, lower=None))},
+            f"Trust.lower of surrogate Mine() returned None: {BOUND}",
+        ),
+        (
+            {"surrogate": _gives(SurrogateStage, dataclasses.replace(TRUST, upper=ONES[0]))},
+            f"Trust.upper of surrogate Mine() returned shape [3]: {BOUND}",
+        ),
+        ({"credit": _gives(CreditStage, None)}, f"credit Mine() returned None: {WHOLE}"),
+        ({"credit": _gives(CreditStage, ONES[:, 0])}, f"credit Mine() returned shape [2]: {WHOLE}"),
+        (
+            {"shaping": (_gives(Shaping, ONES[:, :1]),)},
+            "shaping Mine() returned shape [2, 1]: let its __call__ return a tensor of shape [N] = [2]",
+        ),
+        ({"aggregate": _gives(Aggregate, None)}, f"aggregate Mine() returned None: {NUMBER}"),
+        ({"aggregate": _gives(Aggregate, ONES[0])}, f"aggregate Mine() returned shape [3]: {NUMBER}"),
+        ({"only": _gives(Selection, None)}, f"selection Mine() returned None: {WHOLE}"),
+    ],
+)
+def test_a_stage_returns_what_its_slot_asks(slots: dict, words: str) -> None:
+    """A forgotten `return` is no factor of 1, and a wrong shape is no error of torch: the stage is named."""
+    objective = dataclasses.replace(PLAIN, **slots)
+    with pytest.raises(TokenPOError) as caught:
+        objective.loss(objective.observe(_batch(objective)), TOTALS)
+    assert str(caught.value) == f"objective plain: {words}"
+
+
+def test_a_sequence_ratio_with_token_weights_conforms() -> None:
+    """The gradient of a response's ratio spreads evenly over it, whatever the weights of its tokens."""
+    mixed = dataclasses.replace(tokenpo.method("gspo"), weights=tokenpo.method("hapo").weights)
+    assert "gradient_at_ratio_one" in tokenpo.check_method(mixed)

@@ -1,0 +1,260 @@
+"""What parts of a user's own do wrong, told by objective, slot, part and place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tokenpo
+from tokenpo import Batch, MissingInput, Objective, Rollouts, TokenPOError
+from tokenpo.core.parts import (
+    Aggregate,
+    BatchSignal,
+    Clip,
+    CreditStage,
+    Memory,
+    MemorySignal,
+    Part,
+    Penalty,
+    Selection,
+    Shaping,
+    Signal,
+    SignalWeight,
+    SurrogateStage,
+    Unclipped,
+    Weight,
+)
+from tokenpo.core.trial import evaluate, example
+
+GRPO = tokenpo.method("grpo")
+
+
+def _made(kind: type[Part], **said: Any) -> Any:
+    """A part of that kind, as a user would write it in this file."""
+    return dataclass(frozen=True)(type("Mine", (kind,), {"__module__": __name__, **said}))()
+
+
+def _fails(self: Any, *given: Any) -> Any:
+    return {}["x"]
+
+
+LINE = inspect.getsourcelines(_fails)[1] + 1
+SAID = f"raised KeyError at test_protocol.py:{LINE}: 'x'"
+
+
+def _told(objective: Objective) -> TokenPOError:
+    with pytest.raises(TokenPOError) as caught:
+        evaluate(objective, example(0))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("slots", "part"),
+    [
+        ({"weights": (_made(Weight, __call__=_fails),)}, "weight Mine()"),
+        ({"penalties": (_made(Penalty, __call__=_fails),)}, "penalty Mine()"),
+        ({"surrogate": _made(SurrogateStage, __call__=_fails)}, "surrogate Mine()"),
+        ({"aggregate": _made(Aggregate, __call__=_fails)}, "aggregate Mine()"),
+        ({"credit": _made(CreditStage, __call__=_fails)}, "credit Mine()"),
+        ({"shaping": (_made(Shaping, __call__=_fails),)}, "shaping Mine()"),
+        ({"only": _made(Selection, __call__=_fails)}, "selection Mine()"),
+        ({"weights": (SignalWeight(_made(Signal, __call__=_fails)),)}, "signal Mine()"),
+        ({"weights": (SignalWeight(_made(BatchSignal, __call__=_fails)),)}, "signal Mine()"),
+        ({"weights": (SignalWeight(_made(MemorySignal, start=lambda self: {}, __call__=_fails)),)}, "signal Mine()"),
+        ({"weights": (SignalWeight(_made(MemorySignal, start=_fails)),)}, "memory Mine()"),
+    ],
+)
+def test_what_a_part_raises_is_told_with_its_place(slots: dict, part: str) -> None:
+    error = _told(dataclasses.replace(GRPO, **slots))
+    assert str(error) == f"objective grpo: {part} {SAID}"
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_the_place_is_in_the_users_file_and_not_in_what_it_calls() -> None:
+    """Here torch raises, in a function of its own that a decorator of torch's wraps."""
+
+    @torch.no_grad()
+    def call(self: Any, batch: Batch, trust: Any) -> Tensor:
+        return torch.split(batch.policy.logprob, "two")
+
+    error = _told(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),)))
+    line = inspect.getsourcelines(inspect.unwrap(call))[1] + 2
+    assert str(error).startswith(f"objective grpo: weight Mine() raised TypeError at test_protocol.py:{line}: ")
+
+
+def test_a_bare_error_says_in_which_function() -> None:
+    def call(self: Any, batch: Batch, trust: Any) -> Tensor:
+        raise AssertionError
+
+    error = _told(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),)))
+    line = inspect.getsourcelines(call)[1] + 1
+    assert str(error) == f"objective grpo: weight Mine() raised AssertionError in call at test_protocol.py:{line}"
+
+
+def test_a_part_inside_a_part_of_ours_is_told_where_it_is() -> None:
+    objective = dataclasses.replace(GRPO, weights=(tokenpo.core.parts.Keep(_made(Selection, __call__=_fails)),))
+    assert str(_told(objective)) == f"objective grpo: weight Keep(selection=Mine()) {SAID}"
+
+
+@pytest.mark.parametrize("error", [MissingInput("mine needs a file"), torch.cuda.OutOfMemoryError("no room")])
+def test_our_own_errors_and_what_the_machine_lacks_pass_as_they_are(error: Exception) -> None:
+    def call(self: Any, batch: Batch, trust: Any) -> Tensor:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        evaluate(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),)), example(0))
+    assert caught.value is error
+
+
+def test_what_the_surrogate_raises_is_the_surrogates_wherever_it_is_asked() -> None:
+    """A signal of the step looks at it while it is asked itself."""
+
+    def look(self: Any, batch: Batch, trust: Callable, generator: Any) -> Tensor:
+        return trust().ratio
+
+    signal = SignalWeight(_made(BatchSignal, __call__=look))
+    objective = dataclasses.replace(GRPO, surrogate=_made(SurrogateStage, __call__=_fails), weights=(signal,))
+    assert str(_told(objective)) == f"objective grpo: surrogate Mine() {SAID}"
+
+
+NUMBERS = "return a dict of finite Python numbers by name"
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        (None, "None"),
+        (1.0, "a float"),
+        ({"mean": None}, "{'mean': None}"),
+        ({"mean": float("nan")}, "{'mean': nan}"),
+        ({"mean": float("inf")}, "{'mean': inf}"),
+        ({"mean": "much"}, "{'mean': 'much'}"),
+        ({"mean": torch.tensor(0.5)}, "{'mean': tensor(0.5000)}"),
+        ({1: 0.5}, "{1: 0.5}"),
+    ],
+)
+def test_a_memory_holds_finite_numbers_by_name(said: Any, seen: str) -> None:
+    def remembers(**answers: Any) -> Objective:
+        calls = {name: lambda self, *given, x=x: x for name, x in answers.items()}
+        memory = _made(MemorySignal, __call__=lambda self, rollouts, numbers: rollouts.old_logprob.exp(), **calls)
+        return dataclasses.replace(GRPO, weights=(SignalWeight(memory),))
+
+    with pytest.raises(TokenPOError) as caught:
+        remembers(start=said, after={}).start()
+    assert str(caught.value) == f"objective grpo: memory Mine() returned {seen}: let its start {NUMBERS}"
+    objective = remembers(start={"mean": 0.5}, after=said)
+    state = objective.start()
+    assert list(state.values()) == [{"mean": 0.5}]
+    with pytest.raises(TokenPOError) as caught:
+        objective.after(state, Rollouts(**example(0).rollouts))
+    assert str(caught.value) == f"objective grpo: memory Mine() returned {seen}: let its after {NUMBERS}"
+
+
+class Plain(Weight):
+    """Keeps what it is given where no `walk` looks."""
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+
+    def __call__(self, batch: Batch, trust: Any) -> Tensor:
+        return batch.signal(self.signal)
+
+
+@dataclass(frozen=True, eq=False)
+class NotEqual(Weight):
+    pass
+
+
+@dataclass(eq=False)
+class Loose(Weight):
+    pass
+
+
+class More(Clip):
+    """A dataclass by its base alone: what it adds is in no field."""
+
+    def __init__(self, bounds: Any, share: float) -> None:
+        super().__init__(bounds)
+        self.share = share
+
+
+class Another(Clip):
+    """The fields of its base, another call, and something kept."""
+
+    @functools.cached_property
+    def kept(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("slots", "kind"),
+    [
+        ({"weights": (Plain(_made(Signal)),)}, "Plain"),
+        ({"weights": (NotEqual(),)}, "NotEqual"),
+        ({"weights": (Loose(),)}, "Loose"),
+        ({"surrogate": More(GRPO.surrogate.bounds, 0.5)}, "More"),
+        ({"weights": (SignalWeight(type("Bare", (Signal,), {})()),)}, "Bare"),
+    ],
+)
+def test_a_part_is_a_frozen_dataclass(slots: dict, kind: str) -> None:
+    with pytest.raises(TokenPOError) as caught:
+        dataclasses.replace(GRPO, **slots)
+    assert str(caught.value) == (
+        f"objective grpo: {kind} is no frozen dataclass that compares by its fields alone: put "
+        "@dataclasses.dataclass(frozen=True), without eq=False, above its class, and what it holds into fields"
+    )
+
+
+def test_a_subclass_may_change_what_is_called_and_keep_what_it_computed() -> None:
+    other = Another(GRPO.surrogate.bounds)
+    assert other.kept
+    assert dataclasses.replace(GRPO, surrogate=other).surrogate is other
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        (Weight, "entropy_gradient", "True or False"),
+        (Weight, "idle_on_policy", "True or False"),
+        (Penalty, "follows_advantage", "True or False"),
+        (BatchSignal, "draws", "True or False"),
+        (Memory, "needs", "a frozenset of names"),
+    ],
+)
+def test_what_a_part_says_of_itself_is_a_property(kind: type, name: str, words: str) -> None:
+    """A forgotten @property would be a method, and true."""
+    with pytest.raises(TokenPOError) as caught:
+        _held(_made(kind, **{name: lambda self: False}))
+    assert str(caught.value) == (
+        f"objective grpo: {name} of Mine is a method: let it be a property that returns {words}"
+    )
+    with pytest.raises(TokenPOError) as caught:
+        _held(_made(kind, **{name: property(_fails)}))
+    assert str(caught.value) == f"objective grpo: {name} of Mine {SAID}"
+
+
+def _held(part: Any) -> Objective:
+    """An objective that holds it somewhere."""
+    if isinstance(part, Weight):
+        return dataclasses.replace(GRPO, weights=(part,))
+    if isinstance(part, Penalty):
+        return dataclasses.replace(GRPO, penalties=(part,))
+
+    @dataclass(frozen=True)
+    class Holder(Weight):
+        inner: Part
+
+    return dataclasses.replace(GRPO, weights=(Holder(part),))
+
+
+def test_an_objective_holds_its_own_surrogate_to_nothing_more() -> None:
+    """Unclipped says 0 and inf for no bounds."""
+    assert evaluate(dataclasses.replace(GRPO, surrogate=Unclipped()), example(0)).loss.value.isfinite()

@@ -1,0 +1,297 @@
+"""The values at the boundary: what they refuse and in which words, padding, rows, totals, precision."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from tokenpo import Batch, Credit, Loss, Policy, Rollouts, TokenPOError, Totals
+from tokenpo.core.parts import OldEntropyScore
+
+NAN, INF = float("nan"), float("inf")
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+TOKEN_FIELDS = ("old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature")
+SIGN = {"old_logprob": -1, "rollout_logprob": -1, "ref_logprob": -1}
+
+
+def _facts(**changes: object) -> dict:
+    """Two valid rollouts with everything given; NaN in the padding."""
+    token = torch.tensor([[1.0, 2.0, NAN], [3.0, NAN, NAN]])
+    facts = {
+        "mask": MASK, "reward": torch.tensor([1.0, 0.0]), "group": torch.tensor([4, 4]),
+        "token_ids": torch.tensor([[5, 6, -7], [8, 0, 0]]),
+        **{name: SIGN.get(name, 1) * (token + i) for i, name in enumerate(TOKEN_FIELDS)},
+    }  # fmt: skip
+    return {**facts, **changes}
+
+
+def _batch(policy: Policy | None = None, advantage: Tensor | None = None) -> Batch:
+    policy = Policy(torch.full((2, 3), -1.0)) if policy is None else policy
+    credit = Credit(torch.ones(2, 3) if advantage is None else advantage)
+    return Batch(rollouts=Rollouts(**_facts()), credit=credit, policy=policy)
+
+
+REFUSED = [
+    # the mask
+    ("mask", None, "Rollouts.mask must be a tensor, got NoneType"),
+    ("mask", [[True]], "Rollouts.mask must be a tensor, got list"),
+    ("mask", torch.ones(3, dtype=torch.bool), "Rollouts.mask has shape [3], expected [N, T]"),
+    ("mask", torch.ones(2, 3), "Rollouts.mask has dtype torch.float32, expected torch.bool: convert it"),
+    ("mask", torch.ones(2, 3, dtype=torch.int64), "Rollouts.mask has dtype torch.int64, expected torch.bool"),
+    ("mask", torch.ones(0, 3, dtype=torch.bool), "Rollouts.mask has shape [0, 3]: the batch is empty"),
+    ("mask", torch.ones(2, 0, dtype=torch.bool), "Rollouts.mask has shape [2, 0]: the batch is empty"),
+    ("mask", torch.zeros(2, 3, dtype=torch.bool), "Rollouts.mask is false everywhere: no rollout has a response token"),
+    # rewards
+    ("reward", [1.0, 0.0], "Rollouts.reward must be a tensor, got list"),
+    ("reward", torch.ones(3), "Rollouts.reward has shape [3], expected [N] = [2]"),
+    ("reward", torch.ones(2, 3), "Rollouts.reward has shape [2, 3], expected [N] = [2]"),
+    ("reward", torch.ones(2, dtype=torch.complex64), "Rollouts.reward has dtype torch.complex64, expected real"),
+    ("reward", torch.tensor([1.0, NAN]), "Rollouts.reward[1] is nan: it must be finite, mend what made it"),
+    ("reward", torch.tensor([-INF, NAN]), "Rollouts.reward[0] is -inf: it must be finite"),
+    # groups
+    ("group", None, "Rollouts.group must be a tensor, got NoneType"),
+    ("group", torch.tensor([0.0, 1.0]), "Rollouts.group has dtype torch.float32, expected integers such as torch.long"),
+    ("group", torch.tensor([True, False]), "Rollouts.group has dtype torch.bool, expected integers"),
+    ("group", torch.zeros(2, dtype=torch.complex64), "Rollouts.group has dtype torch.complex64, expected integers"),
+    ("group", torch.tensor([0, -3]), "Rollouts.group[1] is -3: number the prompts from 0"),
+    ("group", torch.tensor([0, 1, 2]), "Rollouts.group has shape [3], expected [N] = [2]"),
+    # tokens
+    ("old_logprob", None, "Rollouts.old_logprob must be a tensor, got NoneType"),
+    ("token_ids", torch.ones(2, 3), "Rollouts.token_ids has dtype torch.float32, expected integers"),
+    ("token_ids", torch.ones(2, 4).long(), "Rollouts.token_ids has shape [2, 4], expected [N, T] = [2, 3]"),
+    ("temperature", torch.zeros(2, 3), "Rollouts.temperature must be > 0 on every response token"),
+    ("temperature", torch.tensor([[1.0, -1, 1], [1, 1, 1]]), "Rollouts.temperature must be > 0 on every"),
+    # signs
+    *[
+        (
+            name,
+            torch.tensor([[-1.0, -0.1, 5.0], [0.25, 5.0, 5.0]]),
+            f"Rollouts.{name}[1, 0] is 0.25, but log-probabilities are <= 0: give log p, not -log p",
+        )
+        for name in SIGN
+    ],
+    (
+        "prompt_logprob",
+        torch.tensor([-1.0, 2.5]),
+        "Rollouts.prompt_logprob[1] is 2.5, but log-probabilities are <= 0: give log p, not -log p",
+    ),
+    (
+        "old_entropy",
+        torch.tensor([[1.0, -0.75, -9.0], [0.25, -9.0, -9.0]]),
+        "Rollouts.old_entropy[0, 1] is -0.75, but entropies are >= 0: give -Σ p log p, not Σ p log p",
+    ),
+    *[
+        (name, value, message)
+        for name in TOKEN_FIELDS
+        for value, message in (
+            (torch.ones(3, 2), f"Rollouts.{name} has shape [3, 2], expected [N, T] = [2, 3]"),
+            (torch.ones(2, 3).long(), f"Rollouts.{name} has dtype torch.int64, expected a floating-point tensor"),
+            (1.0, f"Rollouts.{name} must be a tensor, got float"),
+            (torch.tensor([[1.0, 1, 1], [NAN, 1, 1]]), f"Rollouts.{name}[1, 0] is nan on a response token: find what"),
+            (torch.tensor([[1.0, INF, NAN], [1, 1, 1]]), f"Rollouts.{name}[0, 1] is inf on a response token"),
+            (torch.tensor([[-INF, INF, 1], [1, 1, 1]]), f"Rollouts.{name}[0, 0] is -inf on a response token"),
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize(("field", "value", "message"), REFUSED)
+def test_rollouts_refuse(field: str, value: object, message: str) -> None:
+    """Every message names the value, the field, what was seen and what was expected."""
+    with pytest.raises(TokenPOError, match="^" + re.escape(message)):
+        Rollouts(**_facts(**{field: value}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"logprob": None}, "Policy.logprob must be a tensor, got NoneType"),
+        ({"logprob": torch.ones(2, 4)}, "Policy.logprob has shape [2, 4], expected [N, T] = [2, 3]"),
+        (
+            {"logprob": torch.ones(2, 3).long()},
+            "Policy.logprob has dtype torch.int64, expected a floating-point tensor",
+        ),
+        ({"logprob": torch.full((2, 3), NAN)}, "Policy.logprob[0, 0] is nan on a response token"),
+        ({"entropy": torch.full((2, 3), INF)}, "Policy.entropy[0, 0] is inf on a response token"),
+        ({"entropy_drift": torch.ones(2)}, "Policy.entropy_drift has shape [2], expected [N, T] = [2, 3]"),
+    ],
+)
+def test_batches_refuse_a_policy(policy: dict, message: str) -> None:
+    with pytest.raises(TokenPOError, match="^" + re.escape(message)):
+        _batch(Policy(**{"logprob": torch.zeros(2, 3), **policy}))
+
+
+def test_batches_refuse_a_credit_of_another_shape() -> None:
+    message = "Credit.advantage has shape [2, 4], expected [N, T] = [2, 3]"
+    with pytest.raises(TokenPOError, match="^" + re.escape(message)):
+        _batch(advantage=torch.ones(2, 4))
+
+
+def test_a_policy_with_gradient_is_checked_too() -> None:
+    logprob = torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    with pytest.raises(TokenPOError, match=re.escape("Policy.logprob[0, 1] is inf")):
+        _batch(Policy(logprob))
+
+
+def test_padding_is_zeroed_at_the_boundary() -> None:
+    """0 + 1, 0 + 2 and 0 + 3 stay with their sign, NaN becomes 0, and the tensors given stay as they were."""
+    given = _facts()
+    seen = Rollouts(**given)
+    for i, name in enumerate(TOKEN_FIELDS):
+        kept = torch.tensor([[1 + i, 2 + i, 0], [3 + i, 0, 0]])
+        assert torch.equal(getattr(seen, name), SIGN.get(name, 1) * kept.float())
+        assert given[name][0, 2].isnan()
+    batch = _batch(Policy(*(torch.where(MASK, 1.0, NAN) for _ in range(3))))
+    for name in ("logprob", "entropy", "entropy_drift"):
+        assert getattr(batch.policy, name).tolist() == [[1, 1, 0], [1, 0, 0]]
+
+
+def test_padding_gets_no_gradient() -> None:
+    """Not even where it is NaN."""
+    logprob = torch.where(MASK, 1.0, NAN).requires_grad_()
+    _batch(Policy(logprob)).policy.logprob.square().sum().backward()
+    assert logprob.grad.tolist() == [[2, 2, 0], [2, 0, 0]]
+
+
+def test_finite_numbers_whose_sum_overflows_are_accepted() -> None:
+    """Twice 3e38 is more than float32 holds; both are finite all the same."""
+    big = -torch.tensor([[3e38, 3e38, 0], [1, 0, 0]])
+    assert Rollouts(**_facts(old_logprob=big)).old_logprob[0, 1] == big[0, 1]
+
+
+def test_rounding_may_leave_a_little_on_the_wrong_side_of_zero() -> None:
+    """As engines of another precision do; all of one sign is no error where it is the right one."""
+    logprob, entropy = torch.full((2, 3), 0.05), torch.full((2, 3), -0.5)
+    seen = Rollouts(**_facts(old_logprob=logprob, prompt_logprob=torch.tensor([-3.0, -2.0]), old_entropy=entropy))
+    assert torch.equal(seen.old_logprob, logprob * MASK) and torch.equal(seen.old_entropy, entropy * MASK)
+
+
+def test_padding_may_hold_any_temperature() -> None:
+    temperature = torch.where(MASK, 0.7, -1.0)
+    assert Rollouts(**_facts(temperature=temperature)).temperature[0, 2] == 0
+
+
+def test_facts_carry_no_gradient() -> None:
+    facts = {k: v.clone().requires_grad_() if v.is_floating_point() else v for k, v in _facts().items()}
+    seen = Rollouts(**facts)
+    assert not any(getattr(seen, name).requires_grad for name in ("reward", *TOKEN_FIELDS))
+
+
+def test_optional_fields_may_be_absent() -> None:
+    seen = Rollouts(MASK, torch.ones(2), torch.tensor([0, 1]), torch.zeros(2, 3))
+    for name in ("old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids"):
+        assert getattr(seen, name) is None
+    assert len(seen) == 2
+    assert seen.rows(slice(0, 1)).old_entropy is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_becomes_float32(dtype: torch.dtype) -> None:
+    facts = {k: v.to(dtype) if v.is_floating_point() else v for k, v in _facts().items()}
+    seen = Rollouts(**facts)
+    assert seen.reward.dtype == seen.old_logprob.dtype == seen.old_entropy.dtype == torch.float32
+    policy = _batch(Policy(torch.zeros(2, 3, dtype=dtype), torch.zeros(2, 3, dtype=dtype))).policy
+    assert policy.logprob.dtype == policy.entropy.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_other_precisions_stay(dtype: torch.dtype) -> None:
+    facts = {k: v.to(dtype) if v.is_floating_point() else v for k, v in _facts().items()}
+    seen = Rollouts(**facts)
+    assert seen.reward.dtype == seen.old_logprob.dtype == dtype
+    assert _batch(Policy(torch.zeros(2, 3, dtype=dtype))).policy.logprob.dtype == dtype
+
+
+@pytest.mark.parametrize("reward", [torch.tensor([1, 0]), torch.tensor([True, False])])
+def test_whole_rewards_become_float32(reward: Tensor) -> None:
+    seen = Rollouts(**_facts(reward=reward)).reward
+    assert seen.dtype == torch.float32
+    assert seen.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int32, torch.int64, torch.uint8])
+def test_any_integers_name_groups(kind: torch.dtype) -> None:
+    assert Rollouts(**_facts(group=torch.tensor([3, 0], dtype=kind))).group.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("index", [slice(1, 2), torch.tensor([1]), torch.tensor([False, True])])
+def test_rows(index: object) -> None:
+    """Slices, positions and flags; every tensor of every part, signals included."""
+    key = OldEntropyScore()
+    token = torch.arange(6.0).view(2, 3)
+    batch = Batch(
+        rollouts=Rollouts(**_facts()),
+        credit=Credit(token, {key: token * 10}),
+        policy=Policy(token * 2, token * 3, token * 4),
+    )
+    part = batch.rows(index)
+    assert part.credit.advantage.tolist() == [[3, 4, 5]]
+    assert part.signal(key).tolist() == [[30, 40, 50]]
+    assert part.policy.logprob.tolist() == [[6, 0, 0]]
+    assert part.policy.entropy.tolist() == [[9, 0, 0]]
+    assert part.policy.entropy_drift.tolist() == [[12, 0, 0]]
+    assert part.mask.tolist() == [[True, False, False]]
+    assert (part.rollouts.reward.tolist(), part.rollouts.group.tolist()) == ([0], [4])
+    assert part.rollouts.token_ids.tolist() == [[8, 0, 0]]
+    assert part.rollouts.temperature.tolist() == [[7, 0, 0]]
+    assert len(part.rollouts) == 1
+
+
+def test_parts_slice_alone() -> None:
+    token = torch.arange(6.0).view(2, 3)
+    assert Policy(token).rows(slice(0, 1)).logprob.tolist() == [[0, 1, 2]]
+    assert Policy(token).rows(slice(0, 1)).entropy is None
+    credit = Credit(token, {"a": -token}).rows(slice(1, 2))
+    assert (credit.advantage.tolist(), credit.signals["a"].tolist()) == ([[3, 4, 5]], [[-3, -4, -5]])
+    assert dict(Credit(token).signals) == {}
+
+
+def test_with_signal_adds_and_keeps_the_graph() -> None:
+    logprob = torch.full((2, 3), -1.0, requires_grad=True)
+    batch = _batch(Policy(logprob))
+    more = batch.with_signal("one", torch.ones(2, 3)).with_signal("two", torch.zeros(2, 3))
+    assert set(more.credit.signals) == {"one", "two"}
+    assert not batch.credit.signals
+    assert more.policy is batch.policy
+    assert more.policy.logprob.requires_grad
+    assert more.rollouts is batch.rollouts
+
+
+def test_a_missing_signal_says_where_signals_come_from() -> None:
+    with pytest.raises(TokenPOError, match=r"entropy was not computed: give the credit .* prepare\(rollouts\)"):
+        _batch().signal("entropy")
+
+
+def test_totals_by_hand() -> None:
+    """Lengths 2, 1 and 0: three tokens, two rollouts with a token, the longest has two."""
+    mask = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
+    rollouts = Rollouts(mask, torch.ones(3), torch.tensor([0, 0, 1]), torch.zeros(3, 3))
+    assert Totals.of(rollouts) == Totals(tokens=3, sequences=2, length=2)
+    assert Totals.of(rollouts, length=99) == Totals(tokens=3, sequences=2, length=99)
+    assert Totals.of(rollouts, length=0.5).length == 0.5
+
+
+def test_totals_add_up() -> None:
+    """Counts add, the longest length wins from either side."""
+    assert Totals(3, 2, 7) + Totals(10, 4, 5) == Totals(13, 6, 7) == Totals(10, 4, 5) + Totals(3, 2, 7)
+
+
+def test_totals_of_parts_are_those_of_the_whole() -> None:
+    rollouts = Rollouts(**_facts())
+    parts = [Totals.of(rollouts.rows(slice(i, i + 1))) for i in range(2)]
+    assert parts[0] + parts[1] == Totals.of(rollouts)
+
+
+@pytest.mark.parametrize("value", [Rollouts(**_facts()), Policy(torch.ones(1)), Credit(torch.ones(1)), Totals(1, 1, 1)])
+def test_values_are_frozen(value: object) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, None)
+
+
+def test_loss_is_a_value() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Loss(torch.ones(()), {}).value = torch.zeros(())

@@ -1,0 +1,90 @@
+"""A random model of a few thousand parameters, and a task that even a random model gets right half of the time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from random_models import random_gpt2, random_qwen
+from tokenpo.recipe.config import Config, parse_config
+from tokenpo.tasks import Problem, Score
+
+
+class Coin:
+    """Right when the tokens of the response sum to an even number; problem `i` is the prompt "i=".
+
+    Every problem whose position is in `settled` is always right, so its groups carry no advantage.
+    """
+
+    name = "coin"
+
+    def __init__(self, settled: int = 0) -> None:
+        self.settled = settled
+        self.seen: list[tuple[str, int, int]] = []
+
+    def problems(self, split: str, start: int, count: int) -> list[Problem]:
+        self.seen.append((split, start, count))
+        return [Problem(f"{i}=", answer=i) for i in range(start, start + count)]
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        right = [
+            sum(ids) % 2 == 0 or (self.settled > 0 and problem.answer % self.settled == 0)
+            for problem, ids in zip(problems, completion_ids, strict=True)
+        ]
+        return [Score(float(x), x, "" if x else "odd") for x in right]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the family that the package ships."""
+    return random_qwen(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def double_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An architecture without a single float32 cast inside, for gradients that are exact in float64."""
+    return random_gpt2(tmp_path_factory.mktemp("double"))
+
+
+@pytest.fixture
+def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
+    """Every run of the test gets this task, whatever its recipe says."""
+    task = Coin()
+    monkeypatch.setattr("tokenpo.engines.embedded.engine.make_task", lambda name, options, seed: task)
+    return task
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def small(model_dir: Path) -> Callable[..., Config]:
+    return functools.partial(_small, model_dir)
+
+
+def _small(model_dir: Path, out: Path, **sections: dict) -> Config:
+    """Four steps on four prompts x four responses of at most six tokens; `sections` are merged in."""
+    raw: dict = {
+        "seed": 5,
+        "model": {"path": str(model_dir), "device": "cpu"},
+        "method": {"name": "grpo"},
+        "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 6},
+        "train": {"steps": 4, "minibatches": 2, "lr": 1e-2, "micro_rows": 6},
+        "evaluate": {"problems": 6, "samples": 2},
+        "output": {"dir": str(out), "checkpoint_every": 0, "trace_every": 2},
+    }
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section}
+    return parse_config(raw, "test")

@@ -1,0 +1,343 @@
+"""A process that dies anywhere: what it had made is never lost, doubled or mixed, and the resumed run is the same run.
+
+Every moment at which the run touches the disk is a point to die at: the calls below are counted in one whole run, and
+then one run for each moment dies there. benchmarks/crash.py does the same with SIGKILL at random times.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+import tokenpo
+import tokenpo.base.files
+import tokenpo.base.jsonl
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.main import main
+from tokenpo.engines.embedded import loop
+from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.runs import checkpoint, final
+from tokenpo.runs.directory import held
+
+SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
+KINDS = (
+    r"replace \.writing-recipe", r"rename \.writing-step-000000", r"line metrics", r"rename \.writing-step-000002",
+    r"rename step-000001", r"rename \.writing-model",
+)  # fmt: skip
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing but a `finally` may notice it, and those that write are made to fail too."""
+
+
+class Notes(SilentView):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def start(self, engine, directory, step, notes) -> None:
+        self.said = [str(step), *notes]
+
+
+@pytest.fixture
+def tiny(small, coin, tmp_path):
+    """Two steps of two prompts x two responses, a checkpoint after each."""
+
+    def build(name: str, **sections):
+        rollout = {"prompts": 2, "group_size": 2, "max_new_tokens": 4}
+        merged = {"rollout": rollout, "train": {"steps": 2, "minibatches": 1}, **SECTIONS, **sections}
+        return small(tmp_path / name, **merged)
+
+    return build
+
+
+@pytest.fixture
+def expected(tiny, known={}):  # noqa: B006
+    """What an uninterrupted run leaves; made once."""
+    if not known:
+        known.update(left(train(tiny("once"), SilentView()).directory))
+    return known
+
+
+def left(directory: Path) -> dict[str, object]:
+    """What must not depend on where the run died."""
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_bytes().splitlines()]
+    last = max((directory / "checkpoints").glob("step-*"))
+    state = json.loads((last / "state.json").read_text())
+    files = {name: (directory / name).read_bytes() for name in ("samples.jsonl", "trace.jsonl")}
+    files |= {name: (last / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")}
+    return {
+        **files,
+        "metrics": [{k: v for k, v in line.items() if "seconds" not in k} for line in lines],
+        "state": {k: v for k, v in state.items() if k != "sizes"},
+        "model": (directory / "model" / "model.safetensors").read_bytes(),
+        "hidden": sorted(p.name for p in (*directory.iterdir(), *(directory / "checkpoints").iterdir())),
+    }
+
+
+@contextmanager
+def dying(at: int) -> Iterator[list[str]]:
+    """Raises `Killed` at the disk's `at`-th touch and at every later one: a dead process touches nothing any more."""
+    seen: list[str] = []
+
+    def touch(kind: str) -> None:
+        seen.append(kind)
+        if len(seen) > at:
+            raise Killed
+
+    def before(owner, name: str):
+        call = getattr(owner, name)
+
+        def touched(*arguments, **keywords):
+            touch(f"{name} {Path(str(arguments[0])).name}")
+            return call(*arguments, **keywords)
+
+        return touched
+
+    def half_a_line(self, record):
+        line = json.dumps(tokenpo.base.jsonl.finite(record)).encode()
+        if len(seen) + 1 > at:
+            self._file.write(line[: len(line) // 2])
+        touch(f"line {self.path.name}")
+        whole(self, record)
+
+    whole = tokenpo.base.jsonl.Lines.write
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", before(Path, "rename"))
+        patch.setattr(Path, "replace", before(Path, "replace"))
+        patch.setattr(Path, "unlink", before(Path, "unlink"))
+        patch.setattr(shutil, "rmtree", before(shutil, "rmtree"))
+        patch.setattr(checkpoint, "_checksum", before(checkpoint, "_checksum"))
+        patch.setattr(tokenpo.base.jsonl.Lines, "write", half_a_line)
+        yield seen
+
+
+@pytest.mark.parametrize("each", ["kind", pytest.param("moment", marks=pytest.mark.slow)])
+def test_a_run_that_dies_at_any_touch_of_the_disk_resumes_to_the_same_bytes(tiny, expected, each):
+    with dying(10**9) as moments:
+        whole = train(tiny("whole"), SilentView())
+    assert left(whole.directory) == expected
+    assert len(moments) > 30
+    assert {"line metrics.jsonl", "rename .writing-step-000001", "replace .writing-config.json"} <= set(moments)
+    places = range(len(moments))
+    if each == "kind":  # the last of each kind: most moments come again in every step
+        places = [max(i for i, name in enumerate(moments) if re.match(kind, name)) for kind in KINDS]
+    for at in places:
+        config = tiny("run")
+        with pytest.raises(Killed), dying(at):
+            train(config, SilentView())
+        begun = (config.directory() / "config.json").exists()
+        again = resume(config.directory(), SilentView()) if begun else train(config, SilentView())
+        assert again.finished
+        assert left(config.directory()) == expected, moments[at]
+        shutil.rmtree(config.directory())
+
+
+def test_a_run_that_dies_again_before_its_first_step(tiny, expected):
+    """With its config and nothing else, then resumed at each touch of the disk up to the first step's checkpoint."""
+    with dying(10**9) as moments:
+        train(tiny("whole"), SilentView())
+    config_alone, at, seen = moments.index("replace .writing-config.json") + 1, 0, []
+    while "rename .writing-step-000001" not in seen:
+        config = tiny("run")
+        with pytest.raises(Killed), dying(config_alone):
+            train(config, SilentView())
+        assert not list(config.directory().glob("checkpoints/step-*"))
+        with pytest.raises(Killed), dying(at) as seen:
+            resume(config.directory(), SilentView())
+        assert resume(config.directory(), SilentView()).finished, seen
+        assert left(config.directory()) == expected, seen
+        shutil.rmtree(config.directory())
+        at += 1
+    assert at > 5 and "line metrics.jsonl" in seen
+
+
+@pytest.mark.parametrize(
+    "where", ["line", "tensors", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sync", "model"))]
+)
+def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypatch, tmp_path, where):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    calls = iter(range(100))
+
+    def refuse(*arguments, **keywords):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        if where == "line":
+            real = tokenpo.base.jsonl.Lines.__init__
+
+            def opened(self, path):
+                real(self, path)
+                if path.name == "metrics.jsonl":
+                    self._file = Half(path, "ab")
+
+            class Half(__import__("io").FileIO):
+                def write(self, data):
+                    if next(calls) == 2:
+                        super().write(bytes(data)[:7])
+                        raise full
+                    return super().write(data)
+
+            patch.setattr(tokenpo.base.jsonl.Lines, "__init__", opened)
+        elif where == "sync":
+
+            def sync(path):
+                if "checkpoints" in path.parts and next(calls) >= 8:
+                    raise full
+
+            patch.setattr(tokenpo.base.files, "sync", sync)
+        elif where == "tensors":
+            patch.setattr("safetensors.torch.save_file", refuse)
+        else:
+            patch.setattr(final.language, "save", refuse)
+        with pytest.raises(TokenPOError, match=r"No space left on device.*--resume") as caught:
+            train(tiny("run"), SilentView())
+    assert "\n" not in str(caught.value)
+    directory = tmp_path / "run"
+    assert not list((directory / "checkpoints").glob(".*"))
+    assert all(json.loads(line) for line in (directory / "metrics.jsonl").read_bytes().splitlines())
+    assert resume(directory, SilentView()).finished
+    assert left(directory) == expected
+
+
+def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):
+    """Step 2 is damaged; resumed from step 1 with keep = 1, the run stops after saving step 1 again: it is kept."""
+    config = tiny("run", output={**SECTIONS["output"], "keep": 2})
+    train(config, SilentView())
+    newest = config.directory() / "checkpoints" / "step-000002"
+    (newest / "checksums.json").write_text('["not", "a", "table"]')
+    checkpoint.prune(config.directory(), 1, 1)
+    assert [p.name for p in (config.directory() / "checkpoints").iterdir()] == ["step-000001"]
+    assert resume(config.directory(), SilentView()).finished
+    assert left(config.directory()) | {"hidden": None} == expected | {"hidden": None}
+
+
+def test_a_checkpoint_that_was_about_to_be_replaced_is_one(tiny, expected):
+    """The process died between the two renames: only the old name is there."""
+    config = tiny("run")
+    train(config, SilentView())
+    newest = config.directory() / "checkpoints" / "step-000002"
+    newest.rename(newest.with_name(f".old-{newest.name}"))
+    shutil.rmtree(config.directory() / "model")
+    assert resume(config.directory(), SilentView()).finished
+    assert left(config.directory()) == expected
+
+
+def test_checksums_that_say_nothing_are_damage(tiny):
+    config = tiny("run", output={**SECTIONS["output"], "keep": 2})
+    train(config, SilentView())
+    for content in ("{}", "[]", "null", '{"state.json": 1}', '{"../../x": "y"}', "[" * 10**5, "\x00"):
+        (config.directory() / "checkpoints" / "step-000002" / "checksums.json").write_text(content)
+        found, damaged = checkpoint.newest(config.directory())
+        assert (found.name, [path.name for path in damaged]) == ("step-000001", ["step-000002"])
+
+
+def test_a_run_whose_model_was_not_written_is_brought_to_its_end(tiny, expected):
+    config = tiny("run")
+    train(config, SilentView())
+    shutil.rmtree(config.directory() / "model")
+    assert resume(config.directory(), SilentView()).finished
+    assert left(config.directory()) == expected
+    with pytest.raises(TokenPOError, match="has made all of its 2 steps"):
+        resume(config.directory(), SilentView())
+
+
+def test_logs_without_any_checkpoint_are_not_written_over(tiny):
+    config = tiny("run")
+    train(config, SilentView())
+    shutil.rmtree(config.directory() / "checkpoints")
+    before = (config.directory() / "metrics.jsonl").read_bytes()
+    with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
+        resume(config.directory(), SilentView())
+    assert (config.directory() / "metrics.jsonl").read_bytes() == before
+
+
+def test_changed_settings_are_refused_unless_told_to(tiny, tmp_path, capsys):
+    config = tiny("run")
+    train(config, SilentView())
+    shutil.rmtree(config.directory() / "checkpoints" / "step-000002", ignore_errors=True)
+    run, change = str(config.directory()), ["--set", "train.steps=3", "--set", "train.lr=0.02"]
+    assert main(["train", "--resume", run, *change]) == 2
+    said = capsys.readouterr().err
+    assert "train.lr: 0.01 -> 0.02" in said and "--accept-changes" in said and "train.steps:" not in said
+    assert main(["train", *change, "--accept-changes", "x.toml"]) == 2
+    assert "goes with --resume RUN" in capsys.readouterr().err
+
+
+def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, monkeypatch):
+    config = tiny("run", method={"name": "hapo"})
+    train(config, SilentView())
+    sections = {"method": {"name": "ha_dw"}, "train": {"steps": 3, "minibatches": 1}}
+    wanted, view = tiny("run", **sections), Notes()
+    with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
+        resume(config.directory(), SilentView(), wanted)
+    recalled, seen = loop._recalled, []
+    monkeypatch.setattr(loop, "_recalled", lambda *given: seen.append(recalled(*given)) or seen[-1])
+    assert resume(config.directory(), view, wanted, accept=True).steps == 3
+    assert seen == [tokenpo.method("ha_dw").start()]
+    assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.said)
+    (line,) = map(json.loads, (config.directory() / "changes.jsonl").read_text().splitlines())
+    assert (line["step"], line["changes"]) == (2, ["method.name: hapo -> ha_dw"])
+    assert 'name = "ha_dw"' in (config.directory() / "recipe.toml").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"train": 3}', "\udc80"])
+def test_a_damaged_config_is_one_sentence(tiny, text, capsys):
+    config = tiny("run")
+    (config.directory()).mkdir()
+    (config.directory() / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(TokenPOError, match=r"config\.json") as caught:
+        resume(config.directory(), SilentView())
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in config.directory().iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("config.json", "Nothing was begun there: make room, then give the same command again"),
+        ("versions.json", "It has no checkpoint yet: make room, then go on with tokenpo train --resume {}"),
+        ("trace.jsonl", "Its last checkpoint is whole: make room, then go on with tokenpo train --resume {}"),
+    ],
+)
+def test_a_disk_that_is_full_at_once_promises_nothing_that_is_not_there(tiny, monkeypatch, file, said):
+    config, real = tiny("run"), Path.open
+
+    def opened(self, *arguments, **keywords):
+        if self.parent == config.directory() and self.name.removeprefix(".writing-") == file:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return real(self, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", opened)
+        with pytest.raises(TokenPOError, match="No space left on device") as caught:
+            train(config, SilentView())
+    assert str(caught.value).endswith(f"). {said.format(config.directory())}")
+    # The remedy is one.
+    remedy = resume(config.directory(), SilentView()) if "--resume" in said else train(config, SilentView())
+    assert remedy.finished
+
+
+def test_two_processes_do_not_train_one_run(tiny):
+    config = tiny("run")
+    train(config, SilentView())
+    longer = tiny("run", train={"steps": 3, "minibatches": 1})
+    with held(config.directory()), pytest.raises(TokenPOError, match="being trained by another process"):
+        resume(config.directory(), SilentView(), longer)
+    assert resume(config.directory(), SilentView(), longer).steps == 3
+
+
+def test_software_that_is_not_known_is_said(tiny):
+    config, view = tiny("run"), Notes()
+    train(config, SilentView())
+    (config.directory() / "versions.json").write_text("[1")
+    resume(config.directory(), view, tiny("run", train={"steps": 3, "minibatches": 1}))
+    assert "versions.json is gone or damaged" in view.said[1]

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+
+import pytest
+import torch
+
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.core.parts import GroupOverlong, SoftOverlong
+from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.step import Learner
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.methods import METHODS, method
+from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.objective import PROVIDES, build_objective, negotiate, warnings
+
+
+def recipe(**sections) -> Config:
+    return parse_config(sections, "test")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_of_the_table_trains(name, small, coin, tmp_path):
+    config = small(tmp_path / "run", method={"name": name}, train={"steps": 2}, evaluate={"problems": 0})
+    assert train(config, SilentView()).finished
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["grad_norm"] > 0 and line["effective_tokens"] > 0 for line in lines)
+    assert (tmp_path / "run" / "objective.txt").read_text() == f"{method(name)}\n"
+
+
+def test_a_need_that_the_engine_cannot_meet_is_refused():
+    @dataclasses.dataclass
+    class Foreign:
+        name: str = "foreign"
+        needs: frozenset[str] = frozenset({"old_entropy", "hidden_states"})
+
+    with pytest.raises(Unsupported, match=r"foreign needs hidden_states.*embedded engine.*choose another method"):
+        negotiate(Foreign())
+    for name in METHODS:
+        assert method(name).needs <= PROVIDES
+
+
+def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
+    config = small(tmp_path / "run", method={"name": "grpo", "beta": 0.5}, evaluate={"problems": 0})
+    engine = build_engine(config)
+    assert engine.reference is not None
+    assert engine.reference.model is not engine.lm.model
+    train(config, SilentView())
+    free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
+    assert build_engine(free).reference is None
+    train(free, SilentView())
+    a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
+    assert a != b
+
+
+def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
+    pytest.importorskip("peft")
+    from tokenpo.models import load
+
+    lora = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}}
+    config = small(tmp_path / "run", model=lora, method={"name": "grpo", "beta": 0.1}, evaluate={"problems": 0})
+    assert build_engine(config).reference is None
+    assert train(config, SilentView()).finished
+    before, after = load(config.model.path).model, load(tmp_path / "run" / "model").model
+    changed = [
+        name
+        for (name, x), y in zip(before.named_parameters(), after.parameters(), strict=True)
+        if not torch.equal(x, y)
+    ]
+    assert changed
+    assert all("q_proj" in name or "v_proj" in name for name in changed)
+
+
+def test_overlong_penalties_of_the_recipe_join_the_method():
+    objective = build_objective(recipe(
+        method={"name": "dapo"},
+        rollout={"max_new_tokens": 40, "soft_overlong": {"cache": 8}, "group_overlong": {"easy": 0.25}},
+    ))  # fmt: skip
+    assert objective.shaping == (*method("dapo").shaping, SoftOverlong(40, 8), GroupOverlong(easy=0.25))
+
+
+def test_none_is_spelled_none_where_a_builder_takes_it():
+    assert build_objective(recipe(method={"name": "dapo", "dual": "none"})) == method("dapo", dual=None)
+    assert build_objective(recipe(method={"name": "tr_grpo", "kl_weighting": "none"})) == method("tr_grpo")
+
+
+def test_wrong_methods_and_options_name_the_nearest():
+    with pytest.raises(UnknownName, match="did you mean 'hapo'"):
+        build_objective(recipe(method={"name": "hapoo"}))
+    with pytest.raises(UnknownName, match="did you mean 'low'"):
+        build_objective(recipe(method={"name": "grpo", "lowe": 0.1}))
+    with pytest.raises(TokenPOError, match=r"method grpo: option \w+ = .* must be a number"):
+        build_objective(recipe(method={"name": "grpo", "low": "wide"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "blind"), [("gpg", True), ("opo", True), ("raft", True), ("raft_pp", False), ("grpo", False)]
+)
+@pytest.mark.parametrize("updates", [1, 4])
+def test_what_does_not_correct_for_a_moved_policy_is_warned_of(name, blind, updates):
+    config = parse_config({"method": {"name": name}, "train": {"minibatches": updates}}, "test")
+    notes = warnings(build_objective(config), config)
+    assert any("takes the policy for the one that sampled" in note for note in notes) == (blind and updates > 1)
+
+
+@pytest.mark.parametrize(("name", "fraction"), [("kl_cov", 1.0), ("sent", 0.5)])
+def test_what_cannot_act_in_one_update_does_not(name, fraction, small, tmp_path):
+    """The sampler and the trainer score the same policy: what rounding leaves between the two is no distance."""
+    weights = []
+    for key, price in (("off", 0.0), ("on", 5.0)):
+        chosen = {"name": name, "fraction": fraction, "coef": price}
+        config = small(tmp_path / key, method=chosen, train={"steps": 1, "minibatches": 1}, evaluate={"problems": 0})
+        assert train(config, SilentView()).finished
+        weights.append((tmp_path / key / "model" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(("name", "idle"), [("tepo", True), ("kl_cov", True), ("grpo", False)])
+def test_what_cannot_act_in_one_update_is_warned_of(name, idle):
+    config = recipe(method={"name": name}, train={"minibatches": 1})
+    notes = warnings(build_objective(config), config)
+    assert any("one update per rollout batch" in note for note in notes) == idle
+    twice = recipe(method={"name": name}, train={"minibatches": 1, "epochs": 2})
+    assert not warnings(build_objective(twice), twice)
+
+
+@pytest.mark.parametrize(
+    ("path", "rate", "warned"), [("a/model", {}, True), ("a/model", {"lr": 2e-4}, False), ("tiny", {}, False)]
+)
+def test_the_learning_rate_of_the_tiny_model_is_not_taken_to_others_unsaid(path, rate, warned):
+    config = parse_config({"model": {"path": path}, "train": rate}, "test")
+    notes = warnings(build_objective(config), config)
+    assert any("train.lr is not set" in note for note in notes) == warned
+
+
+@pytest.mark.parametrize("how", ["autocast", "weights"])
+def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
+    """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
+    bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
+    for module in ("engines.embedded.forward", "tasks.draw"):
+        monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
+    sections = (
+        {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}
+    )
+    config = small(tmp_path / "run", method={"name": "tepo"}, evaluate={"problems": 0}, **sections)
+    assert train(config, SilentView()).finished
+    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["grad_norm"] > 0
+    assert first["kl"] < 0.2
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin, tmp_path):
+    if lora:
+        pytest.importorskip("peft")
+    adapters = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}} if lora else {}
+    config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
+    engine = build_engine(config)
+    forward = Learner.of(config, engine.lm, engine.objective).forward
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    with torch.no_grad():
+        for x in engine.lm.model.parameters():
+            x += 0.3 * x.requires_grad
+    facts = with_optional_inputs(engine, forward, experience.rollouts, experience.kept)
+    torch.testing.assert_close(facts.ref_logprob, facts.old_logprob, rtol=0, atol=1e-4)
+    with torch.no_grad():
+        now = forward.policy(facts, experience.kept.prompts).logprob
+    assert (now - facts.ref_logprob).abs().max() > 0.1

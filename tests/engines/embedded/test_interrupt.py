@@ -1,0 +1,118 @@
+"""Ctrl-C saves, says how to go on, and what goes on is the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.interrupt import Interrupt
+from tokenpo.cli.main import main
+from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.runs.directory import describe
+
+SCRIPT = """
+import importlib.util, os, signal, sys
+import torch
+import tokenpo.engines.embedded.engine as engine
+from tokenpo.cli import main
+
+sys.path.insert(0, os.path.abspath(os.path.join(sys.argv[1], *[".."] * 3)))  # as tests/conftest.py does
+spec = importlib.util.spec_from_file_location("fixtures", sys.argv[1])
+fixtures = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fixtures)
+
+class Impatient(fixtures.Coin):
+    batches = 0
+
+    def score(self, *arguments):
+        self.batches += 1
+        if self.batches == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().score(*arguments)
+
+torch.set_num_threads(1)
+engine.make_task = lambda name, options, seed: Impatient()
+sys.exit(main(["train", sys.argv[2]]))
+"""
+
+
+def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
+    straight = small(tmp_path / "once", evaluate={"problems": 0}, method={"name": "hapo"})
+    train(straight, SilentView())
+    config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
+    recipe = tmp_path / "described"
+    recipe.mkdir()
+    describe(recipe, config, "")
+    fixtures = Path(__file__).with_name("conftest.py")
+    command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 130, done.stderr
+    assert f"stopped after step 2; go on with: tokenpo train --resume {tmp_path / 'twice'}" in done.stdout
+    assert len((tmp_path / "twice" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert main(["train", "--resume", str(tmp_path / "twice"), "--no-report"]) == 0
+    assert "resuming" in capsys.readouterr().out
+    for name in (
+        "samples.jsonl",
+        "trace.jsonl",
+        "model/model.safetensors",
+        "checkpoints/step-000004/optimizer.safetensors",
+    ):
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
+    lines = [
+        [{k: v for k, v in json.loads(line).items() if "seconds" not in k} for line in text.splitlines()]
+        for text in ((tmp_path / name / "metrics.jsonl").read_text() for name in ("once", "twice"))
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_ctrl_c_that_takes_the_reader_of_the_output_too_saves(small, coin, tmp_path):
+    """As in `tokenpo train ... 2>&1 | tee log`: nobody reads what the run says of the interrupt, or afterwards."""
+    config = small(tmp_path / "run", evaluate={"problems": 0})
+    recipe = tmp_path / "described"
+    recipe.mkdir()
+    describe(recipe, config, "")
+    fixtures = Path(__file__).with_name("conftest.py")
+    command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 130
+    assert (tmp_path / "run" / "checkpoints" / "step-000002").is_dir()
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation(small, coin, tmp_path, monkeypatch):
+    kind = type(coin)
+
+    class Impatient(kind):
+        def problems(self, split, start, count):
+            if split == "train" and not self.seen_train:
+                self.seen_train = True
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().problems(split, start, count)
+
+        seen_train = False
+
+    monkeypatch.setattr("tokenpo.engines.embedded.engine.make_task", lambda *_: Impatient())
+    outcome = train(small(tmp_path / "run"), SilentView())
+    assert (outcome.steps, outcome.finished) == (0, False)
+    monkeypatch.setattr("tokenpo.engines.embedded.engine.make_task", lambda *_: coin)
+    assert resume(tmp_path / "run", SilentView()).finished
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [0, 1, 2, 3, 4]
+
+
+def test_the_first_signal_asks_and_the_second_one_ends(capfd):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        assert "will save" in capfd.readouterr().err
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,330 @@
+"""NaN and infinity at every place where numbers enter: named, stopped or skipped, and no weight ever takes them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import re
+
+import pytest
+import torch
+
+import tokenpo
+from tokenpo.base.errors import NotFinite, TokenPOError
+from tokenpo.core.parts import Penalty, Weight
+from tokenpo.core.seeds import keyed_generator
+from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
+from tokenpo.engines.embedded.evaluation import evaluate
+from tokenpo.engines.embedded.forward import Forward
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.step import Learner, _descend, accumulate, improve, minibatches
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.runs.tally import Tally, Tracer
+from tokenpo.tasks import Score
+
+BAD = [float("nan"), float("inf"), float("-inf")]
+ROLLOUT = {"prompts": 4, "group_size": 4, "max_new_tokens": 6}
+
+
+class Said(SilentView):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "skip"])
+def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin, tmp_path, monkeypatch, nonfinite):
+    """Logits or a gradient broken in one update of one rollout batch, for each method of the table in turn.
+
+    The broken update leaves weights and moments as they were, and the other one moves them.
+    """
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": nonfinite, "micro_rows": 1000})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    start = {name: x.detach().clone() for name, x in engine.lm.model.named_parameters()}
+    ordinary, chance, broken = Forward._passes, random.Random(0), {"logits": 0, "gradient": 0}
+    for name in tokenpo.methods.METHODS:
+        kind, bad = chance.choice(list(broken)), chance.choice(BAD)
+        objective = tokenpo.method(name)
+        engine = dataclasses.replace(engine, objective=objective, reference=engine.lm)
+        learner = Learner.of(config, engine.lm, objective)
+        rollouts = with_optional_inputs(engine, learner.forward, experience.rollouts, experience.kept)
+        credit, wrong = objective.prepare(rollouts), chance.randrange(2)
+        first = {}
+
+        def passes(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
+            rows = first.setdefault("rows", rollouts.group.unique().tolist())
+            for seen in ordinary(self, rollouts, prompts):
+                if (rollouts.group.unique().tolist() == rows) == (wrong == 0):
+                    if kind == "logits":
+                        seen = seen._replace(out=seen.out.index_fill(0, torch.tensor([0]), bad))
+                    elif seen.out.requires_grad:
+                        seen.out.register_hook(lambda grad: grad.index_fill(0, torch.tensor([0]), bad))
+                yield seen
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Forward, "_passes", passes)
+            words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
+            arguments = (learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0))
+            if nonfinite == "stop":
+                with pytest.raises(NotFinite, match=rf"update \d of \d: .*{words}"):
+                    improve(*arguments)
+            else:
+                tally = improve(*arguments)
+                assert tally.skipped, name
+                assert all(re.search(words, why) for why in tally.skipped)
+                assert tally.summary()["skipped_updates"] == len(tally.skipped)
+                broken[kind] += len(tally.skipped)
+        with torch.no_grad():
+            for parameter, x in engine.lm.model.named_parameters():
+                assert torch.isfinite(x).all(), (name, parameter)
+                x.copy_(start[parameter])
+        moments = [value for entry in learner.optimizer.state.values() for value in entry.values()]
+        assert all(torch.isfinite(value).all() for value in moments), name
+    assert nonfinite == "stop" or min(broken.values()) > 10
+
+
+def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path, monkeypatch):
+    """The second of four updates has a broken gradient: it is named, counted, and not in the means of the step."""
+    wanted = small(tmp_path / "run", rollout=ROLLOUT, train={"steps": 2, "nonfinite": "skip"})
+    real, calls = torch.nn.utils.get_total_norm, iter(range(100))
+
+    def norm(grads):
+        if next(calls) == 1:
+            grads[0][...] = float("nan")
+        return real(grads)
+
+    monkeypatch.setattr(torch.nn.utils, "get_total_norm", norm)
+    view = Said()
+    train(wanted, view)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("skipped_updates") for line in lines] == [None, 1, 0]
+    assert any(
+        re.match(r"step 1: skipped update 2 of 2: the gradient of model\.\S+ is not finite", x) for x in view.lines
+    )
+    assert lines[1]["loss"] is not None and lines[1]["grad_norm"] is not None
+    state = json.loads((tmp_path / "run" / "checkpoints" / "step-000002" / "state.json").read_text())
+    assert state["updates"] == 4  # it keeps its place: the order of rows and the warm-up follow the number
+
+
+def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path, monkeypatch):
+    """The first of two updates breaks in its second micro-batch: weights, moments and statistics are those of the
+    second update alone."""
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": 2})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    rollouts, prompts = experience.rollouts, experience.kept.prompts
+    credit = engine.objective.prepare(rollouts)
+    start = [x.detach().clone() for x in engine.lm.model.parameters()]
+
+    def after(run) -> tuple[list[torch.Tensor], dict[str, float]]:
+        learner = Learner.of(config, engine.lm, engine.objective)
+        tally = run(learner)
+        moments = [value for entry in learner.optimizer.state.values() for value in entry.values()]
+        found = [x.detach().clone() for x in (*learner.parameters, *moments)]
+        with torch.no_grad():
+            for x, value in zip(learner.parameters, start, strict=True):
+                x.copy_(value)
+        return found, tally.summary()
+
+    def second(learner: Learner) -> Tally:
+        rows = minibatches(rollouts.group, learner.options, keyed_generator(learner.seed, "minibatches", 0))[1]
+        tally = Tally()
+        accumulate(learner, rollouts.rows(rows), prompts, credit.rows(rows), 1, tally, rows)
+        tally.add_update(*_descend(learner, 1))
+        return tally
+
+    alone, said_alone = after(second)
+    ordinary, calls = Forward._passes, []
+
+    def passes(self, *arguments):
+        calls.append(1)
+        for seen in ordinary(self, *arguments):
+            yield seen._replace(out=seen.out * math.nan) if len(calls) == 2 else seen
+
+    monkeypatch.setattr(Forward, "_passes", passes)
+    left, said = after(lambda learner: improve(learner, rollouts, prompts, credit, 0, Tracer(0)))
+    assert len(calls) > 3
+    assert all(torch.equal(a, b) for a, b in zip(left, alone, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(left, start, strict=False))
+    assert said == said_alone | {"skipped_updates": 1}
+
+
+def test_a_loss_that_is_no_number_is_not_learned_from(small, coin, tmp_path, monkeypatch):
+    """Its gradient may be finite all the same."""
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    learner = Learner.of(config, engine.lm, engine.objective)
+    monkeypatch.setattr(Tally, "loss", math.nan)
+    arguments = (experience.rollouts, experience.kept.prompts, engine.objective.prepare(experience.rollouts), 0)
+    skipped = improve(learner, *arguments, Tracer(0)).skipped
+    assert skipped == [f"update {i} of 2: the loss of grpo is nan" for i in (1, 2)]
+    assert not learner.optimizer.state
+
+
+@dataclasses.dataclass(frozen=True)
+class Fewer(Weight):
+    """NaN on one token of one rollout of the whole batch, told by its log-probability."""
+
+    logprob: float
+
+    def __call__(self, batch, trust):
+        return torch.where(batch.rollouts.old_logprob == self.logprob, math.nan, torch.ones_like(trust.ratio))
+
+
+@dataclasses.dataclass(frozen=True)
+class Root(Penalty):
+    """0 with an infinite slope where the policy has not moved."""
+
+    def __call__(self, batch, trust):
+        moved = batch.policy.logprob - batch.rollouts.old_logprob
+        return torch.where(moved > 1, moved.sqrt(), 0.0)
+
+
+@pytest.mark.parametrize("micro", [2, 1000])
+def test_a_part_that_breaks_the_loss_is_named_with_the_place_in_the_rollout_batch(small, coin, tmp_path, micro):
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": micro})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    rollouts, row = experience.rollouts, 5
+    token = int(rollouts.mask[row].sum()) - 1
+    weight = Fewer(float(rollouts.old_logprob[row, token]))
+    assert (rollouts.old_logprob[rollouts.mask] == weight.logprob).sum() == 1
+    objective = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,), name="mine")
+    credit = objective.prepare(rollouts)
+    assert credit.advantage[row].any()
+    learner = Learner.of(config, engine.lm, objective)
+    skipped = improve(learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0)).skipped
+    said = f"the loss of mine is nan: weight {weight!r} is nan on token {token} of rollout {row}"
+    assert [why.partition(": ")[2] for why in skipped] == [said]
+
+
+def test_a_part_that_breaks_the_gradient_is_named(small, coin, tmp_path):
+    config = small(tmp_path, rollout=ROLLOUT)
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    objective = dataclasses.replace(tokenpo.method("grpo"), penalties=(Root(),))
+    learner = Learner.of(config, engine.lm, objective)
+    arguments = experience.rollouts, experience.kept.prompts, objective.prepare(experience.rollouts), 0, Tracer(0)
+    with pytest.raises(
+        NotFinite, match=r"is not finite: the gradient of penalty Root\(\) is nan on token \d+ of rollout"
+    ):
+        improve(learner, *arguments)
+
+
+def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e300):
+    """1e300 is an infinity in float32."""
+    judge, drawn = type(coin).score, iter(range(100))
+
+    def score(self, problems, completions, ids):
+        scores = judge(self, problems, completions, ids)
+        return [*scores[:5], Score(bad, False), *scores[6:]] if next(drawn) == 1 else scores
+
+    monkeypatch.setattr(type(coin), "score", score)
+    sections = {"rollout": ROLLOUT, "evaluate": {"problems": 0}}
+    with pytest.raises(
+        TokenPOError, match=r"step 2, rollouts: task 'coin' gave the reward \S+ for response 1 to problem 5"
+    ):
+        train(small(tmp_path / "stop", **sections), SilentView())
+    drawn, view = iter(range(100)), Said()
+    run = train(small(tmp_path / "skip", train={"nonfinite": "skip"}, **sections), view)
+    assert run.steps == 4
+    lines = [json.loads(line) for line in (tmp_path / "skip" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["skipped_updates"] for line in lines] == [0, 2, 0, 0]
+    assert lines[1]["reward"] is None
+    assert [start for split, start, _ in coin.seen if split == "train"][-4:] == [0, 4, 8, 12]
+    assert any(line.startswith("step 2: skipped the rollout batch: task 'coin'") for line in view.lines)
+
+
+def test_a_skipped_rollout_batch_is_evaluated_and_saved_where_that_is_due(small, coin, tmp_path, monkeypatch):
+    """The last two of four batches are rewarded with an infinity; what is held out is judged as ever."""
+    judge, drawn = type(coin).score, iter(range(100))
+
+    def score(self, problems, completions, ids):
+        training = self.seen[-1][0] == "train"
+        broken = training and next(drawn) >= 2
+        return [Score(math.inf, False)] * len(ids) if broken else judge(self, problems, completions, ids)
+
+    monkeypatch.setattr(type(coin), "score", score)
+    often = {"evaluate": {"problems": 6, "every": 3}, "output": {"checkpoint_every": 3, "keep": 5}}
+    outcome = train(small(tmp_path / "run", rollout=ROLLOUT, train={"nonfinite": "skip"}, **often), Said())
+    assert [line["step"] for line in outcome.evaluations] == [0, 3, 4]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("skipped_updates") for line in lines] == [None, 0, 0, 2, 2]
+    assert ["seconds_evaluation" in line for line in lines[1:]] == [False, False, True, True]
+    saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert saved == ["step-000000", "step-000003", "step-000004"]
+
+
+def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp_path, monkeypatch):
+    """Broken weights: every rollout batch is skipped, and nothing can be told of what is held out."""
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
+    engine, real, calls = build_engine(config), evaluate, iter(range(100))
+
+    def broken(engine):
+        if next(calls):
+            return real(engine)
+        found = real(engine)
+        with torch.no_grad():
+            engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
+        return found
+
+    monkeypatch.setattr("tokenpo.engines.embedded.loop.build_engine", lambda config: engine)
+    monkeypatch.setattr("tokenpo.engines.embedded.loop.evaluate", broken)
+    view = Said()
+    with pytest.raises(NotFinite, match="logits hold NaN or an infinity at token"):
+        train(config, view)
+    assert sum("skipped the rollout batch" in line for line in view.lines) == 4
+
+
+def test_a_task_that_gives_too_few_scores(small, coin, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(coin), "score", lambda self, problems, completions, ids: [Score(1.0, True)] * 3)
+    with pytest.raises(TokenPOError, match="'coin' gave 3 scores for 16 responses"):
+        train(small(tmp_path, rollout=ROLLOUT, evaluate={"problems": 0}), SilentView())
+
+
+@pytest.mark.parametrize("vocabulary", [259, 3000])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_nothing_can_be_drawn_from(vocabulary, bad):
+    """The index stays inside, so that a GPU survives it, and the log-prob says it."""
+    from tokenpo.models.token_draw import draw
+
+    logits = torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(0))
+    sound = draw(logits, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), 1.0)
+    logits[1, 7] = bad
+    drawn = draw(logits, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), 1.0)
+    assert 0 <= int(drawn.token[1]) < vocabulary
+    assert not torch.isfinite(drawn.logprob[1])
+    assert torch.equal(drawn.logprob[[0, 2]], sound.logprob[[0, 2]])
+
+
+def test_broken_weights_are_named_while_sampling_and_after_an_update(small, coin, tmp_path, monkeypatch):
+    config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"}, evaluate={"problems": 0})
+    engine = build_engine(config)
+    with torch.no_grad():
+        engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
+    monkeypatch.setattr("tokenpo.engines.embedded.loop.build_engine", lambda config: engine)
+    view = Said()
+    assert train(config, view).steps == 4
+    assert sum("logits hold NaN or an infinity at token" in line for line in view.lines) == 4
+
+
+def test_updates_that_overflow_the_weights_stop_the_run_before_a_checkpoint(small, coin, tmp_path, monkeypatch):
+    step, calls = torch.optim.AdamW.step, iter(range(100))
+
+    def broken(self, *arguments):
+        step(self, *arguments)
+        if next(calls) == 3:
+            self.param_groups[0]["params"][0].data[0] = float("inf")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", broken)
+    config = small(tmp_path / "run", rollout=ROLLOUT, evaluate={"problems": 0}, output={"checkpoint_every": 1})
+    with pytest.raises(TokenPOError, match=r"step 2, the update broke the weights model\.embed_tokens\.weight"):
+        train(config, SilentView())
+    assert max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == "step-000001"

@@ -1,0 +1,116 @@
+"""The files of a run hold what they promise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.runs.directory import describe
+from tokenpo.runs.read import read_trace
+from tokenpo.runs.records import rollout_metrics
+from tokenpo.tasks import Problem, Score
+from tokenpo.tasks.experience import Experience
+
+STEP = {
+    "step", "reward", "reward_std", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length",
+    "length_min", "length_max", "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction",
+    "clip_high_fraction", "kl", "zero_advantage_groups", "equal_reward_groups", "effective_tokens", "truncated",
+    "discarded_groups", "grad_norm", "loss", "lr", "temperature_mean", "seconds_rollout", "seconds_update",
+    "seconds_other",
+}  # fmt: skip
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_directory_is_complete(small, coin, tmp_path):
+    train(small(tmp_path / "run", evaluate={"every": 2}), SilentView())
+    run = tmp_path / "run"
+    metrics = read(run / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [0, 1, 2, 3, 4]
+    assert [line["step"] for line in metrics if "eval/accuracy" in line] == [0, 2, 4]
+    assert all(line.keys() >= STEP for line in metrics[1:])
+    assert metrics[1]["note/odd"] == pytest.approx(1 - metrics[1]["accuracy"])
+    samples = read(run / "samples.jsonl")
+    assert [(line["step"], line["position"]) for line in samples][:5] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
+    assert {"prompt", "completion", "reward", "correct", "note", "length", "finished"} <= samples[0].keys()
+    assert json.loads((run / "config.json").read_text())["train"]["lr"] == 0.01
+    assert json.loads((run / "versions.json").read_text())["torch"] == torch.__version__
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000004"]
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert AutoModelForCausalLM.from_pretrained(run / "model").config.hidden_size == 16
+    assert AutoTokenizer.from_pretrained(run / "model").decode([70]) == AutoTokenizer.from_pretrained(
+        json.loads((run / "config.json").read_text())["model"]["path"]
+    ).decode([70])
+
+
+def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
+    """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
+    names: list[str] = []
+    for module in ("runs.directory", "recipe.inputs"):
+        monkeypatch.setattr(f"tokenpo.{module}.write_whole", lambda path, text: names.append(path.name))
+    describe(tmp_path, small(tmp_path / "run"), "grpo")
+    assert names[0] == "config.json" and len(names) == 5
+
+
+def test_statistics_are_over_everything_drawn_by_hand():
+    """Rewards (1 0)(1 1) and, from a second draw, (0 0): mean 1/2, squared deviations 6/4 over n - 1 = 5; two of the
+    three groups are equal. Lengths 1 2 3 3 and 2 2."""
+
+    def piece(rewards: list[float], lengths: list[int]) -> SimpleNamespace:
+        mask = torch.arange(3) < torch.tensor(lengths)[:, None]
+        scores = [Score(reward, reward > 0) for reward in rewards]
+        return SimpleNamespace(
+            problems=[Problem("", 0)] * (len(rewards) // 2), group_size=2, scores=scores, mask=mask,
+            reward=lambda: torch.tensor(rewards), entropy=mask.float(), temperature=mask.float(),
+            finished=torch.tensor([x < 3 for x in lengths]),
+        )  # fmt: skip
+
+    drawn: Any = [piece([1, 0, 1, 1], [1, 2, 3, 3]), piece([0, 0], [2, 2])]
+    got = rollout_metrics(Experience(None, None, drawn, 0.0, 3))
+    assert got["reward"] == 0.5
+    assert got["reward_std"] == pytest.approx(0.3**0.5, rel=1e-12)
+    assert got["equal_reward_groups"] == pytest.approx(2 / 3, rel=1e-12)
+    assert (got["length"], got["length_min"], got["length_max"]) == (pytest.approx(13 / 6), 1, 3)
+    assert got["truncated"] == pytest.approx(1 / 3, rel=1e-6)
+    alone = rollout_metrics(Experience(None, None, [piece([1, 1], [1, 1])], 0.0, 1))  # pyright: ignore
+    assert alone["reward_std"] == 0 and alone["equal_reward_groups"] == 1
+
+
+def test_a_trace_has_one_number_per_token(small, coin, tmp_path):
+    train(small(tmp_path / "run", output={"trace_every": 2, "trace_rollouts": 2}), SilentView())
+    traces = read(tmp_path / "run" / "trace.jsonl")
+    assert [line["step"] for line in traces] == [1, 1, 2, 2, 4, 4]
+    for line in traces:
+        assert {len(values) for values in line["terms"].values()} == {len(line["tokens"])}
+        needed = {"advantage", "weight", "ratio", "clipped", "low", "high", "loss", "logprob", "entropy", "temperature"}
+        needed |= {"old_logprob", "kl", "effective"}
+        assert needed <= line["terms"].keys() and "kl_ref" not in line["terms"]
+        assert line["prompt"] == f"{line['answer']}="
+
+
+def test_a_problem_without_a_reference_has_none(small, coin, tmp_path, monkeypatch):
+    monkeypatch.setattr(coin, "problems", lambda split, start, count: [Problem("1=", None)] * count)
+    run = tmp_path / "run"
+    train(small(run, output={"trace_every": 2, "samples": 1}, train={"steps": 2}), SilentView())
+    assert {line["answer"] for name in ("samples", "trace") for line in read(run / f"{name}.jsonl")} == {None}
+    trace = read_trace(run)
+    assert {trace.load(offset).answer for _, offset in trace.index} == {""}
+
+
+def test_tensorboard_gets_the_same_numbers(small, coin, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(small(tmp_path / "run", output={"track": ["tensorboard"]}, evaluate={"problems": 0}), SilentView())
+    board = events.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    seen = [(event.step, event.value) for event in board.Scalars("train/entropy")]
+    metrics = read(tmp_path / "run" / "metrics.jsonl")
+    assert seen == [(line["step"], pytest.approx(line["entropy"])) for line in metrics]

@@ -1,0 +1,262 @@
+"""2N steps == N + resume + N, bit for bit; and the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.recipe.config import Output, differences, parse_config
+from tokenpo.runs import checkpoint, final
+from tokenpo.runs.checkpoint import Progress
+from tokenpo.runs.directory import LOGS, describe, new_directory, resumed_config
+
+
+class Crash(SilentView):
+    """Ends the run, unasked, while it shows a step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, metrics, total) -> None:
+        if metrics["step"] == self.at:
+            raise RuntimeError("power cut")
+
+
+def logged(directory: Path) -> dict[str, object]:
+    """Everything a run left that must not depend on the clock."""
+    metrics = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    last = max((directory / "checkpoints").iterdir())
+    state = json.loads((last / "state.json").read_text())
+    return {
+        "metrics": [{k: v for k, v in line.items() if not k.startswith("seconds_")} for line in metrics],
+        "samples": (directory / "samples.jsonl").read_bytes(),
+        "trace": (directory / "trace.jsonl").read_bytes(),
+        "state": {k: v for k, v in state.items() if k != "sizes"},
+        "weights": (last / "model.safetensors").read_bytes(),
+        "moments": (last / "optimizer.safetensors").read_bytes(),
+        "model": (directory / "model" / "model.safetensors").read_bytes(),
+    }
+
+
+@pytest.mark.parametrize("method", ["grpo", "hapo", "clip_cov", "tepo", "ha_dw", "aer", "skywork_entropy", "lopti"])
+def test_a_crashed_run_resumes_bit_for_bit(method, small, coin, tmp_path):
+    sections = {"method": {"name": method}, "evaluate": {"every": 2}, "train": {"epochs": 2, "warmup": 5}}
+    if method == "clip_cov":
+        # A toy's covariances are small: a band and a share in which tokens are drawn, so that the draw is tested.
+        sections["method"] |= {"cov_low": 0.0, "cov_high": 100.0, "fraction": 0.2}
+    if method in ("aer", "skywork_entropy"):
+        # Coefficients that act from the first step on and move in every one.
+        sections["method"] |= {"start": 0.1, "largest": 1.0, "delta": 0.01}
+    once = train(small(tmp_path / "once", **sections), SilentView())
+    output = {"checkpoint_every": 2, "keep": 1}
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(tmp_path / "twice", output=output, **sections), Crash(step=3))
+    written = (tmp_path / "twice" / "metrics.jsonl").read_text()
+    assert len(written.splitlines()) == 4  # steps 0 to 3: one more than the checkpoint knows
+    twice = resume(tmp_path / "twice", SilentView())
+    assert once.finished
+    assert twice.finished
+    assert logged(once.directory) == logged(twice.directory)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(small, coin, tmp_path):
+    runs = [train(small(tmp_path / name), SilentView()).directory for name in "ab"]
+    assert logged(runs[0]) == logged(runs[1])
+    config = small(tmp_path / "c").model_copy(update={"seed": 6})
+    other = train(config, SilentView()).directory
+    assert logged(other)["weights"] != logged(runs[0])["weights"]
+
+
+def test_a_finished_run_can_be_prolonged(small, coin, tmp_path):
+    straight = train(small(tmp_path / "once", evaluate={"problems": 0}), SilentView())
+    short = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 2})
+    train(short, SilentView())
+    with pytest.raises(TokenPOError, match=r"--set train.steps=4"):
+        resume(short.directory(), SilentView())
+    fewer = small(tmp_path / "twice", evaluate={"problems": 0}, train={"steps": 1})
+    with pytest.raises(TokenPOError, match=r"all of its 2 steps: .*--set train.steps=4"):
+        resume(short.directory(), SilentView(), fewer)
+    longer = small(tmp_path / "twice", evaluate={"problems": 0})
+    assert differences(short, longer) == ["train.steps: 2 -> 4"]
+    assert resume(short.directory(), SilentView(), longer).steps == 4
+    assert logged(straight.directory) == logged(longer.directory())
+
+
+def test_a_model_of_fewer_steps_is_not_taken_for_the_last(small, coin, tmp_path, monkeypatch):
+    """Prolonged by a step and ended before the model was written: model/ still holds that of the steps before."""
+    config = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 1})
+    longer = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 2})
+    model = train(config, SilentView()).directory / "model" / "model.safetensors"
+    stale = model.read_bytes()
+
+    def killed(*arguments):
+        raise RuntimeError("power cut")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power cut"):
+        patch.setattr(final.language, "save", killed)
+        resume(config.directory(), SilentView(), longer)
+    assert model.read_bytes() == stale
+    assert resume(config.directory(), SilentView(), longer).finished
+    saved = load_file(config.directory() / "checkpoints" / "step-000002" / "model.safetensors")
+    found = load_file(model)
+    assert all(torch.equal(found[name], x) for name, x in saved.items())
+    assert model.read_bytes() != stale
+
+
+def test_another_config_is_refused_with_the_difference(small, coin, tmp_path):
+    config = small(tmp_path / "run")
+    train(config, SilentView())
+    with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.02"):
+        resume(tmp_path / "run", SilentView(), small(tmp_path / "run", train={"lr": 0.02}))
+
+
+@pytest.mark.parametrize("name", ["task.options.path", "task.options.test_path", "task.options.verifier", "model.path"])
+def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, model_dir):
+    files = {"task.options.path": tmp_path / "train.jsonl", "task.options.test_path": tmp_path / "test.jsonl"}
+    for place, file in files.items():
+        file.write_text("".join(json.dumps({"prompt": f"{place} {i}", "answer": "1"}) + "\n" for i in range(6)))
+    files["task.options.verifier"] = tmp_path / "mine.py"
+    files["task.options.verifier"].write_text("def reward(completions):\n    return [0.0] * len(completions)\n")
+    model = shutil.copytree(model_dir, tmp_path / "model")
+    options = {"path": str(files["task.options.path"]), "test_path": str(files["task.options.test_path"])}
+    options |= {"verifier": f"{files['task.options.verifier']}:reward", "reward_seconds": 0.0}
+    run, train_ = tmp_path / "run", {"steps": 2}
+    config = small(run, task={"name": "files", "options": options}, model={"path": str(model)}, train=train_)
+    train(config, SilentView())
+    assert resumed_config(run, None) == (config, [])
+    file = files.get(name, model / "config.json")
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(TokenPOError, match=rf"\(contents of {name}: \w+ -> \w+\): leave settings and files as they"):
+        resume(run, SilentView())
+    _, changed = resumed_config(run, config, accept=True)
+    assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
+
+
+REFUSED = {
+    "name": "other", "seed": 6, "threads": 2, "model.dtype": "float64", "method.name": "tepo", "task.name": "countdown",
+    "rollout.prompts": 8, "rollout.temperature": 0.9, "train.lr": 0.02, "train.epochs": 2, "train.nonfinite": "skip",
+    "evaluate.problems": 7,
+}  # fmt: skip
+FREE = {"train.steps": 9, "output.keep": 5, "output.checkpoint_every": 3, "output.trace_every": 1}
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *FREE])
+def test_only_steps_and_output_may_change(name, small, tmp_path):
+    config = small(tmp_path)
+    describe(tmp_path, config, "")
+    raw = config.model_dump()
+    place, _, key = name.rpartition(".")
+    (raw[place] if place else raw)[key] = (REFUSED | FREE)[name]
+    wanted = parse_config(raw, "test")
+    assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
+    if name in FREE:
+        assert resumed_config(tmp_path, wanted) == (wanted, [])
+        return
+    with pytest.raises(TokenPOError, match=rf"cannot be resumed with another config \({re.escape(name)}: .*--accept"):
+        resumed_config(tmp_path, wanted)
+
+
+def test_a_run_is_resumed_where_it_is(small, tmp_path):
+    """Another directory would hold nothing of it, and its config.json would name a place where it is not."""
+    run = tmp_path / "run"
+    run.mkdir()
+    describe(run, small(run), "")
+    with pytest.raises(TokenPOError, match=r"is resumed where it is, not in .*other: leave out --out"):
+        resumed_config(run, small(tmp_path / "other"))
+    moved = run.rename(tmp_path / "moved")
+    for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
+        assert resumed_config(moved, wanted)[1] == []
+
+
+def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
+    config = small(tmp_path / "run", output={"checkpoint_every": 1, "keep": 4})
+    whole = logged(train(config, SilentView()).directory)
+    checkpoints = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == [f"step-00000{i}" for i in (1, 2, 3, 4)]
+    (checkpoints[3] / "state.json").unlink()
+    file = checkpoints[2] / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    said: list[str] = []
+
+    class Notes(SilentView):
+        def start(self, engine, directory, step, notes) -> None:
+            said.extend([str(step), *notes])
+
+    resume(tmp_path / "run", Notes())
+    assert said[0] == "2"
+    assert "step-000004 is damaged" in said[1]
+    assert "step-000003 is damaged" in said[2]
+    assert logged(tmp_path / "run") == whole
+
+
+def test_without_a_good_checkpoint_there_is_an_error(small, coin, tmp_path):
+    train(small(tmp_path / "run"), SilentView())
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(TokenPOError, match="no checkpoint to resume from"):
+        resume(tmp_path / "run", SilentView())
+    with pytest.raises(TokenPOError, match=r"config\.json"):
+        resume(tmp_path / "nowhere", SilentView())
+
+
+@pytest.mark.parametrize("damage", [b"{!", b"[0,", b"\xff\xfe", b"7  "])
+def test_a_damaged_line_of_the_metrics_is_said_and_ends_no_run(damage, small, coin, tmp_path):
+    class Said(SilentView):
+        def start(self, engine, directory, step, notes):
+            self.notes = notes
+
+    train(small(tmp_path / "run", evaluate={"every": 1}), SilentView())
+    log, view = tmp_path / "run" / "metrics.jsonl", Said()
+    first, second, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, damage + b" " * (len(second) - len(damage) - 1) + b"\n", *rest]))
+    outcome = resume(tmp_path / "run", view, small(tmp_path / "run", evaluate={"every": 1}, train={"steps": 5}))
+    assert [line["step"] for line in outcome.evaluations] == [0, 2, 3, 4, 5]
+    assert any(note.startswith("metrics.jsonl: 1 line was left out (line 2: not") for note in view.notes)
+
+
+def test_lost_lines_are_noticed(small, coin, tmp_path):
+    train(small(tmp_path / "run", evaluate={"problems": 0}), SilentView())
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    longer = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 5})
+    with pytest.raises(TokenPOError, match="changed since"):
+        resume(tmp_path / "run", SilentView(), longer)
+
+
+def test_a_directory_with_something_in_it_is_not_overwritten(small, coin, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    with pytest.raises(TokenPOError, match="not empty"):
+        train(small(tmp_path / "run"), SilentView())
+
+
+@pytest.mark.parametrize("sizes", [{"../victim.txt": 0}, dict.fromkeys(LOGS, 0) | {"/dev/null": 0}, {}])
+def test_a_checkpoint_cuts_no_file_but_the_logs(sizes, small, coin, tmp_path):
+    """A run directory that somebody else made, with checksums that fit."""
+    victim = tmp_path / "victim.txt"
+    victim.write_text("years of work")
+    (tmp_path / "run").mkdir()
+    describe(tmp_path / "run", small(tmp_path / "run"), "")
+    checkpoint.begin(tmp_path / "run", Progress(sizes=sizes))
+    with pytest.raises(TokenPOError, match=r"state\.json is damaged: it gives sizes for .*; remove "):
+        resume(tmp_path / "run", SilentView())
+    assert victim.read_text() == "years of work"
+
+
+def test_a_place_for_runs_that_leads_nowhere(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    config = small(tmp_path).model_copy(update={"output": Output()})
+    with pytest.raises(TokenPOError, match=r"cannot be made: File exists \(runs\); give another with --out"):
+        new_directory(config)
+    (tmp_path / "gone").mkdir()
+    assert [new_directory(config).name for _ in range(2)] == ["run-grpo-seed5", "run-grpo-seed5-2"]

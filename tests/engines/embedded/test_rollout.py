@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.view import SilentView
+
+DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
+
+
+def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
+    config = small(tmp_path)
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 8, None)
+    rollouts, kept = experience.rollouts, experience.kept
+    assert rollouts.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert [problem.prompt for problem in kept.problems] == ["8=", "9=", "10=", "11="]
+    assert (experience.cursor, experience.discarded) == (12, 0.0)
+    assert rollouts.mask.sum(1).unique().numel() > 2
+    assert 0 < kept.finished.sum() < 16
+    for row in range(16):
+        ids = rollouts.token_ids[row][rollouts.mask[row]].tolist()
+        assert rollouts.reward[row] == float(sum(ids) % 2 == 0)
+        assert kept.completions[row] == engine.lm.decode([i for i in ids if i not in engine.lm.eos_ids])
+    assert torch.equal(rollouts.old_logprob, kept.logprob)
+    assert rollouts.old_entropy[rollouts.mask].min() > 0
+
+
+def test_a_problem_gets_the_same_responses_in_any_batch(small, coin, tmp_path):
+    config = small(tmp_path)
+    engine = build_engine(config)
+    early = collect(config, engine.lm, engine.task, 0, None).kept
+    late = collect(config, engine.lm, engine.task, 2, None).kept
+    assert early.completions[8:] == late.completions[:8]
+
+
+def test_dynamic_sampling_refills_until_the_batch_is_full(small, coin, tmp_path):
+    coin.settled = 2
+    config = small(tmp_path, rollout={**DYNAMIC, "max_extra_batches": 8})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    reward = experience.rollouts.reward.view(4, 4)
+    assert all(row.unique().numel() == 2 for row in reward)
+    assert experience.rollouts.group.unique().tolist() == [0, 1, 2, 3]
+    drawn = [problem.answer for piece in experience.drawn for problem in piece.problems]
+    assert drawn == list(range(experience.cursor))
+    assert all(problem.answer % 2 for problem in experience.kept.problems)
+    assert 0.5 <= experience.discarded < 1
+    facts, place = experience.rollouts, {p.prompt: i for i, p in enumerate(experience.kept.problems)}
+    for piece in experience.drawn:
+        for i, problem in enumerate(piece.problems):
+            if problem.prompt in place:
+                rows = slice(4 * place[problem.prompt], 4 * place[problem.prompt] + 4)
+                width = piece.mask.shape[1]
+                assert torch.equal(facts.token_ids[rows, :width], piece.token_ids[4 * i : 4 * i + 4])
+                assert torch.equal(facts.old_logprob[rows, :width], piece.logprob[4 * i : 4 * i + 4])
+
+
+@pytest.mark.parametrize("cap", [0, 2])
+def test_dynamic_sampling_stops_at_its_cap(small, coin, tmp_path, cap):
+    coin.settled = 1
+    config = small(tmp_path, rollout={**DYNAMIC, "max_extra_batches": cap})
+    engine = build_engine(config)
+    experience = collect(config, engine.lm, engine.task, 0, None)
+    assert [count for _, _, count in coin.seen] == [4] * (1 + cap)
+    assert (experience.rollouts, experience.discarded) == (None, 1.0)
+
+
+def test_a_step_with_nothing_to_learn_from_changes_nothing_and_is_logged(small, coin, tmp_path):
+    coin.settled = 1
+    config = small(tmp_path / "run", rollout=DYNAMIC, evaluate={"problems": 0}, train={"steps": 2})
+    outcome = train(config, SilentView())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["discarded_groups"] for line in lines] == [1.0, 1.0]
+    assert [line["groups"] for line in lines] == [0, 0]
+    assert lines[0]["reward"] == 1.0
+    assert lines[0]["ratio_mean"] is None
+    state = json.loads((outcome.directory / "checkpoints" / "step-000002" / "state.json").read_text())
+    assert (state["updates"], state["cursor"]) == (0, 24)
+
+
+def test_the_adaptive_temperature_follows_the_previous_batch(small, coin, tmp_path):
+    output = {"trace_every": 1, "trace_rollouts": 8}
+    config = small(tmp_path / "run", method={"name": "hapo", "tau": 0.5}, evaluate={"problems": 0}, output=output)
+    train(config, SilentView())
+    heat: dict[int, list[float]] = {}
+    for line in map(json.loads, (tmp_path / "run" / "trace.jsonl").read_text().splitlines()):
+        heat.setdefault(line["step"], []).extend(line["terms"]["temperature"])
+    assert set(heat[1]) == {1.0}
+    assert 0.5 <= min(heat[2]) < max(heat[2]) - 0.05 <= 1.45
+
+
+def test_rescoring_replaces_what_the_sampler_said(small, coin, tmp_path):
+    base = {"evaluate": {"problems": 0}, "train": {"steps": 1}}
+    for name, rescore in (("a", False), ("b", True)):
+        train(small(tmp_path / name, rollout={"rescore": rescore}, **base), SilentView())
+    a, b = (json.loads((tmp_path / name / "metrics.jsonl").read_text()) for name in "ab")
+    assert a["kl"] == pytest.approx(b["kl"], rel=1e-3)
+    assert a["ratio_max"] != b["ratio_max"]

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.view import LiveView, PlainView, make_view
+
+
+def test_plain_lines_where_there_is_no_terminal(small, coin, tmp_path):
+    stream = io.StringIO()
+    view = make_view(stream)
+    assert isinstance(view, PlainView)
+    train(small(tmp_path / "run"), view)
+    lines = stream.getvalue().splitlines()
+    assert "objective grpo" in lines
+    assert any(line.startswith("before: greedy accuracy") for line in lines)
+    steps = [line for line in lines if line.startswith("step ")]
+    assert [line.split()[1] for line in steps] == ["1/4", "2/4", "3/4", "4/4"]
+    assert "held-out accuracy" in steps[-1]
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_live_table_on_a_terminal(small, coin, tmp_path):
+    stream = io.StringIO()
+    view = LiveView(Console(file=stream, force_terminal=True, width=120, height=40))
+    train(small(tmp_path / "run"), view)
+    shown = stream.getvalue()
+    for text in ("step 4 of 4", "reward", "KL moved", "zero-advantage groups", "effective tokens", "rollout", "left"):
+        assert text in shown
+
+
+def test_a_held_out_reward_stands_behind_the_accuracy():
+    stream = io.StringIO()
+    held = {"eval/accuracy": 0.25, "eval/low": 0.125, "eval/high": 0.5, "eval/reward": 0.375}
+    PlainView(stream).step({"step": 1, **held}, 2)
+    assert "held-out accuracy 0.250 (0.125 to 0.500)  held-out reward 0.375  " in stream.getvalue()
+
+
+def test_text_of_the_run_is_never_markup():
+    stream = io.StringIO()
+    LiveView(Console(file=stream, force_terminal=True)).say("[bold]runs/[x][/]")
+    assert "[bold]runs/[x][/]" in stream.getvalue()
+
+
+def test_small_and_large_numbers_keep_three_digits():
+    stream = io.StringIO()
+    PlainView(stream).step({"step": 1, "reward": 0.0123456, "accuracy": 250.0, "entropy": 1234.5}, 2)
+    assert "reward 0.0123  accuracy 250  entropy 1,234  clipped –  " in stream.getvalue()

@@ -1,0 +1,116 @@
+"""What TRL 1.16's own trainer makes of a generation batch, exported and read again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from foreign_support import need
+from oracle_support import Sample, ragged, tensors
+from tokenpo.base.errors import MissingInput
+from tokenpo.evidence.explain.explanation import explain
+from tokenpo.runs.rollouts import read, step_file, write_lines
+
+need("trl", "trl is not installed: the export of its batches was not tested")
+
+from foreign_support.trl_trainer import rollouts  # noqa: E402 - imports trl
+from tokenpo.engines.trl.export import from_inputs  # noqa: E402
+
+G = 4
+
+
+class Words:
+    """As much of a tokenizer as an export asks for."""
+
+    def decode(self, ids, **how):
+        return "".join(f"<{i}>" for i in ids)
+
+    def convert_ids_to_tokens(self, i):
+        return f"<{i}>"
+
+
+def batch(seed: int = 0) -> Sample:
+    """Five groups of four, in TRL's order, no rollout without tokens."""
+    sample = ragged(seed).alive()
+    return sample.but(group=np.repeat(np.arange(5), G))
+
+
+def generated(sample: Sample, **settings):
+    """What `_generate_and_score_completions` returns: two iterations, so that TRL keeps the old log-probs."""
+    made = rollouts(sample, num_generations=G, num_iterations=2, scale_rewards="none", **settings)
+    made = {name: torch.tensor(x) for name, x in made.items()}
+    # The stand-in has one prompt for all and one token for all; a run has its own.
+    made["prompt_ids"] = torch.tensor(sample.group)[:, None] + 7
+    made["completion_ids"] = torch.arange(sample.mask.size).view(sample.mask.shape)
+    return made
+
+
+def exported(sample, tmp_path, made, **more):
+    rewards = torch.tensor(sample.reward)
+    found = from_inputs(made, rewards=rewards, tokenizer=Words(), step=3, temperature=0.9, **more)
+    write_lines(step_file(tmp_path, 3), found)
+    return read(tmp_path)
+
+
+def test_trls_own_batch_comes_back_whole(tmp_path):
+    sample = batch()
+    field = tensors(sample, padding=0.0)
+    made = generated(sample)
+    assert {"old_per_token_logps", "completion_mask", "advantages"} <= made.keys()
+    made["ref_per_token_logps"] = torch.tensor(sample.ref_logprob)
+    made["sampling_per_token_logps"] = torch.tensor(sample.rollout_logprob)
+    known = {"old_entropies": field["old_entropy"], "logprobs": field["logprob"], "entropies": field["entropy"]}
+    found = exported(sample, tmp_path, made, **known)
+    facts, now = found.rollouts, found.policy
+    for seen, name in (
+        (facts.old_logprob, "old_logprob"), (facts.ref_logprob, "ref_logprob"), (facts.reward, "reward"),
+        (facts.rollout_logprob, "rollout_logprob"), (facts.old_entropy, "old_entropy"), (now.logprob, "logprob"),
+        (now.entropy, "entropy"), (facts.mask, "mask"), (facts.group, "group"),
+    ):  # fmt: skip
+        assert torch.equal(seen, field[name]), name
+    assert torch.equal(facts.token_ids[facts.mask], made["completion_ids"][facts.mask])
+    assert found.responses[5].prompt == "<8>"
+    assert found.responses[5].tokens[0] == f"<{5 * sample.mask.shape[1]}>"
+    assert (found.step, found.moved, set(facts.temperature[facts.mask].tolist())) == (3, True, {0.9})
+
+
+def test_our_credit_is_trls_advantage(tmp_path):
+    """Dr. GRPO's advantage is the one that TRL calls unscaled."""
+    sample, made = batch(1), generated(batch(1))
+    found = exported(sample, tmp_path, made)
+    seen = explain("x", tokenpo.method("dr_grpo"), found).advantage
+    theirs = made["advantages"][:, None].double() * found.rollouts.mask
+    assert theirs.abs().max() > 0.1
+    torch.testing.assert_close(seen, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_what_a_tool_wrote_is_no_response_token(tmp_path):
+    sample, made = batch(), generated(batch())
+    made["tool_mask"] = torch.ones_like(made["completion_mask"])
+    made["tool_mask"][:, 1] = 0
+    found = exported(sample, tmp_path, made)
+    lengths = torch.tensor([len(response.tokens) for response in found.responses])
+    assert torch.equal(lengths, torch.tensor(sample.mask).sum(1) - torch.tensor(sample.mask)[:, 1].long())
+    assert torch.equal(found.rollouts.old_logprob[:, 1][lengths > 1], made["old_per_token_logps"][:, 2][lengths > 1])
+
+
+def test_without_old_log_probs_the_current_ones_are_asked_for(tmp_path):
+    sample, made = batch(), generated(batch())
+    old = made.pop("old_per_token_logps")
+    with pytest.raises(MissingInput, match=r"no old_per_token_logps.*give from_inputs\(\.\.\., logprobs=\.\.\.\)"):
+        exported(sample, tmp_path, made)
+    found = exported(sample, tmp_path, made, logprobs=old)
+    assert not found.moved
+    assert torch.equal(found.rollouts.old_logprob, old * found.rollouts.mask)
+
+
+def test_groups_may_be_given(tmp_path):
+    """Where two groups happen to have the same prompt."""
+    sample, made = batch(), generated(batch())
+    made["prompt_ids"] = torch.ones_like(made["prompt_ids"])
+    assert exported(sample, tmp_path, made).rollouts.group.unique().tolist() == [0]
+    assert torch.equal(
+        exported(sample, tmp_path, made, groups=sample.group.tolist()).rollouts.group, torch.tensor(sample.group)
+    )

@@ -1,0 +1,29 @@
+"""What TRL cannot honour, case by case; and no refusal of its adapter without a case."""
+
+from __future__ import annotations
+
+import pytest
+
+from foreign_support import need
+from refusal_cases import Answers, Case, check_case, check_page, check_sites
+from refusal_cases.case import SOURCE
+
+need("trl", "trl is not installed: what it cannot honour was not asked of it")
+
+from refusal_cases.trl import CASES  # noqa: E402 - imports trl
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    return Answers(tmp_path_factory.mktemp("asked"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.asked)
+def test_refused_in_one_sentence(case: Case, answers: Answers) -> None:
+    check_case("trl", case, answers(case))
+
+
+def test_every_refusal_has_a_case_and_its_row(answers: Answers) -> None:
+    found = [answers(case) for case in CASES]
+    check_sites(sorted((SOURCE / "engines" / "trl").glob("*.py")), found)
+    check_page("trl", CASES, found)

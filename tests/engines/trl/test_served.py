@@ -1,0 +1,76 @@
+"""Adaptive temperature where vLLM samples for TRL: TRL's code and our processor, around a small model on the CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tokenpo.engines.vllm.parameters import KEYS
+from trl_support import run_script
+from trl_support.drawn import heated
+
+pytestmark = pytest.mark.usefixtures("trl_here")
+
+
+@pytest.fixture(scope="module")
+def out(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("served")
+    run_script("served_run.py", model_dir, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def ran(out: Path) -> dict[str, Any]:
+    return json.loads((out / "served.json").read_text())
+
+
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_the_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
+    mode: str, out: Path, ran: dict[str, Any], model_dir: Path
+) -> None:
+    heated(model_dir, out / mode, ran[mode])
+
+
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_what_vllm_reports_is_what_the_trainer_works_out(mode: str, out: Path, ran: dict[str, Any]) -> None:
+    """The processor heats each token by the entropy it sees, the trainer by that of its own pass: one distribution."""
+    for batch in range(2):
+        facts = load_file(out / mode / f"batch{batch}.safetensors")
+        mask = facts["mask"]
+        apart = (facts["rollout_logprob"] - facts["old_logprob"])[mask].abs()
+        assert mask.sum() > 30
+        assert apart.max() < 1e-3
+    assert (facts["temperature"][mask] - 1.2).abs().max() > 0.1
+
+
+def test_every_request_carries_the_numbers_of_the_memory(ran: dict[str, Any]) -> None:
+    """None with the first rollout batch, whose entropies are to be measured yet; then the seven."""
+    first, second = ran["colocate"]["told"]
+    assert first is None
+    assert set(second) == set(KEYS)
+    assert second["tokenpo_tau"] == 0.4
+    assert {f"tokenpo_{name}": x for name, x in ran["colocate"]["memory"][1][0].items()}.items() <= second.items()
+    assert ran["server"]["told"][0] == {}
+    assert set(ran["server"]["told"][1]) == {"vllm_xargs"}
+    assert set(ran["server"]["told"][1]["vllm_xargs"]) == set(KEYS)
+
+
+def test_trl_has_its_engine_back(ran: dict[str, Any]) -> None:
+    assert ran["colocate"]["same"]
+
+
+def test_a_server_without_the_processor_is_refused(ran: dict[str, Any]) -> None:
+    assert ran["bare"].startswith(
+        "Unsupported: hapo adapts the temperature from token to token, and the vLLM server of TRL's trainer at"
+    )
+    assert "--logits-processors tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor" in ran["bare"]
+
+
+def test_an_engine_that_ignores_the_numbers_is_found_out(ran: dict[str, Any]) -> None:
+    """Its second rollout batch is the first that should have been heated."""
+    assert "nats a token from those at the adapted temperature" in ran["deaf"]
+    assert "its logits processor does not run" in ran["deaf"]

@@ -1,0 +1,138 @@
+"""A whole run of verl's main program on the CPU: model and data on disk, and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tokenpo
+from tokenpo.models.directory import ASSETS
+
+SEEN = "sampling.jsonl"  # the sampling settings of every batch that the server answered
+TESTS = Path(__file__).parents[3]
+SOURCE = Path(tokenpo.__file__).parents[1]
+
+
+def model(directory: Path) -> Path:
+    """The package's tiny model with <|im_end|>, which verl's agent loop asks of every Qwen3."""
+    shutil.copytree(ASSETS, directory)
+    file = directory / "tokenizer.json"
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    last = dict(tokenizer["added_tokens"][-1])
+    tokenizer["added_tokens"].append({**last, "id": 259, "content": "<|im_end|>", "special": True})
+    file.write_text(json.dumps(tokenizer), encoding="utf-8")
+    return directory
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(TESTS), str(SOURCE)])
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "adapters.verl.support.cpu",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HYDRA_FULL_ERROR": "1",
+        # A busy machine imports slowly: Ray gives its agents 15 seconds and then gives up.
+        "RAY_agent_register_timeout_ms": "120000",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+# What a CPU run needs beyond the settings of the experiment.
+CPU = [
+    "trainer.device=cpu",
+    "actor_rollout_ref.rollout.name=cpu",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    "actor_rollout_ref.rollout.load_format=auto",
+    "actor_rollout_ref.rollout.agent.num_workers=1",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+    *(
+        f"+actor_rollout_ref.{role}.fsdp_config.mixed_precision.{kind}_dtype=fp32"
+        for role in ("actor", "ref")
+        for kind in ("param", "reduce", "buffer")
+    ),
+    "reward.num_workers=1",
+    "data.dataloader_num_workers=0",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    "+ray_kwargs.ray_init.address=local",  # never a cluster that happens to be there
+    "ray_kwargs.ray_init.num_cpus=16",
+    "+ray_kwargs.ray_init.num_gpus=2",
+    "+ray_kwargs.ray_init.object_store_memory=200000000",
+    "+ray_kwargs.ray_init.include_dashboard=False",
+    "trainer.logger=[console,file]",
+    "trainer.val_before_train=False",
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    "trainer.nnodes=1",
+]
+
+
+def main_ppo(overrides: list[str], directory: Path, timeout: float) -> str:
+    """Runs the main program in `directory`; its output. A Ray that did not come up is started once more.
+
+    Raises:
+        AssertionError: it failed; the message ends with its last lines.
+    """
+    words = [sys.executable, "-m", "verl.trainer.main_ppo", *CPU, *overrides]
+    log = directory / "output.txt"
+    for _ in range(2):
+        with log.open("w") as stream:
+            done = _to_the_end(words, directory, stream, timeout)
+        text = log.read_text(errors="replace")
+        if "timed out during startup" not in text:
+            break
+    assert done == 0, f"exit code {done}: {text[-6000:]}"
+    return text
+
+
+def _to_the_end(words: list[str], directory: Path, stream: Any, timeout: float) -> int | None:
+    """The exit code, None where time ran out; nothing that the process started lives on."""
+    settings = {**environment(), "TOKENPO_TEST_SEEN": str(directory / SEEN)}
+    started = subprocess.Popen(
+        words, cwd=directory, env=settings, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        return started.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        for number in _session(started.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of the session that the leader began, from /proc; Ray's own start in the same one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == leader:
+                    found.append(int(entry.name))
+    return found
+
+
+def plain(text: str) -> str:
+    """Output without the names that Ray puts before the lines of its processes."""
+    return re.sub(r"\x1b\[\d+m|\([A-Za-z]\w* pid=\d+\) ?", "", text)

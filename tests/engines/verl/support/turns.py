@@ -1,0 +1,65 @@
+"""A trainer that changes its method every other step, so that one start of Ray serves every method.
+
+The first step of a turn makes one optimiser step on the whole rollout batch: there the policy is the one that sampled,
+so the objective can be evaluated directly in the driver, and what the workers report must be that number. The second
+step makes two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from adapters.verl.support.methods import CHOSEN, LOG, METHODS
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+
+import tokenpo
+from tokenpo.core.seeds import keyed_generator
+from tokenpo.engines.verl.trainer import TokenPOTrainer
+
+
+def methods() -> list[str]:
+    return os.environ.get(CHOSEN, ",".join(METHODS)).split(",")
+
+
+@register_trainer("tokenpo_turns")
+class Turns(TokenPOTrainer):
+    def on_step_begin(self) -> None:
+        turn, second = divmod(self.global_steps - 1, 2)
+        self.name = methods()[turn]
+        if not second:
+            self.tokenpo = dataclasses.replace(self.tokenpo, objective=tokenpo.method(self.name))
+            self.tokenpo_state = self.objective.start()
+            self.set_objective(self.objective)
+        whole = self.config.data.train_batch_size
+        self.config.actor_rollout_ref.actor.ppo_mini_batch_size = whole // 2 if second else whole
+        self.expected: float | None = None
+        super().on_step_begin()
+
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        whole = self.config.actor_rollout_ref.actor.ppo_mini_batch_size == self.config.data.train_batch_size
+        if whole and not self.objective.passes:
+            self.expected = self._directly()
+        return super()._update_actor(batch, metrics)
+
+    def _directly(self) -> float:
+        step = self.tokenpo_step
+        assert step is not None
+        facts = step.rollouts
+        policy = tokenpo.Policy(logprob=facts.old_logprob, entropy=facts.old_entropy)
+        whole = tokenpo.Batch(facts, step.credit, policy)
+        totals = step.totals(self.config.data.max_response_length)
+        seen = self.objective.observe(whole, keyed_generator(42, "observe", self.tokenpo_updates))
+        return float(self.objective.loss(seen, totals).value)
+
+    def _compute_metrics(self, batch: Any, metrics: dict, *rest: Any, **named: Any) -> None:
+        super()._compute_metrics(batch, metrics, *rest, **named)
+        told = {"step": self.global_steps, "method": self.name, "expected": self.expected}
+        numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float) or hasattr(v, "item")}
+        folder = Path(self.config.trainer.default_local_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOG).open("a") as stream:
+            stream.write(json.dumps({**numbers, **told}) + "\n")

@@ -1,0 +1,200 @@
+"""Every private surface of verl that the adapter touches: each test says in one sentence what moved."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from foreign_support import need
+
+need("transfer_queue", "verl's V1 trainer is not installed: its private surfaces were not looked at")
+need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: its private surfaces were not looked at")
+
+from omegaconf import OmegaConf  # noqa: E402
+from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer, trainer_base  # noqa: E402
+
+import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
+from tokenpo.base.errors import Unsupported  # noqa: E402
+
+OVERRIDDEN = {
+    "__init__": ["config"],
+    "on_init_end": [],
+    "_build_replay_buffer": [],
+    "on_sample_begin": [],
+    "_next_train_batch": ["num_prompts"],
+    "_add_prompts_to_generate": ["num_prompts"],
+    "_compute_advantage": ["batch", "metrics"],
+    "_update_actor": ["batch", "metrics"],
+    "_save_checkpoint": [],
+    "_load_checkpoint": [],
+    "_validate": [],
+    "_compute_metrics": ["batch", "metrics", "timing_raw", "global_steps", "epoch"],
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), OVERRIDDEN.items())
+def test_trainer_method(name: str, parameters: list[str]) -> None:
+    method = getattr(PPOTrainerSync, name, None)
+    assert method is not None, f"verl {version('verl')}: PPOTrainerSync.{name} is gone, trainer.py overrides it"
+    found = list(inspect.signature(method).parameters)[1:]
+    assert found == parameters, f"verl {version('verl')}: PPOTrainerSync.{name} takes {found}, not {parameters}"
+
+
+def _says(function: Any, *needles: str) -> None:
+    source = inspect.getsource(function)
+    for needle in needles:
+        place = getattr(function, "__qualname__", function.__name__)
+        assert needle in source, f"verl {version('verl')}: {place} no longer contains {needle!r}"
+
+
+def test_the_trainer_calls_what_is_overridden() -> None:
+    _says(
+        PPOTrainerSync._step_once,
+        "self.on_sample_begin()",
+        "self._compute_old_log_prob(batch, metrics=metrics)",
+        "self._compute_advantage(batch, metrics=metrics)",
+        "self._update_actor(batch, metrics=metrics)",
+    )
+    _says(PPOTrainerSync._build_replay_buffer, "refill_fn=self._add_prompts_to_generate", 'self.trainer_mode == "sync"')
+    _says(PPOTrainerSync.init, "self._setup()", "self.on_init_end()")
+    _says(PPOTrainerSync._setup, "self._load_checkpoint()", "self.actor_rollout_wg.init_model()")
+    _says(PPOTrainerSync.fit, "self._save_checkpoint()", "self._compute_metrics(batch, metrics")
+    _says(
+        PPOTrainerSync.fit,
+        "val_metrics = self._validate()",
+        "self.logger.log(data=val_metrics, step=self.global_steps)",
+    )
+    _says(PPOTrainerSync._add_batch_to_generate, "self._next_train_batch()")
+
+
+def test_the_buffer_waits_through_one_method() -> None:
+    _says(
+        replay_buffer.ReplayBuffer.sample,
+        "self._wait_for_next_poll(partition_id, last_debug_time)",
+        "len(self.pending_keys[partition_id]) + len(self.running_keys[partition_id])",
+        "self.refill_fn(dispatch_count)",
+    )
+
+
+def test_the_registry_is_a_dict_of_classes() -> None:
+    from tokenpo.engines.verl.trainer import NAME, TokenPOTrainer
+
+    assert isinstance(trainer_base.TRAINER_REGISTRY, dict)
+    assert {"sync", "colocate_async", "separate_async", NAME} <= set(trainer_base.TRAINER_REGISTRY)
+    assert trainer_base.get_trainer_cls(NAME) is TokenPOTrainer
+    _says(trainer_base.register_trainer, "TRAINER_REGISTRY[name] = cls")
+
+
+def test_the_trainer_can_be_imported_first() -> None:
+    """verl loads the plug-in in the middle of that import, when there is no trainer to register yet."""
+    code = (
+        "import tokenpo.engines.verl.plugin, tokenpo.engines.verl.trainer as ours\n"
+        "from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY as known\n"
+        "assert known['tokenpo'] is ours.TokenPOTrainer\n"
+        "guarded = [mode for mode, kind in known.items() if '_Guard' in str(kind.__mro__)]\n"
+        "assert sorted(guarded) == ['colocate_async', 'separate_async', 'sync'], guarded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "NOT active" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_verls_own_trainers_refuse_our_settings(mode: str) -> None:
+    trainer = {"v1": {"trainer_mode": mode}}
+    config = OmegaConf.create({"algorithm": {"tokenpo": {"method": "grpo"}}, "trainer": trainer})
+    with pytest.raises(Unsupported, match=rf"trainer_mode={mode} starts .*: set trainer\.v1\.trainer_mode=tokenpo"):
+        trainer_base.get_trainer_cls(mode)(config=config)
+
+
+def test_old_log_probs_come_with_entropies() -> None:
+    _says(
+        PPOTrainerSync._compute_old_log_prob, '"calculate_entropy": True', '"old_log_probs", "entropy"', "bypass_mode"
+    )
+
+
+def test_an_update_reads_these_settings_and_names_its_metrics() -> None:
+    _says(
+        PPOTrainerSync._update_actor,
+        "self.config.actor_rollout_ref.actor.ppo_mini_batch_size",
+        '"epochs": self.config.actor_rollout_ref.actor.ppo_epochs',
+        'rename_dict(output["metrics"], "actor/")',
+        "reduce_metrics(output)",
+    )
+
+
+def test_the_engine_counts_tokens_over_ranks_and_averages() -> None:
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
+
+    _says(FSDPEngine.forward_backward_batch, 'data["loss_mask"].sum()', "batch_num_tokens", "dp_size", "all_reduce")
+    _says(FSDPEngineWithLMHead.forward_step, "loss_function(", "model_output=model_output, data=micro_batch, dp_group=")
+
+
+def test_verls_own_loss_scales_as_ours() -> None:
+    from verl.trainer.ppo.core_algos import agg_loss
+
+    _says(agg_loss, "* dp_size", "batch_num_tokens")
+
+
+def test_minibatches_are_dealt_as_the_driver_counts_them() -> None:
+    from verl.utils.tensordict_utils import make_iterator
+    from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+
+    _says(
+        TrainingWorker.train_mini_batch, "mini_batch_size // self.engine.get_data_parallel_size()", "tu.make_iterator"
+    )
+    _says(make_iterator, "torch.arange(tensordict.shape[0])", "batch_size=mini_batch_size")
+    _says(ActorRolloutRefWorker.set_loss_fn, "self.actor.set_loss_fn(loss_fn=loss_fn)")
+
+
+def test_padding_rows_have_an_empty_mask_and_a_uid_of_their_own() -> None:
+    from verl.trainer.ppo import padding_utils
+
+    _says(padding_utils.construct_minimal_padding_template, "response_mask = torch.zeros_like(responses)")
+    _says(padding_utils.upsample_batch_to_divisible_size, 'pad_uid = f"pad{uuid.uuid4().hex}"')
+
+
+def test_the_model_output_is_shifted_by_one_token() -> None:
+    from verl.workers.utils.padding import no_padding_2_padding, response_from_nested, response_to_nested
+
+    _says(no_padding_2_padding, "values[seq_offset - resp_len - 1 : seq_offset - 1]")
+    _says(response_from_nested, "values[seq_offset - resp_len - 1 : seq_offset - 1]")
+    assert list(inspect.signature(response_to_nested).parameters) == ["tensor", "response_mask"]
+
+
+def test_metrics_are_reduced_by_name() -> None:
+    from verl.utils.metric import Metric, reduce_metrics
+
+    assert reduce_metrics({"a": [1.0, 3.0], "b_min": [1.0, 3.0]}) == {"a": 2.0, "b_min": 1.0}
+    # Two ranks of two micro-batches each: the mean over ranks of the sum over micro-batches, (3 + 7) / 2.
+    ranks = [Metric("sum", first) for first in (1.0, 3.0)]
+    for rank, second in zip(ranks, (2.0, 4.0), strict=True):
+        rank.append(second)
+    assert Metric.aggregate_dp(ranks) == 5.0
+
+
+def test_the_agent_loop_takes_sampling_params_and_the_fields_of_its_prompt() -> None:
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+    from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+    assert list(inspect.signature(SingleTurnAgentLoop.run).parameters)[:2] == ["self", "sampling_params"]
+    worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+    _says(worker.generate_sequences, "elif isinstance(v, NonTensorData):", "prompt[k] = v.data")
+    assert "tokenpo_single_turn" in _agent_loop_registry
+
+
+def test_plug_ins_are_loaded_by_entry_point() -> None:
+    import verl
+
+    _says(verl, 'group="verl.plugins"', "VERL_USE_EXTERNAL_PLUGINS")
+
+
+def test_the_reward_function_is_called_by_keyword() -> None:
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+
+    _says(NaiveRewardManager.run_single, "data_source=data_source", "solution_str=response_str", 'result["score"]')

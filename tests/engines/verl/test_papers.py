@@ -1,0 +1,133 @@
+"""The recipes of papers become complete configurations that verl's own classes and validation accept.
+
+Nothing is run and nothing downloaded: Hydra composes verl's configuration with the overrides of `tokenpo launch`, verl
+checks it as its main program does, and so do we as our trainer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from foreign_support import need
+from tokenpo.engines.verl.command import command
+from tokenpo.recipe.config import load_config
+from tokenpo.recipe.shipped import PAPERS, shipped_recipes
+
+REASON = "verl is not installed: whether it accepts the recipes of papers was not checked (make test-engines)"
+hydra = need("hydra", REASON)
+verl_config = need("verl.utils.config", REASON)
+
+RECIPES = [name for name in shipped_recipes() if name.startswith(PAPERS)]
+ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+
+# What the sources say, in verl's terms: prompts a step, responses each, prompts an update, longest response, GPUs.
+SAID = {
+    "dapo_qwen2.5_32b": (512, 16, 32, 20480, 128),
+    "dapo_qwen2.5_math_7b": (512, 16, 32, 8192, 64),
+    "hapo_qwen2.5_math_7b": (512, 16, 32, 10240, 32),
+    "hapo_qwen3_8b": (512, 16, 32, 12288, 64),
+    "gtpo_qwen2.5_7b": (128, 16, 32, 4096, 8),
+    "gtpo_qwen2.5_32b": (128, 16, 32, 4096, 32),
+    "grpo_s_qwen2.5_7b": (128, 16, 32, 4096, 8),
+    "grpo_s_qwen2.5_32b": (128, 16, 32, 4096, 32),
+    "tepo_qwen2.5_7b": (64, 8, 8, 8192, 8),
+    "tepo_qwen3_14b": (64, 8, 8, 8192, 16),
+    "tr_grpo_qwen2.5_7b": (64, 8, 32, 4096, 4),
+}
+
+
+@pytest.fixture(scope="module", params=RECIPES)
+def composed(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
+    """(name, verl's configuration) of one recipe."""
+    words = command(load_config(shipped_recipes()[request.param]))
+    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        yield request.param.removeprefix(PAPERS), hydra.compose("ppo_trainer", overrides=words[3:])
+
+
+def pick(config: Any, *keys: str) -> list[Any]:
+    from omegaconf import OmegaConf
+
+    return [OmegaConf.select(config, key) for key in keys]
+
+
+def test_verl_and_our_trainer_accept_it(composed: tuple[str, Any]) -> None:
+    from omegaconf import OmegaConf
+    from verl.trainer.config import AlgoConfig
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
+
+    from tokenpo.engines.verl.settings import configure
+
+    name, config = composed
+    assert not need_critic(config)
+    verl_config.validate_config(config, need_reference_policy(config), use_critic=False)  # as its main program does
+    ours = configure(config)  # as our trainer does: it turns on in verl what the objective reads
+    verl_config.validate_config(config, need_reference_policy(config), use_critic=False)
+    assert ours.objective.name == name.partition("_qwen")[0]
+    OmegaConf.resolve(config)
+    kinds = {
+        ACTOR: FSDPActorConfig, f"{REF}.fsdp_config": FSDPEngineConfig, ROLLOUT: RolloutConfig, "algorithm": AlgoConfig,
+    }  # fmt: skip
+    for key, kind in kinds.items():
+        # verl's trainer never makes an AlgoConfig, which would refuse our own section.
+        section = OmegaConf.masked_copy(found := pick(config, key)[0], [name for name in found if name != "tokenpo"])
+        assert isinstance(verl_config.omega_conf_to_dataclass(section), kind)
+    assert need_reference_policy(config) == name.startswith("tr_grpo")  # the only one with a divergence from it
+
+
+def test_it_says_what_the_sources_say(composed: tuple[str, Any]) -> None:
+    name, config = composed
+    nodes, gpus = pick(config, "trainer.nnodes", "trainer.n_gpus_per_node")
+    keys = ("data.train_batch_size", f"{ROLLOUT}.n", f"{ACTOR}.ppo_mini_batch_size", "data.max_response_length")
+    assert (*pick(config, *keys), nodes * gpus) == SAID[name]
+    assert pick(config, f"{ACTOR}.optim.lr") == [1e-6]
+    warmup = 10 if name.startswith(("dapo", "hapo")) else -1
+    assert pick(config, f"{ACTOR}.optim.lr_warmup_steps") == [warmup]
+
+
+def test_its_data_is_verls_own(composed: tuple[str, Any]) -> None:
+    _, config = composed
+    assert pick(config, "data.train_files", "data.val_files", "data.shuffle", "data.prompt_key") == [
+        "data/dapo-math-17k.parquet", "data/aime-2024.parquet", True, "prompt",
+    ]  # fmt: skip
+    # Rows of the data source math_dapo are then scored by verl's math_dapo, without its overlong penalty.
+    assert pick(config, "reward.custom_reward_function.path", "reward.reward_manager.name") == [None, "naive"]
+    assert pick(config, "actor_rollout_ref.model.custom_chat_template") == [None]
+
+
+def test_batches_can_be_split_and_the_longest_response_fits(composed: tuple[str, Any]) -> None:
+    _, config = composed
+    nodes, gpus, parallel = pick(
+        config, "trainer.nnodes", "trainer.n_gpus_per_node", f"{ACTOR}.ulysses_sequence_parallel_size"
+    )
+    prompts, each = pick(config, f"{ACTOR}.ppo_mini_batch_size", f"{ROLLOUT}.n")
+    assert nodes * gpus % parallel == 0
+    assert prompts * each % (nodes * gpus // parallel) == 0, "an update is not divisible by the ranks"
+    assert nodes * gpus % pick(config, f"{ROLLOUT}.tensor_model_parallel_size")[0] == 0
+    longest = sum(pick(config, "data.max_prompt_length", "data.max_response_length"))
+    assert pick(config, f"{ACTOR}.ppo_max_token_len_per_gpu")[0] * parallel >= longest
+    assert pick(config, f"{ROLLOUT}.max_num_batched_tokens")[0] >= longest
+
+
+def test_the_rows_are_scored_by_the_last_answer() -> None:
+    score = need("verl.utils.reward_score", REASON).default_compute_score
+    said = [score("math_dapo", text, "34")["score"] for text in ("so 34\nAnswer: 34", "Answer: 34\nAnswer: 35", "34")]
+    assert said == [1.0, -1.0, -1.0]
+
+
+def test_hydra_reads_our_spelling_of_every_value() -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from tokenpo.engines.verl.passthrough import literal
+
+    parser = OverridesParser.create()
+    for value in (
+        "left", "~/data", "", "a,b", "true", "NULL", "1e-6", 'say "x"', "back\\", '\\"', "a\\b",
+        "it's", "{x}", "x=1", "a: b",
+        1, 1e-6, 0.8, True, None, [1, ["x", "y z"]], {}, {"a": "b c"},
+    ):  # fmt: skip
+        assert parser.parse_override(f"key={literal(value)}").value() == value

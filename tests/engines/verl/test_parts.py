@@ -1,0 +1,205 @@
+"""The small parts of the adapter that need no Ray: import hooks, guard, refills, memory, temperature."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from foreign_support import need
+
+need("transfer_queue", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
+need("verl.trainer.ppo.v1", "verl's V1 trainer is not installed: the parts of its adapter were not tested")
+
+from omegaconf import OmegaConf  # noqa: E402
+from verl.utils import tensordict_utils as tu  # noqa: E402
+from verl.utils.metric import reduce_metrics  # noqa: E402
+
+from tokenpo.base.errors import TokenPOError  # noqa: E402
+from tokenpo.core.ops import entropy_score  # noqa: E402
+from tokenpo.engines.verl import layout, memory, temperature  # noqa: E402
+from tokenpo.engines.verl.hooks import after_import  # noqa: E402
+from tokenpo.engines.verl.refill import Refills  # noqa: E402
+from tokenpo.engines.verl.settings import Settings  # noqa: E402
+from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer  # noqa: E402
+from tokenpo.engines.vllm import read  # noqa: E402
+
+
+def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late_module_of_ours.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    name = "late_module_of_ours"
+    after_import(name, lambda: seen.append(sys.modules[name].value))
+    assert seen == []
+    module = __import__(name)
+    assert seen == [1]
+    assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
+    after_import(name, lambda: seen.append(2))
+    assert seen == [1, 2]
+    del sys.modules[name]
+
+
+def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
+    from tokenpo.engines.verl.plugin import _loudly
+
+    def fails() -> None:
+        raise RuntimeError("moved")
+
+    with pytest.raises(RuntimeError, match="moved"):
+        _loudly(fails)()
+    assert "tokenpo is NOT active in this process" in capsys.readouterr().err
+
+
+def test_the_legacy_trainer_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tokenpo.engines.verl.plugin import _refuse_legacy
+
+    monkeypatch.setattr(sys, "argv", ["main_ppo", "trainer.use_v1=False"])
+    _refuse_legacy()
+    monkeypatch.setattr(sys, "argv", ["main_ppo", "+algorithm.tokenpo.method=grpo"])
+    with pytest.raises(TokenPOError, match=r"set trainer\.use_v1=True"):
+        _refuse_legacy()
+
+
+def test_refills_end() -> None:
+    """Batches of 8, at most 3 of them: 8 at the start, then 16 more and no further."""
+    config = OmegaConf.create(
+        {"algorithm": {"filter_groups": {"max_num_gen_batches": 3}}, "data": {"train_batch_size": 8}}
+    )
+    refills = Refills.of(config)
+    refills.begin()
+    assert refills.take(10) == 10
+    refills.require_running(0)  # there is more to draw
+    assert (refills.take(10), refills.take(1)) == (6, 0)
+    refills.require_running(1)
+    with pytest.raises(TokenPOError, match=r"drew 24 prompts for one step of 8 .*at most 3 batches"):
+        refills.require_running(0)
+    refills.begin()
+    assert refills.take(16) == 16
+    config.algorithm.filter_groups.max_num_gen_batches = 0
+    assert Refills.of(config).most == 10
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
+    """verl skips such an update with a printed line and goes on."""
+    stop = SimpleNamespace(
+        objective=tokenpo.method("grpo"),
+        tokenpo=Settings(tokenpo.method("grpo"), 0.05),
+        tokenpo_checked=True,
+        global_steps=7,
+    )
+    metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
+    check: Any = TokenPOTrainer._check
+    check(stop, metrics)
+    metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
+    with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
+        check(stop, metrics)
+    stop.tokenpo = Settings(stop.objective, 0.05, nonfinite="skip")
+    check(stop, metrics)
+
+
+def _remembering() -> tuple[tokenpo.Objective, Any]:
+    objective = tokenpo.method("hapo", tau=0.3)
+    rollouts = tokenpo.Rollouts(
+        mask=torch.ones(2, 3, dtype=torch.bool),
+        reward=torch.tensor([1.0, 0.0]),
+        group=torch.tensor([0, 0]),
+        old_logprob=torch.full((2, 3), -1.0),
+        old_entropy=torch.tensor([[0.1, 0.5, 2.0], [0.3, 0.4, 1.0]]),
+    )
+    return objective, objective.after(objective.start(), rollouts)
+
+
+def test_memory_survives(tmp_path: Path) -> None:
+    objective, state = _remembering()
+    memory.save(tmp_path / "global_step_3", objective, state, 12)
+    assert memory.load(tmp_path / "global_step_3", objective) == (state, 12)
+    other = tokenpo.method("hapo", tau=0.2)
+    with pytest.raises(TokenPOError, match="saved with another objective"):
+        memory.load(tmp_path / "global_step_3", other)
+    with pytest.raises(TokenPOError, match=r"tokenpo\.json cannot be read"):
+        memory.load(tmp_path, objective)
+
+
+def test_a_method_without_memory_resumes_from_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grpo = tokenpo.method("grpo")
+    assert memory.load(tmp_path, grpo) == ({}, 0)
+    memory.save(tmp_path, *_remembering(), 5)
+    assert memory.load(tmp_path, grpo) == ({}, 5)
+    assert "made with another objective" in capsys.readouterr().out
+
+
+def test_where_the_checkpoint_is() -> None:
+    trainer = {"default_local_dir": "here", "resume_mode": "resume_path", "resume_from_path": "there/global_step_7"}
+    config = OmegaConf.create({"trainer": trainer})
+    assert memory.folder(config, 7) == Path("here/global_step_7")
+    assert memory.folder(config, 7, resumed=True) == Path("there/global_step_7")
+    config.trainer.resume_mode = "auto"
+    assert memory.folder(config, 7, resumed=True) == Path("here/global_step_7")
+
+
+def test_the_temperature_travels_as_flat_numbers() -> None:
+    """What the server computes from the numbers is what the objective's own rule says."""
+    objective, state = _remembering()
+    found = temperature.sampler_numbers(objective, state)
+    assert found is not None and all(isinstance(x, float) for x in json.loads(found).values())
+    params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, found)
+    assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
+    entropy = torch.tensor([0.05, 0.4, 3.0])
+    heat = read(params["extra_args"])
+    assert heat is not None
+    got = 0.9 * heat(entropy)
+    rule = objective.temperature
+    assert rule is not None
+    h = entropy_score.score(entropy, entropy_score.EntropyScale(**state[rule])).clamp(-1, 1)
+    torch.testing.assert_close(got, 0.9 * (1 + 0.3 * h))
+    assert got[0] < 0.9 < got[2]
+
+
+def test_no_temperature_before_the_first_batch_or_without_a_rule() -> None:
+    objective = tokenpo.method("hapo")
+    assert temperature.sampler_numbers(objective, objective.start()) is None
+    assert temperature.sampler_numbers(tokenpo.method("grpo"), {}) is None
+
+
+def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
+    """verl asks a data set's column before its default, and its own single-turn loop drops the numbers."""
+    column = {"agent_name": np.array(["single_turn_agent", "tokenpo_single_turn"], dtype=object)}
+    batch = tu.get_tensordict(column)
+    temperature.use_loop(tokenpo.method("grpo"), batch)
+    assert layout.texts(batch["agent_name"]) == list(column["agent_name"])
+    temperature.use_loop(tokenpo.method("hapo"), batch)
+    assert batch["agent_name"] == "tokenpo_single_turn"
+    bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})
+    temperature.use_loop(tokenpo.method("hapo"), bare)
+    assert "agent_name" not in bare
+
+
+def test_settings_of_a_request_are_copied() -> None:
+    params: dict[str, Any] = {"temperature": 1.0}
+    temperature.with_extra_args(params, '{"tokenpo_tau": 0.1}')
+    assert params == {"temperature": 1.0}
+
+
+def test_a_session_has_one_output() -> None:
+    from tokenpo.engines.verl.queue import one_output_each
+
+    one_output_each(["a_0_0", "a_1_0", "b_0_0"])
+    with pytest.raises(TokenPOError, match=r"more than one output for a session \(a_0_1\)"):
+        one_output_each(["a_0_0", "a_0_1"])
+
+
+def test_metrics_of_memories_are_numbers() -> None:
+    _, state = _remembering()
+    assert set(memory.metrics(state)) == {
+        f"tokenpo/AdaptiveTemperature/{x}" for x in ("pivot", "spread", "top", "bottom")
+    }

@@ -1,0 +1,144 @@
+"""The section [verl] of a recipe becomes overrides as they are written, and never a second value for one setting."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.verl.command import command, prepare
+from tokenpo.engines.verl.passthrough import brings_data, literal, with_passthrough
+from tokenpo.recipe.config import load_config, parse_config
+from tokenpo.recipe.shipped import PAPERS, shipped_recipes
+
+SECTION = tomllib.loads("""
+[trainer]
+nnodes = 16
+logger = ["console", "a b", "none"]
+[actor_rollout_ref.actor.fsdp_config]
+param_offload = true
+[actor_rollout_ref.rollout]
+gpu_memory_utilization = 0.8
+max_model_len = "none"
+engine_kwargs = {}
+["+reward".reward_kwargs]
+max_resp_len = 20480
+""")
+
+
+def test_tables_become_paths_behind_our_own_settings() -> None:
+    both = with_passthrough({"data.train_batch_size": 512}, SECTION)
+    assert list(both) == [
+        "data.train_batch_size",
+        "trainer.nnodes",
+        "trainer.logger",
+        "actor_rollout_ref.actor.fsdp_config.param_offload",
+        "actor_rollout_ref.rollout.gpu_memory_utilization",
+        "actor_rollout_ref.rollout.max_model_len",
+        "actor_rollout_ref.rollout.engine_kwargs",
+        "+reward.reward_kwargs.max_resp_len",
+    ]
+    assert [literal(value) for value in both.values()] == [
+        "512", "16", '[console,"a b",null]', "true", "0.8", "null", "{}", "20480",
+    ]  # fmt: skip
+    assert with_passthrough({"a": 1}, {}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("ours", "section", "names"),
+    [
+        ({"trainer.nnodes": 1}, {"trainer": {"nnodes": 2}}, ["trainer.nnodes comes", "(trainer.nnodes=1)"]),
+        ({"+algorithm.tokenpo.seed": 3}, {"algorithm": {"tokenpo": {"seed": 3}}}, ["(+algorithm.tokenpo.seed=3)"]),
+        ({"++algorithm.tokenpo": {"a": 1}}, {"+algorithm": {"tokenpo": {"b": 1}}}, ["tokenpo.b comes", "={a:1})"]),
+        ({"reward.custom.path": "x"}, {"reward": {"custom": {}}}, ["reward.custom comes", "(reward.custom.path=x)"]),
+    ],
+)
+def test_what_another_section_says_is_refused(ours: dict, section: dict, names: list[str]) -> None:
+    with pytest.raises(TokenPOError) as error:
+        with_passthrough({"seed": 0, **ours}, section, defaults={"seed"})
+    for name in ["[verl]", "take it out", *names]:
+        assert name in str(error.value)
+
+
+def test_a_default_gives_way() -> None:
+    ours = {"trainer.n_gpus_per_node": 1, "trainer.total_epochs": 1}
+    section = {"trainer": {"n_gpus_per_node": 8}}
+    assert with_passthrough(ours, section, defaults=set(ours)) == {
+        "trainer.total_epochs": 1, "trainer.n_gpus_per_node": 8,
+    }  # fmt: skip
+    assert with_passthrough({"+a.b": 1}, {"a": {"b": 2}}, defaults={"+a.b"}) == {"a.b": 2}
+
+
+def test_data_of_its_own_is_both_files_or_none() -> None:
+    assert brings_data({"data": {"train_files": "a.parquet", "val_files": "b.parquet"}})
+    assert not brings_data({"data": {"max_prompt_length": 8}})
+    assert not brings_data({})
+    with pytest.raises(TokenPOError, match=r"no val_files: add it"):
+        brings_data({"data": {"train_files": "a.parquet"}})
+
+
+def test_a_key_that_only_begins_alike_is_not_the_same() -> None:
+    section = {"actor_rollout_ref": {"rollout": {"n_gpus_per_node": 8}}}
+    both = with_passthrough({"actor_rollout_ref.rollout.n": 16}, section)
+    assert both == {"actor_rollout_ref.rollout.n": 16, "actor_rollout_ref.rollout.n_gpus_per_node": 8}
+
+
+@pytest.mark.parametrize("key", ["train er", "a=b", "~trainer", "", "trainer.+x", "+++x", "1x"])
+def test_a_key_that_is_no_path_is_refused(key: str) -> None:
+    with pytest.raises(TokenPOError, match="is no key of verl's configuration"):
+        with_passthrough({}, {key: 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("left", "left"), ("/data/x.parquet", "/data/x.parquet"), ("~/data", '"~/data"'), ("", '""'), ("a,b", '"a,b"'),
+        ("true", '"true"'), ("NULL", '"NULL"'), ("1e-6", '"1e-6"'),
+        ('say "x"', '"say \\"x\\""'), ("back\\", '"back\\\\"'), ('\\"', '"\\\\\\""'),
+        (False, "false"), (None, "null"), ("none", "none"), (1e-6, "1e-06"), ((1, None), "[1,null]"),
+        ({"a": {"b c": 1}}, '{a:{"b c":1}}'),
+    ],
+)  # fmt: skip
+def test_values_are_written_in_hydras_grammar(value: object, written: str) -> None:
+    assert literal(value) == written
+
+
+def test_the_command_takes_the_section_over() -> None:
+    section = {
+        "data": {"train_files": "a.parquet", "val_files": "b.parquet", "max_prompt_length": 4096},
+        "trainer": {"n_gpus_per_node": 8, "nnodes": 2},
+    }
+    config = parse_config({"model": {"path": "m"}, "train": {"steps": 7, "micro_tokens": 10}, "verl": section}, "test")
+    words = command(config)
+    assert words[-5:] == [
+        "data.train_files=a.parquet", "data.val_files=b.parquet", "data.max_prompt_length=4096",
+        "trainer.n_gpus_per_node=8", "trainer.nnodes=2",
+    ]  # fmt: skip
+    keys = [word.partition("=")[0] for word in words[3:]]
+    assert len(keys) == len(set(keys))
+    # The files are verl's to shuffle, to repeat and to score; a response of 64 and its prompt fit into one pass.
+    assert not {"data.shuffle", "reward.custom_reward_function.path"} & set(keys)
+    assert "trainer.total_epochs=7" in words
+    assert "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4160" in words
+
+
+def test_data_of_its_own_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = {"data": {"train_files": "a.parquet", "val_files": "b.parquet"}}
+    prepare(parse_config({"model": {"path": "m"}, "verl": section}, "test"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_refuses_what_the_recipe_says_twice() -> None:
+    section = {"data": {"train_batch_size": 8}}
+    with pytest.raises(TokenPOError, match=r"data\.train_batch_size comes .*train_batch_size=32\): take it out"):
+        command(parse_config({"model": {"path": "m"}, "verl": section}, "test"))
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_recipes() if name.startswith(PAPERS)])
+def test_recipes_of_papers_become_commands_without_their_data(name: str) -> None:
+    words = command(load_config(shipped_recipes()[name]))
+    assert words[1:3] == ["-m", "verl.trainer.main_ppo"]
+    assert {"data.train_files=data/dapo-math-17k.parquet", "trainer.v1.trainer_mode=tokenpo"} < set(words)

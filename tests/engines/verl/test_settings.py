@@ -1,0 +1,152 @@
+"""algorithm.tokenpo and verl's own settings: what is set for an objective, what is refused and with which remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import tokenpo
+from foreign_support import need
+from tokenpo.methods import METHODS
+
+need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
+
+from adapters.verl.support.composed import composing  # noqa: E402
+from omegaconf import DictConfig, OmegaConf  # noqa: E402
+
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
+from tokenpo.core.parts import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
+from tokenpo.engines.verl.settings import _SILENT, Settings, configure  # noqa: E402
+from tokenpo.engines.verl.temperature import PROCESSOR  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def compose_verl() -> Any:
+    with composing() as make:
+        yield make
+
+
+def _asked(compose_verl: Any, *words: str) -> tuple[Settings, DictConfig]:
+    config = compose_verl(*words)
+    return configure(config), config
+
+
+def test_the_objective_is_that_of_a_recipe(compose_verl: Any) -> None:
+    got, config = _asked(
+        compose_verl,
+        "+algorithm.tokenpo.method=hapo",
+        "+algorithm.tokenpo.options.tau=0",
+        "+algorithm.tokenpo.soft_overlong.cache=16",
+        "+algorithm.tokenpo.correction.level=sequence",
+        "+algorithm.tokenpo.reference_kl.beta=0.01",
+    )
+    plain = tokenpo.method("hapo", tau=0)
+    assert got.objective.credit == plain.credit and got.objective.surrogate == plain.surrogate
+    assert got.objective.shaping == (SoftOverlong(512, 16),)
+    assert got.objective.weights == (*plain.weights, RolloutCorrection(sequence=True))
+    assert [type(part) for part in got.objective.penalties] == [ReferenceKl]
+    assert config.trainer.v1.trainer_mode == "sync"
+    assert config.actor_rollout_ref.actor.use_kl_loss is True
+    assert config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        (["tepo"], "actor_rollout_ref.actor.calculate_entropy", True),
+        (["grpo", "+algorithm.tokenpo.correction.cap=2"], "actor_rollout_ref.rollout.calculate_log_probs", True),
+        (["hapo"], "actor_rollout_ref.rollout.agent.default_agent_loop", "tokenpo_single_turn"),
+    ],
+)
+def test_what_is_set(compose_verl: Any, words: list[str], key: str, value: Any) -> None:
+    off = "actor_rollout_ref.rollout.calculate_log_probs=False"
+    got, config = _asked(compose_verl, off, f"+algorithm.tokenpo.method={words[0]}", *words[1:])
+    assert OmegaConf.select(config, key) == value
+    assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
+
+
+def test_vllm_is_told_the_processor(compose_verl: Any) -> None:
+    place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
+    words = ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=vllm"]
+    _, config = _asked(compose_verl, *words)
+    assert list(OmegaConf.select(config, place)) == [PROCESSOR]
+    _, config = _asked(compose_verl, *words, f"+{place}=[mine]")
+    assert list(OmegaConf.select(config, place)) == ["mine", PROCESSOR]
+    _, config = _asked(compose_verl, *words, "+algorithm.tokenpo.options.tau=0")
+    assert OmegaConf.select(config, place) is None
+
+
+def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
+    config = compose_verl("+algorithm.tokenpo.method=grpo")
+    before = OmegaConf.to_container(config, resolve=False)
+    got = configure(config)
+    config.trainer.v1.trainer_mode = "tokenpo"
+    assert OmegaConf.to_container(config, resolve=False) == before
+    assert got == Settings(tokenpo.method("grpo"), 0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ([], TokenPOError, r"needs a method: add \+algorithm.tokenpo.method=grpo"),
+        (["+algorithm.tokenpo.options.low=0.1"], TokenPOError, r"names no method"),
+        (["+algorithm.tokenpo.method=hap"], UnknownName, "did you mean 'hapo'"),
+        (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.option.tau=1"], UnknownName, "did you mean 'options'"),
+        (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
+        (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
+        *(
+            (
+                ["+algorithm.tokenpo.method=grpo", f"+algorithm.tokenpo.{word}"],
+                TokenPOError,
+                rf"{key} = .*: expected {kind}",
+            )
+            for word, key, kind in (
+                ("ratio_tolerance=x", "ratio_tolerance", "a number above 0"),
+                ("ratio_tolerance=-1", "ratio_tolerance", "a number above 0"),
+                ("trace_every=-3", "trace_every", "a whole number of steps, 0 for no traces"),
+                ("trace_every=true", "trace_every", "a whole number of steps"),
+                ("trace_rollouts=-2", "trace_rollouts", "a whole number of responses, 0 for no traces"),
+                ("report=3", "report", "a path"),
+                ("options=[1]", "options", "options of the method"),
+            )
+        ),
+    ],
+)
+def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        configure(compose_verl(*words))
+
+
+def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:
+    config = compose_verl("+algorithm.tokenpo.method=grpo")
+    missing = object()
+    found = {name: OmegaConf.select(config, name, default=missing) for name, *_ in _SILENT if name != "critic.enable"}
+    found.pop("actor_rollout_ref.actor.loss_scale_factor"), found.pop("distillation.enabled")
+    assert found == {name: value for name, value, _ in _SILENT if name in found}
+
+
+def test_dynamic_sampling_goes_with_hapo(compose_verl: Any) -> None:
+    got, _ = _asked(compose_verl, "+algorithm.tokenpo.method=hapo", "algorithm.filter_groups.enable=True")
+    assert got.objective == tokenpo.method("hapo")
+
+
+def test_what_is_unlikely_to_be_meant(compose_verl: Any) -> None:
+    words = ["+algorithm.tokenpo.method=kl_cov", "data.train_batch_size=64"]
+    once, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
+    often, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
+    assert any("cannot act" in note for note in once.notes)
+    assert not any("cannot act" in note for note in often.notes)
+
+
+def test_every_method_is_taken_or_refused_by_name(compose_verl: Any) -> None:
+    refused = set()
+    for name in METHODS:
+        try:
+            got, _ = _asked(compose_verl, f"+algorithm.tokenpo.method={name}")
+            assert dataclasses.replace(got.objective, name=name) == tokenpo.method(name)
+        except Unsupported as error:
+            refused.add(name)
+            assert str(error).startswith(f"{name} needs ")
+    assert refused == {"nthr", "thr", "tw_grpo", "arm"}

@@ -1,0 +1,167 @@
+"""One name for both runners, found by vLLM's own loaders; an interface that moved is told in one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tokenpo.base.errors import Unsupported
+from tokenpo.engines.vllm import PROCESSOR
+from tokenpo.engines.vllm.contract import require, require_fields
+from vllm_support import flat, heat, settings, stand_in
+
+
+def test_one_class_serves_both_runners(engine):
+    module, _, name = PROCESSOR.partition(":")
+    assert getattr(sys.modules[module], name) is engine.processor
+    assert issubclass(engine.processor, engine.V1) and issubclass(engine.processor, engine.V2)
+    params = engine.SamplingParams(temperature=0.8, extra_args=flat(heat(1)))
+    z = torch.randn(1, 17, generator=torch.Generator().manual_seed(0))
+
+    first = engine.processor(settings(), torch.device("cpu"), False)
+    assert isinstance(first.chosen, engine.ours_v1) and first.is_argmax_invariant() is True
+    first.update_state(engine.BatchUpdate(1, [], [(0, params, [1], [])], []))
+    one = first.apply(z / 0.8)
+
+    states = engine.LogitsProcRequestState(torch.device("cpu"), 4, 17, None, None, None, None)
+    second = engine.processor(settings(), states)
+    assert isinstance(second.chosen, engine.ours_v2) and second.add_request(2, params) is True
+    second.apply_staged_writes()
+    rows = torch.tensor([2])
+    two = second.apply(z.clone(), engine.LogitsContext(rows, rows, rows.numpy(), rows, rows, rows, rows.numpy()))
+    assert not torch.allclose(one, z / 0.8)
+    torch.testing.assert_close(one, two / 0.8)
+
+    with pytest.raises(ValueError, match="min_p"):
+        engine.processor.validate_params(engine.SamplingParams(min_p=0.1, extra_args=flat(heat(1))))
+
+
+def test_importing_the_package_needs_no_vllm():
+    """The engines that fill extra_args run where vLLM may not be; and vLLM is slow to import."""
+    code = "import sys, tokenpo.engines.vllm; sys.exit('vllm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+# What happens when vLLM changes.
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Modules like vLLM's, for a test to change, in the place of what is installed."""
+    for name in [name for name in sys.modules if name.startswith(("vllm.", "tokenpo.engines.vllm."))]:
+        if name.rpartition(".")[2] in ("v1", "v2", "processor") or name.startswith("vllm."):
+            monkeypatch.delitem(sys.modules, name)
+    made = stand_in.modules()
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in ("v1", "v2", "processor"):
+        # Forgotten again when the test ends.
+        monkeypatch.setitem(sys.modules, f"tokenpo.engines.vllm.{name}", None)
+        del sys.modules[f"tokenpo.engines.vllm.{name}"]
+    return made
+
+
+def ours(name: str):
+    return importlib.import_module(f"tokenpo.engines.vllm.{name}")
+
+
+def test_a_runner_that_is_not_there_is_no_obstacle(changed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu.sample.logits_processor", None)
+    only = ours("processor").AdaptiveTemperatureProcessor
+    assert issubclass(only, stand_in.V1) and not issubclass(only, stand_in.V2)
+    assert only(settings(), torch.device("cpu"), False).is_argmax_invariant()
+    monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
+    monkeypatch.delitem(sys.modules, "tokenpo.engines.vllm.processor")
+    with pytest.raises(Unsupported, match=r"vLLM has its logits processors at neither .*: install vllm 0\.33\.0"):
+        ours("processor")
+
+
+def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
+    class Moved(stand_in.V2):
+        def apply(self, logits, ctx, more): ...
+
+    changed["vllm.v1.worker.gpu.sample.logits_processor"].LogitsProcessor = Moved
+    both = ours("processor").AdaptiveTemperatureProcessor
+    assert both(settings(), torch.device("cpu"), False).is_argmax_invariant()
+    sentence = (
+        r"Moved.apply takes \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor was written for "
+        r"vLLM 0.33.0 and this is stand-in; install that version, or switch the adaptive temperature off"
+    )
+    with pytest.raises(Unsupported, match=sentence):
+        both(settings(), object())
+
+
+def test_the_contract_names_what_is_gone(changed):
+    class Half(stand_in.V1):
+        update_state = None
+
+    with pytest.raises(Unsupported, match=r"Half.update_state is gone: tokenpo's"):
+        require(Half, {"update_state": ("batch_update",)})
+    with pytest.raises(Unsupported, match="BatchUpdate has no field swapped: tokenpo's"):
+        require_fields(stand_in.BatchUpdate, "removed", "swapped")
+
+
+# Against vLLM itself.
+
+
+def test_the_stand_in_has_vllms_signatures(vllm):
+    for real, bare in ((vllm.V1, stand_in.V1), (vllm.V2, stand_in.V2)):
+        for name, method in vars(bare).items():
+            if inspect.isfunction(method) or isinstance(method, classmethod):
+                there = inspect.signature(getattr(real, name)).parameters
+                assert list(there) == list(inspect.signature(getattr(bare, name)).parameters), name
+    for real, bare in (
+        (vllm.BatchUpdate, stand_in.BatchUpdate),
+        (vllm.LogitsContext, stand_in.LogitsContext),
+        (vllm.LogitsProcRequestState, stand_in.LogitsProcRequestState),
+    ):
+        assert list(real.__dataclass_fields__) == list(bare.__dataclass_fields__)
+    assert vllm.MoveDirectionality.__members__.keys() == stand_in.MoveDirectionality.__members__.keys()
+
+
+def test_vllms_loaders_take_the_name(vllm):
+    from vllm.exceptions import VLLMValidationError
+    from vllm.v1.sample.logits_processor import _load_logitsprocs_by_fqcns as load_v1
+    from vllm.v1.worker.gpu.sample.logits_processor import loader
+
+    assert load_v1([PROCESSOR]) == [vllm.processor]
+    assert loader._load_v2_logitsprocs_by_fqcns([PROCESSOR]) == [vllm.processor]
+    validate = loader.build_custom_logits_processors_params_validator([PROCESSOR])
+    validate(vllm.SamplingParams(temperature=0.7, extra_args=flat(heat(1))))
+    with pytest.raises(VLLMValidationError, match="tokenpo_tau = 1 must be in"):
+        validate(vllm.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 1.0}))
+
+
+def test_vllms_v1_sampler_reports_our_samplers_log_probabilities(vllm):
+    """The whole V1 sampler: temperature, processor, draw, processed log-probabilities."""
+    from vllm.v1.sample.logits_processor import LogitsProcessors
+    from vllm.v1.sample.metadata import SamplingMetadata
+    from vllm.v1.sample.sampler import Sampler
+
+    from tokenpo.models.token_draw import draw
+
+    one, base = heat(6), 0.8
+    z = torch.randn(8, 17, generator=torch.Generator().manual_seed(1)) * 2
+    processor = vllm.processor(settings(), torch.device("cpu"), False)
+    params = vllm.SamplingParams(temperature=base, extra_args=flat(one))
+    processor.update_state(vllm.BatchUpdate(8, [], [(row, params, [1], []) for row in range(7)], []))
+    fields = dict.fromkeys(SamplingMetadata.__dataclass_fields__)
+    fields |= {
+        "temperature": torch.full((8,), base), "all_greedy": False, "all_random": True, "generators": {},
+        "max_num_logprobs": 0, "no_penalties": True, "output_token_ids": [[]] * 8, "bad_words_token_ids": {},
+        "logitsprocs": LogitsProcessors([processor]),
+    }  # fmt: skip
+    torch.manual_seed(0)
+    out = Sampler("processed_logprobs")(z.clone(), SamplingMetadata(**fields))
+    token, logprob = out.sampled_token_ids[:, 0].long(), out.logprobs_tensors.logprobs[:, 0]
+    point = torch.zeros(8, dtype=torch.float64)
+    heats = draw(z, point, base, lambda h, t: one.rule(h, t, one.scale._asdict())).temperature
+    heats[7] = base
+    expected = (z / heats[:, None]).log_softmax(-1).gather(-1, token[:, None])[:, 0]
+    assert len({round(x, 4) for x in heats.tolist()}) > 4
+    torch.testing.assert_close(logprob, expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,257 @@
+"""`tokenpo compare` from the command line to its files."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from page_tree import read_html
+from tokenpo.cli.compare import Progress
+from tokenpo.cli.main import main
+from tokenpo.evidence.compare.plan import make_plan
+from tokenpo.evidence.compare.runs import Ended, Failure, State, state, train_command
+from written_runs import rows, write_run
+
+TINY = """
+[model]
+device = "cpu"
+[rollout]
+prompts = 2
+group_size = 2
+max_new_tokens = 50
+[train]
+steps = 2
+minibatches = 2
+[evaluate]
+problems = 4
+samples = 2
+[output]
+checkpoint_every = 1
+trace_every = 0
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def without_times(run):
+    lines = [json.loads(line) for line in (run.directory / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith("seconds_")} for line in lines]
+
+
+METHODS = "grpo,plain@hapo:tau=0,beta=0"
+
+
+def compare(tiny, out, *more):
+    command = ["compare", str(tiny), "--methods", METHODS, "--seeds", "2", "--out", str(out), "--jobs", "2"]
+    return main([*command, *more])
+
+
+def check_results(out):
+    """Table, page and numbers of two methods and two seeds."""
+    record = json.loads((out / "compare.json").read_text())
+    assert [metric["name"] for metric in record["metrics"]] == ["accuracy", "area", "steps", "entropy", "seconds"]
+    assert record["methods"][1]["options"] == {"tau": 0, "beta": 0}
+    assert all(len(metric["pairs"][0]["differences"]) == 2 for metric in record["metrics"])
+    assert record["metrics"][4]["means"]["grpo"] > 0
+    assert not [note for note in record["notes"] if "begin alike" in note or "software" in note]
+    assert read_html((out / "compare.html").read_text()).one("h1").text == "2 methods on tiny, 2 seeds"
+
+
+def test_two_methods_and_two_seeds_from_begin_to_end(tiny, tmp_path, capsys):
+    """Three of the four runs are made here, in this process, by the very arguments that the command gives its
+    processes; it skips them and makes the fourth.
+    """
+    out = tmp_path / "out"
+    plan = make_plan(str(tiny), METHODS, 2, out=out)
+    for run in plan.runs[:3]:
+        assert main(train_command(run, False)[4:]) == 0
+    capsys.readouterr()
+    found = [State.DONE, State.DONE, State.DONE, State.NEW]
+    assert [state(run) for run in plan.runs] == found
+    assert compare(tiny, out, "--dry-run") == 0
+    dry = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] for line in dry[:4]] == [one.value for one in found]
+    assert dry[4] == f"4 runs, 3 done, in {out}" and not (out / "logs").exists()
+    before = [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]]
+
+    assert compare(tiny, out) == 0
+    shown = capsys.readouterr().out
+    assert f"{out}: 4 runs, 3 done, 2 at a time" in shown and "[4/4] plain seed 1: done in " in shown
+    assert "2 methods on tiny, 2 seeds: means over seeds" in shown and "2 seeds cannot tell anything apart" in shown
+    assert f"page: {out / 'compare.html'}" in shown and f"numbers: {out / 'compare.json'}" in shown
+    assert [(run.directory / "metrics.jsonl").stat().st_mtime_ns for run in plan.runs[:3]] == before
+    check_results(out)
+
+    # Everything is there now: asked for other numbers, it runs nothing.
+    assert compare(tiny, out, "--metrics", "avg,sd:grad_norm", "--baseline", "all") == 0
+    assert "plain − grpo" in capsys.readouterr().out
+    assert compare(tiny, out, "--metrics", "avg", "--set", "train.lr=1") == 2
+    assert "holds a run with another config (train.lr: 0.0002 -> 1.0)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_four_runs_as_processes(tiny, tmp_path, capsys):
+    assert compare(tiny, tmp_path / "out") == 0
+    assert "4 runs, 0 done, 2 at a time" in capsys.readouterr().out
+    check_results(tmp_path / "out")
+
+
+def test_what_was_begun_goes_on_as_if_it_had_never_stopped(tiny, tmp_path):
+    """The arguments for a run that was stopped after its first step."""
+    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[1]
+    assert main(train_command(run, False)[4:]) == 0
+    whole, log = without_times(run), run.directory / "metrics.jsonl"
+    shutil.rmtree(run.directory / "checkpoints" / "step-000002")
+    shutil.rmtree(run.directory / "model")
+    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-1]))
+    assert state(run) is State.BEGUN
+    assert main(train_command(run, True)[4:]) == 0
+    assert state(run) is State.DONE and without_times(run) == whole
+
+
+def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it_is(tiny, tmp_path):
+    """As after a kill between the last line of the metrics and the model; and as somebody leaves it to save place."""
+    run = make_plan(str(tiny), METHODS, 2, out=tmp_path / "out").runs[0]
+    assert main(train_command(run, False)[4:]) == 0
+    whole, weights = without_times(run), (run.directory / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(run.directory / "model")
+    assert state(run) is State.BEGUN
+    assert main(train_command(run, True)[4:]) == 0
+    assert state(run) is State.DONE and without_times(run) == whole
+    assert (run.directory / "model" / "model.safetensors").read_bytes() == weights
+    shutil.rmtree(run.directory / "model")
+    shutil.rmtree(run.directory / "checkpoints")
+    assert state(run) is State.DONE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--methods", "grpo,tepoo"], "did you mean 'tepo'"),
+        (["--methods", "grpo"], "nothing to compare with"),
+        (["--methods", "grpo,dapo", "--seeds", "1"], "--seeds 1 gives no pairs to compare"),
+        (["--methods", "grpo,dapo", "--metrics", "acuracy"], "did you mean 'accuracy'"),
+        (["--methods", "grpo,dapo", "--metrics", ""], "no measure is called ''"),
+        (["--methods", "grpo,dapo", "--baseline", "tepo"], "--baseline tepo is not among the methods"),
+        (["--methods", "grpo,dapo", "--threshold", "2"], "--threshold 2 is an accuracy"),
+        (
+            ["--methods", "grpo,dapo", "--metrics", "accuracy,area", "--threshold", "0.5"],
+            "--threshold 0.5 has no effect on --metrics accuracy,area: add one of steps, train-steps, or leave it out",
+        ),
+        (["--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
+        (["--methods", "grpo,dapo", "--set", "train.lrr=1"], "has no key 'lrr'"),
+        (["--methods", "grpo,hapo:taus=0"], "did you mean 'tau'"),
+        (["--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"], "evaluate.samples is 0"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
+    assert main(["compare", "quickstart", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.startswith("tokenpo: ") and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", [["compare"], ["compare", "quickstart"], ["compare", "quickstart", "--methods"]])
+def test_what_must_be_given(missing, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(missing)
+    assert ended.value.code == 2
+
+
+def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
+    plan = made("grpo,dapo", 3, leave=["dapo seed 1"])
+    failed = plan.runs[3]
+
+    def execute(runs, jobs, out, watcher):
+        failure = Failure(failed, "CUDA out of memory", out / "logs" / "dapo-seed1.log")
+        watcher.ended(failed, 5.0, failure)
+        return Ended((failure,), False)
+
+    monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", execute)
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.out)]
+    assert main(command) == 2
+    captured = capsys.readouterr()
+    assert captured.err == (
+        f"tokenpo: 1 run failed: dapo seed 1: CUDA out of memory (log: {plan.out / 'logs' / 'dapo-seed1.log'}); "
+        "the same command tries them again\n"
+    )
+    assert "[5/6] dapo seed 1: failed: CUDA out of memory in 5 s" in captured.out
+    assert "3 methods" not in captured.out and "final accuracy: inconclusive" in captured.out
+    record = json.loads((plan.out / "compare.json").read_text())
+    assert record["failed"] == [{"run": "dapo seed 1", "error": "CUDA out of memory"}]
+    assert record["metrics"][0]["pairs"][0]["seeds"] == [0, 2]
+    assert "CUDA out of memory" in (plan.out / "compare.html").read_text()
+
+
+def test_an_interrupt_reports_nothing_and_says_how_to_go_on(made, recipe, monkeypatch, capsys):
+    plan = made("grpo,dapo", 3, leave=["dapo seed 2"])
+    monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: Ended((), True))
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "3", "--out", str(plan.out)]
+    assert main(command) == 130
+    assert "the same command goes on" in capsys.readouterr().out
+    assert not (plan.out / "compare.json").exists()
+
+
+def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, capsys):
+    plan = made("grpo,dapo", 2)
+    monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: Ended((), False))
+    (plan.runs[0].directory / "metrics.jsonl").unlink()
+    command = ["compare", str(recipe), "--methods", "grpo,dapo", "--seeds", "2", "--out", str(plan.out)]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md", "docs/log.md"])
+def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(r"^tokenpo (compare [^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.toml").write_text(TINY)
+    assert commands
+    for command in commands:
+        words = shlex.split("".join(command))
+        assert main([*words, *([] if "--dry-run" in words else ["--dry-run"])]) == 0
+        assert " 0 done, in runs/compare-" in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    made, stream = plan(seeds=2), Terminal()
+    write_run(made.runs[0], rows(20, 5, lambda s: 0.1))
+    write_run(made.runs[1], rows(7, 5, lambda s: 0.1))
+    progress = Progress(made, 2, stream)
+    progress.running(made.runs[1:2], 2)
+    progress.ended(made.runs[1], 60.0, None)
+    progress.running([], 0)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert "4 runs, 1 done, 2 at a time" in plain and "dapo seed 0 step 7/20; 2 waiting" in plain
+    assert "[2/4] dapo seed 0: done in 1 min 0 s, about 1 min 0 s left" in plain  # two runs of a minute, two at a time
+
+
+def test_the_parser_stands_alone():
+    from tokenpo.cli.compare import add
+
+    top = argparse.ArgumentParser()
+    add(top.add_subparsers(), "a recipe")
+    options = top.parse_args(["compare", "r", "--methods", "a,b"])
+    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, None, [], None, False)

@@ -1,0 +1,198 @@
+"""The statistics against brute force, scipy and numbers worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tokenpo.base.intervals import widened
+from tokenpo.evidence.compare import paired
+from tokenpo.evidence.compare.paired import bootstrap, holm, least_seeds, seeds_needed, sign_flip
+
+# As accuracies differ: multiples of 1/200, often tied, often 0; or anything.
+DIFFERENCES = st.one_of(
+    st.lists(st.integers(-12, 12).map(lambda i: i / 200), min_size=2, max_size=9),
+    st.lists(st.floats(-1e3, 1e3, allow_nan=False).map(lambda x: round(x, 6)), min_size=2, max_size=9),
+)
+
+
+def by_enumeration(d):
+    """The same p from the definition, pattern by pattern, in exact arithmetic of fsum."""
+    observed = abs(math.fsum(d))
+    tolerance = 1e-10 * math.fsum(map(abs, d))
+    patterns = list(itertools.product((1, -1), repeat=len(d)))
+    hits = [abs(math.fsum(s * x for s, x in zip(signs, d, strict=True))) >= observed - tolerance for signs in patterns]
+    return sum(hits) / len(patterns)
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([3.0], 1.0),  # both patterns reach |3|
+        ([1.0, 2.0], 0.5),  # ±(1 + 2) of 4
+        ([1.0, 2.0, 3.0], 0.25),  # ±6 of 8
+        ([1.0, 1.0, 1.0, -1.0], 0.625),  # |Σ| = 2: two patterns have 4, C(4,1) + C(4,3) = 8 have 2; 10 of 16
+        ([5.0, 0.0, 0.0], 1.0),  # zeros flip to themselves
+        ([0.0, 0.0, 0.0], 1.0),
+        ([2.0] * 10, 2 / 1024),
+        # With the last two opposed |Σ| is 0.3 or 0.1 (4 patterns each), else 0.9, 0.7, 0.5, 0.3 (2 each): 12 of 16
+        # reach 0.3, in floating point only with a tolerance.
+        ([0.1, 0.2, 0.3, -0.3], 0.75),
+    ],
+)
+def test_sign_flip_by_hand(differences, p):
+    assert sign_flip(differences) == pytest.approx(p, rel=1e-15)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(DIFFERENCES)
+def test_sign_flip_is_the_enumeration(differences):
+    assert float(sign_flip(differences)) == by_enumeration(differences)
+
+
+@pytest.mark.parametrize("n", [3, 8, 11])
+def test_sign_flip_is_scipys_exact_test(n):
+    rng = np.random.default_rng(n)
+    a, b = rng.normal(0.3, 1, n), rng.normal(0, 1, n)
+    expected = stats.permutation_test(
+        (a, b), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=np.inf
+    )
+    assert float(sign_flip(a - b)) == pytest.approx(expected.pvalue, rel=1e-12)
+
+
+def test_sign_flip_of_many_at_once_is_each_alone():
+    d = np.random.default_rng(0).normal(0, 1, (3, 4, 6))
+    whole = sign_flip(d)
+    assert whole.shape == (3, 4)
+    for place in np.ndindex(3, 4):
+        assert whole[place] == sign_flip(d[place])
+
+
+def test_beyond_sixteen_the_draws_are_seeded_and_near_the_exact_p():
+    d = np.random.default_rng(3).normal(0.35, 1, 17)
+    patterns = 1 - 2.0 * (np.arange(2**17)[:, None] >> np.arange(17) & 1)
+    exact = float((np.abs(patterns @ d) >= abs(d.sum()) - 1e-9).mean())
+    drawn = float(sign_flip(d))
+    assert drawn == float(sign_flip(d)) != float(sign_flip(d, seed=1))
+    assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / paired.DRAWS)
+    assert 0.02 < exact < 0.9
+    # (1 + 0 hits) / (1 + draws): never 0, though 2/2^60 is.
+    assert float(sign_flip([1.0] * 60)) == pytest.approx(1 / 100_000, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 5, 10, 17])
+def test_the_interval_is_scipys_percentile_bootstrap_at_the_widened_level(n):
+    d = np.sort(np.random.default_rng(n).normal(1.0, 1, n))  # of positive mean and in order: the canonical form
+    assert not paired.canonical(d)[1]
+    expected = stats.bootstrap(
+        (d,), np.mean, method="percentile", n_resamples=paired.RESAMPLES, confidence_level=widened(n),
+        rng=np.random.default_rng(0), vectorized=True,
+    ).confidence_interval  # fmt: skip
+    assert bootstrap(d.tolist()) == pytest.approx((expected.low, expected.high), rel=1e-10)
+
+
+def test_the_interval_of_two_and_of_equal_differences():
+    assert bootstrap([1.0, 3.0]) == (1.0, 3.0)  # 97 % lie within Student's 12.7 deviations: from end to end
+    assert bootstrap([0.5] * 7) == (0.5, 0.5)
+
+
+def test_an_end_at_zero_is_zero():
+    """0.1 + 0.2 - 0.3 is not 0 in floating point."""
+    assert 0.1 + 0.2 - 0.3 != 0
+    zero = [x for seed in range(600) if abs(x := bootstrap([0.1, 0.2, -0.3], seed=seed, resamples=1)[0]) < 1e-9]
+    assert len(zero) > 80 and set(zero) == {0.0}  # 6 of the 27 resamples hold each of them once
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(DIFFERENCES, st.randoms())
+def test_neither_the_order_of_the_seeds_nor_that_of_the_pair_matters(differences, random):
+    shuffled = random.sample(differences, len(differences))
+    swapped = [-d for d in differences]
+    assert sign_flip(shuffled) == sign_flip(differences) == sign_flip(swapped)
+    low, high = bootstrap(differences, resamples=199)
+    assert bootstrap(shuffled, resamples=199) == (low, high)
+    assert bootstrap(swapped, resamples=199) == (-high, -low)
+    assert seeds_needed(swapped, 3) == seeds_needed(differences, 3)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(5)
+    for n, least, most in ((5, 0.89, 0.95), (10, 0.925, 0.97)):
+        intervals = [bootstrap(row, resamples=499) for row in rng.normal(0.5, 1, (800, n))]
+        held = np.mean([low <= 0.5 <= high for low, high in intervals])
+        assert least < held < most
+
+
+def test_holm_by_hand():
+    # Sorted .01 .02 .03 .04 times 4 3 2 1: .04 .06 .06 .04, and never below the one before.
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06], rel=1e-12)
+    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([0.2]).tolist() == [0.2] and holm([]).tolist() == []
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 64).map(lambda i: i / 64), min_size=1, max_size=6))
+def test_holm_is_the_closure_of_bonferroni(p):
+    """Its independent definition: the worst of |S| min p over all sets of hypotheses that hold the one in question."""
+    m = range(len(p))
+    sets = [s for size in m for s in itertools.combinations(m, size + 1)]
+    expected = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets if i in s) for i in m]
+    assert holm(p) == pytest.approx(expected, rel=1e-12)
+
+
+def test_holm_works_on_rows():
+    p = np.random.default_rng(0).uniform(size=(5, 4))
+    assert holm(p).tolist() == [holm(row).tolist() for row in p]
+
+
+@pytest.mark.parametrize("comparisons", [1, 2, 6, 15, 21])
+def test_least_seeds(comparisons):
+    n = least_seeds(comparisons)
+    smallest = [float(sign_flip([1.0] * k)) * comparisons for k in (n - 1, n)]
+    assert smallest[0] > 0.05 >= smallest[1]
+
+
+def test_seeds_needed_by_hand():
+    # mean 0.5, deviation 1: (1.959964 + 0.841621)² / 0.25 + 1.959964² / 2 = 31.3955 + 1.9207 = 33.3 -> 34
+    assert seeds_needed([-0.5, 0.5, 1.5], 1) == 34
+    # three comparisons: z = 2.393980; 3.235601² / 0.25 + 2.8656 = 41.876 + 2.866 = 44.7 -> 45
+    assert seeds_needed([-0.5, 0.5, 1.5], 3) == 45
+    # without spread the fewest that can decide: 8 for six comparisons; else one more than there are
+    assert seeds_needed([1.0] * 4, 6) == 8
+    assert seeds_needed([1.0] * 11, 6) == 12
+
+
+def test_where_no_number_of_seeds_can_be_named():
+    assert seeds_needed([-1.0, 0.0, 1.0], 1) is None
+    assert seeds_needed([0.0] * 5, 1) is None
+    assert seeds_needed([0.1, 0.2, -0.3], 1) is None  # 0 but for rounding
+    assert seeds_needed([-1.0, 0.0, 1.09], 1) is None  # 0.03 of a deviation: 9,000 seeds
+    assert seeds_needed([1.0, 2.0], 1) is None  # two differences tell nothing of their spread
+
+
+def test_the_named_number_of_seeds_has_the_power_that_it_promises():
+    """An effect of one deviation: 7.849 + 1.921 -> 10 seeds; simulated, they decide in about 80 %."""
+    assert seeds_needed([0.0, 1.0, 2.0], 1) == 10
+    d = np.random.default_rng(0).normal(1, 1, (4000, 10))
+    assert 0.76 < (sign_flip(d) <= 0.05).mean() < 0.84
+
+
+@pytest.mark.parametrize("n", [5, 8, 10])
+def test_false_positives_are_rare_whatever_the_distribution(n):
+    """Seven methods that are one: six pairs share their baseline. Familywise, a verdict in at most 5 %."""
+    rng = np.random.default_rng(n)
+    for values in (
+        rng.normal(size=(2000, 7, n)),
+        rng.lognormal(0, 1.5, (2000, 7, n)),
+        rng.integers(0, 3, (2000, 7, n)),
+    ):
+        p = holm(sign_flip(values[:, 1:] - values[:, :1]))
+        false = (p.min(-1) <= 0.05).mean()
+        assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+        assert false > 0 or n < least_seeds(6) or values.dtype.kind == "i"

@@ -1,0 +1,163 @@
+"""Which runs a comparison makes, and that those of one seed differ in nothing but the method."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.evidence.compare.plan import make_plan, pairs, parse_methods
+from tokenpo.recipe.config import differences, load_config
+from tokenpo.recipe.shipped import find_recipe
+
+
+def entries(text):
+    return [(entry.label, entry.method, dict(entry.options)) for entry in parse_methods(text)]
+
+
+def test_methods_with_options_and_labels():
+    assert entries("tepo, hapo:tau=0,beta = 0 ,plain HAPO@hapo:tau=0,gtpo:entropy_clamp=[0.2, 0.28],x@grpo") == [
+        ("tepo", "tepo", {}),
+        ("hapo:tau=0,beta=0", "hapo", {"tau": "0", "beta": "0"}),
+        ("plain HAPO", "hapo", {"tau": "0"}),
+        ("gtpo:entropy_clamp=[0.2, 0.28]", "gtpo", {"entropy_clamp": "[0.2, 0.28]"}),
+        ("x", "grpo", {}),
+    ]
+    assert entries('a@hapo:entropy="old,x:y=1",b@grpo')[0] == ("a", "hapo", {"entropy": '"old,x:y=1"'})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("grpo", "nothing to compare with"),
+        ("", "'' is no method"),
+        ("grpo,,dapo", "'' is no method"),
+        ("grpo,hapo:", "'hapo:' is no method"),
+        ("grpo,hapo:tau", "'hapo:tau' is no method"),
+        ("tau=0,grpo", "the option tau=0 has no method before it"),
+        ("grpo,dapo,grpo", "names grpo twice"),
+        ("a@grpo,a@dapo", "names a twice"),
+        ("all@grpo,dapo", "all is taken"),
+        ("../x@grpo,dapo", "'../x@grpo' is no method"),
+        (".x@grpo,dapo", "is no method"),
+        ("a/b@grpo,dapo", "is no method"),
+    ],
+)
+def test_malformed_methods(text, said):
+    with pytest.raises(TokenPOError) as error:
+        parse_methods(text)
+    assert said in str(error.value)
+
+
+def test_pairs():
+    labels = ["a", "b", "c"]
+    assert pairs(labels, "b") == [("a", "b"), ("c", "b")]
+    assert pairs(labels, "all") == [("b", "a"), ("c", "a"), ("c", "b")]
+    with pytest.raises(TokenPOError, match=r"--baseline d is not among the methods: give one of a, b, c, or all"):
+        pairs(labels, "d")
+
+
+def test_runs_of_a_seed_share_everything_but_the_method(plan):
+    made = plan("grpo,hapo:tau=0,plain@hapo:tau=0,beta=0", 3, ["seed=7", "train.lr=1e-3"])
+    assert made.seeds == (7, 8, 9)  # from the recipe's own on
+    assert [run.seed for run in made.runs] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
+    for run in made.runs:
+        apart = {line.partition(":")[0] for line in differences(made.runs[0].config, run.config)}
+        assert apart <= {"method.name", "method.tau", "method.beta", "seed", "output.dir"}
+        assert run.config.train.lr == 1e-3 and run.config.threads == 1
+        assert run.config.output.dir == str(run.directory)
+    assert made.options("plain") == {"tau": 0, "beta": 0}
+    assert [run.directory.name for run in made.runs[:3]] == ["grpo-seed7", "hapo-tau=0-seed7", "plain-seed7"]
+    assert "TokenGroupAdvantage" in made.objectives["plain"] and "Redistribution" not in made.objectives["plain"]
+
+
+def test_the_arguments_of_a_run_come_to_its_config(plan):
+    """What `tokenpo train` makes of them, without starting it."""
+    for run in plan("grpo,hapo:tau=0,entropy=current", 2, ["train.steps=3"]).runs:
+        from tokenpo.cli.main import parser
+
+        options = parser().parse_args(["train", *run.arguments])
+        recipe, told = find_recipe(options.recipe), {"method": options.method, "overrides": options.set}
+        assert load_config(recipe, **told, out=options.out) == run.config
+        assert options.no_report
+
+
+def test_evaluations_and_threads_have_defaults_that_give_way(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text("threads = 4\n[train]\nsteps = 61\n")
+    made = make_plan(str(path), "grpo,dapo", 2)
+    assert (made.config.evaluate.every, made.config.threads) == (7, 1)  # ten evaluations: every ⌈61/10⌉ steps
+    assert made.out == Path("runs/compare-r")
+    made = make_plan(str(path), "grpo,dapo", 2, overrides=["evaluate.every=0", "threads=2"])
+    assert (made.config.evaluate.every, made.config.threads) == (0, 2)
+    path.write_text("[train]\nsteps = 61\n[evaluate]\nevery = 3\n")
+    assert make_plan(str(path), "grpo,dapo", 2).config.evaluate.every == 3
+
+
+def test_options_of_the_recipe_are_told(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text('[method]\nname = "tepo"\nbeta = 0.5\n[rollout]\ndynamic_sampling = true\n')
+    made = make_plan(str(path), "tepo,tepo:beta=0,grpo", 2, overrides=["method.low=0.1"])
+    assert made.options("tepo") == {"beta": 0.5, "low": 0.1} and made.options("tepo:beta=0") == {"beta": 0, "low": 0.1}
+    assert made.notes[:3] == (
+        "tepo takes from the recipe or --set: beta=0.5, low=0.1.",
+        "tepo:beta=0 takes from the recipe or --set: low=0.1.",
+        "grpo takes from the recipe or --set: low=0.1.",
+    )
+    assert made.notes[3].startswith("Dynamic sampling")
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "overrides", "kind", "said"),
+    [
+        ("grpo,tepoo", 2, [], UnknownName, "did you mean 'tepo'"),
+        ("grpo,hapo:taus=0", 2, [], UnknownName, "did you mean 'tau'"),
+        ("grpo,hapo:beta=7", 2, [], TokenPOError, "hapo: beta is 7, expected a number in"),
+        ("grpo,hapo:tau=wide", 2, [], TokenPOError, "method hapo: option tau = 'wide' must be a number"),
+        ("grpo,dapo", 1, [], TokenPOError, "--seeds 1 gives no pairs"),
+        ("grpo,dapo", 0, [], TokenPOError, "--seeds 0 gives no pairs"),
+        ("grpo,dapo", 2, ["method.name=tepo"], TokenPOError, "use --methods"),
+        ("grpo,dapo", 2, ["output.dir=x"], TokenPOError, "use --out"),
+        ("grpo,dapo", 2, ["train.lrr=1"], UnknownName, "has no key 'lrr'"),
+        ("grpo,dapo", 2, ["evaluate.problems=0"], TokenPOError, "has no held-out problems"),
+        ("hapo,hapo:tau=0.05", 2, [], TokenPOError, "hapo and hapo:tau=0.05 are the same objective"),
+        ("a b@grpo,a-b@dapo", 2, [], TokenPOError, "would share the directory"),
+        ("A@grpo,a@dapo", 2, [], TokenPOError, "would share the directory"),
+        ("grpo," + "x" * 120 + "@dapo", 2, [], TokenPOError, "too long for a directory"),
+    ],
+)
+def test_mistakes_are_named(plan, methods, seeds, overrides, kind, said):
+    with pytest.raises(kind) as error:
+        plan(methods, seeds, overrides)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
+    """The pairing itself: whatever the method, runs of one seed begin with the same weights and draw the same rollouts
+    of the same problems; another seed draws others.
+    """
+    from tokenpo.engines.embedded.engine import build_engine
+    from tokenpo.engines.embedded.rollout import collect
+
+    methods = "grpo,tepo" if lora else "grpo,tepo,hapo,adv_reweight"
+    made = plan(methods, 2, ["model.lora.rank=2"] if lora else [])
+    first, weights = {}, {}
+    for run in made.runs:
+        engine = build_engine(run.config)
+        with closing(engine.task):
+            drawn = collect(run.config, engine.lm, engine.task, 0, None).drawn[0]
+            later = [problem.prompt for problem in engine.task.problems("train", 2, 20)]
+            test = [problem.prompt for problem in engine.task.problems("test", 0, 20)]
+        state = {name: x.clone() for name, x in engine.lm.model.state_dict().items()}
+        told = ([problem.prompt for problem in drawn.problems], later, test, drawn.completions)
+        assert first.setdefault(run.seed, told) == told
+        twin = weights.setdefault(run.seed, state)
+        assert twin.keys() == state.keys() and all(torch.equal(x, state[name]) for name, x in twin.items())
+    one, other = (first[seed] for seed in made.seeds)
+    assert all(a != b for a, b in zip(one, other, strict=True))
+    same = all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
+    assert same != lora  # the model is loaded, adapters are drawn by the seed

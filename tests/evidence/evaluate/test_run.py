@@ -1,0 +1,314 @@
+"""Sampling into a directory: the same bytes however often it was interrupted, and nothing mixed."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.base.jsonl import Lines
+from tokenpo.evidence.evaluate.drawing import Drawing
+from tokenpo.evidence.evaluate.run import (
+    Plan,
+    as_chat,
+    check,
+    describe,
+    digest,
+    free_directory,
+    model_digest,
+    prepare,
+    sample_model,
+    write_results,
+)
+from tokenpo.evidence.evaluate.samples import read_samples
+from tokenpo.evidence.evaluate.summary import summarise
+from tokenpo.models import LanguageModel, load
+from tokenpo.models.directory import ASSETS
+from tokenpo.tasks import Problem, Score, make_task
+from tokenpo.tasks.files import Files
+from tokenpo.tasks.verify import VerifierOptions, make_verifier
+
+CONFIG = {"a": 1}
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return load(ASSETS)
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Flaky:
+    """dial_sum whose verifier stops the evaluation after some batches."""
+
+    name = "dial_sum"
+
+    def __init__(self, batches: int = 10**6) -> None:
+        self.task, self.left, self.scored = make_task("dial_sum", {}, 0), batches, 0
+
+    def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+        assert split == "test"
+        return self.task.problems(split, start, count)
+
+    def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
+        if self.left == 0:
+            raise Interrupted
+        self.left -= 1
+        self.scored += len(problems)
+        return self.task.score(problems, completions, completion_ids)
+
+    def close(self) -> None:
+        pass
+
+
+def drawn(lm: LanguageModel, out: Path, task: Any = None, count: int = 5, **drawing: Any) -> bytes:
+    """Two problems at once, three samples of each."""
+    settings = {"samples": 3, "max_new_tokens": 6, "rows": 7, **drawing}
+    sample_model(Plan(lm, task or Flaky(), count, Drawing(**settings)), out, CONFIG, lambda done: None)
+    return (out / "samples.jsonl").read_bytes()
+
+
+def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(lm: LanguageModel, tmp_path: Path) -> None:
+    first = drawn(lm, tmp_path / "a")
+    assert first == drawn(lm, tmp_path / "b")
+    assert first != drawn(lm, tmp_path / "c", seed=1)
+    samples, notes = read_samples(tmp_path / "a" / "samples.jsonl")
+    assert [sample.name for sample in samples] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+    assert notes == []
+    record = json.loads(first.splitlines()[4])
+    problem = make_task("dial_sum", {}, 0).problems("test", 1, 1)[0]
+    assert (record["prompt"], record["reference"]) == (problem.prompt, problem.answer)
+    assert 1 <= record["tokens"] <= 6 and record["finished"] == (record["tokens"] < 6)
+    for place, out in enumerate(("a", "b")):
+        summary = summarise(read_samples(tmp_path / out / "samples.jsonl")[0], [1, 3], seed=0)
+        assert write_results(tmp_path / out, CONFIG, summary).read_bytes()
+        same = (tmp_path / "a" / "results.json").read_bytes() == (tmp_path / out / "results.json").read_bytes()
+        assert same, place
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"problem": 4, "pro', b'{"problem": 4}\n'])
+def test_an_interrupted_evaluation_goes_on_without_sampling_again(
+    lm: LanguageModel, tmp_path: Path, tail: bytes
+) -> None:
+    """Two of three batches are there, and a line or a piece of one of the third."""
+    whole = drawn(lm, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "cut", Flaky(batches=2))
+    path = tmp_path / "cut" / "samples.jsonl"
+    path.write_bytes(path.read_bytes() + tail)
+    task = Flaky()
+    assert drawn(lm, tmp_path / "cut", task) == whole
+    assert task.scored == 3  # the last problem only
+    again = Flaky()
+    assert drawn(lm, tmp_path / "cut", again) == whole
+    assert again.scored == 0
+
+
+def test_what_stands_behind_a_broken_line_is_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
+    whole = drawn(lm, tmp_path / "run")
+    lines = whole.splitlines(keepends=True)
+    (tmp_path / "run" / "samples.jsonl").write_bytes(b"".join([*lines[:10], b"{}{\n", *lines[11:]]))
+    task = Flaky()
+    assert drawn(lm, tmp_path / "run", task) == whole
+    assert task.scored == 9  # the second batch, whole, and the last problem
+    # A line without its end may be a piece of a longer one.
+    (tmp_path / "run" / "samples.jsonl").write_bytes(whole[:-1])
+    assert drawn(lm, tmp_path / "run") == whole
+
+
+def test_two_evaluations_do_not_write_one_directory(lm: LanguageModel, tmp_path: Path) -> None:
+    class Second(Flaky):
+        def problems(self, split: Any, start: int, count: int) -> list[Problem]:
+            with pytest.raises(TokenPOError, match="is being written by another evaluation: wait for it"):
+                drawn(lm, tmp_path / "out")
+            return super().problems(split, start, count)
+
+    assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
+
+
+def test_samples_that_are_there_twice_are_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
+    """What two evaluations wrote into one file, before a lock kept them apart."""
+    whole = drawn(lm, tmp_path / "run")
+    lines, path = whole.splitlines(keepends=True), tmp_path / "run" / "samples.jsonl"
+    path.write_bytes(b"".join([*lines[:9], *lines]))
+    assert drawn(lm, tmp_path / "run") == whole
+    path.write_bytes(whole + whole)
+    assert drawn(lm, tmp_path / "run") == whole
+
+
+def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_force_is_no_obstacle(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "new", Flaky(batches=0))
+    assert not (tmp_path / "new").exists()
+    monkeypatch.chdir(tmp_path)
+    killed = Path("runs/eval-m-t-seed3")
+    killed.mkdir(parents=True)
+    (killed / ".lock").touch()
+    assert free_directory("m-t", CONFIG, 3) == killed
+    assert drawn(lm, killed) == drawn(lm, tmp_path / "whole")
+
+
+def test_a_directory_that_was_there_stays(lm: LanguageModel, tmp_path: Path) -> None:
+    """Empty, or a link to an empty one: an evaluation that fails early is told, and removes only what it made."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    for name in ("there", "link"):
+        with pytest.raises(Interrupted):
+            drawn(lm, tmp_path / name, Flaky(batches=0))
+        assert list((tmp_path / name).iterdir()) == []
+    with pytest.raises(Interrupted):
+        drawn(lm, tmp_path / "link" / "new" / "below", Flaky(batches=0))
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_full_disk_is_one_sentence_and_costs_nothing(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    whole, out = drawn(lm, tmp_path / "whole"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.base.files.sync", full)  # as the config is written
+        with pytest.raises(TokenPOError, match="No space left on device; give another with --out"):
+            drawn(lm, out)
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        write, calls = Lines.write, iter(range(100))
+        patch.setattr(Lines, "write", lambda *given: write(*given) if next(calls) < 8 else full())
+        with pytest.raises(TokenPOError, match=r"^the evaluation .* No space left on device. What was sampled is kept"):
+            drawn(lm, out)
+    assert (out / "samples.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:8])
+    assert drawn(lm, out) == whole
+    summary = summarise(read_samples(out / "samples.jsonl")[0], [1], seed=0)
+    before = write_results(out, CONFIG, summary).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenpo.base.files.sync", full)
+        with pytest.raises(TokenPOError, match="No space left on device"):
+            write_results(out, CONFIG | {"b": 2}, summary)
+    assert (out / "results.json").read_bytes() == before
+    assert {path.name for path in out.iterdir()} == {".lock", "config.json", "results.json", "samples.jsonl"}
+
+
+def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> None:
+    first = drawn(lm, tmp_path / "a", samples=1, temperature=0.0)
+    assert first == drawn(lm, tmp_path / "b", samples=1, temperature=0.0, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"samples": 0}, "--samples-per-prompt is 0"),
+        ({"rows": 0}, "--rows is 0"),
+        ({"samples": 2, "temperature": 0.0}, "2 greedy samples of a prompt are all the same"),
+        ({"temperature": -1.0}, "^--temperature is -1"),
+        ({"max_new_tokens": 0}, "^--max-new-tokens is 0"),
+    ],
+)
+def test_drawing_refuses_what_makes_no_sense(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        Drawing(**settings)
+
+
+def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    config = {"model": {"path": "m"}, "sampling": {"seed": 0}, "versions": {"torch": "1"}}
+    assert not check(out, config)
+    prepare(out, config)
+    assert check(out, config)
+    prepare(out, config | {"versions": {"torch": "2"}})
+    assert json.loads((out / "config.json").read_text()) == config
+    with pytest.raises(TokenPOError, match=r"holds results of another evaluation \(sampling.seed: 0 -> 1\).*--out"):
+        prepare(out, config | {"sampling": {"seed": 1}})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(TokenPOError, match="is not empty and holds no evaluation"):
+        prepare(tmp_path / "full", config)
+    with pytest.raises(TokenPOError, match="is a file"):
+        prepare(tmp_path / "full" / "x", config)
+    (out / "config.json").write_text("[]")
+    with pytest.raises(TokenPOError, match="is not the config of an evaluation"):
+        prepare(out, config)
+    monkeypatch.chdir(tmp_path)
+    assert free_directory("m-t", config, 3) == Path("runs/eval-m-t-seed3")
+    prepare(Path("runs/eval-m-t-seed3"), config)
+    assert free_directory("m-t", config, 3) == Path("runs/eval-m-t-seed3")
+    assert free_directory("m-t", config | {"sampling": {}}, 3) == Path("runs/eval-m-t-seed3-2")
+
+
+def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path: Path) -> None:
+    files = {"model.safetensors": b"weights" * 400_000, "config.json": b"{}", "tokenizer_config.json": b"{}"}
+    files |= {"chat_template.jinja": b"{{ a }}", "merges.txt": b"a b", "tokenizer.model": b"t"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
+    marks = {model_digest(tmp_path, lm)}
+    for name, text in files.items():  # one byte, in the middle
+        (tmp_path / name).write_bytes(text[: len(text) // 2] + b"!" + text[len(text) // 2 + 1 :])
+        marks.add(model_digest(tmp_path, lm))
+    assert len(marks) == 1 + len(files)
+    (tmp_path / "README.md").touch()
+    assert model_digest(tmp_path, lm) in marks
+    tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
+    assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
+    plan = Plan(lm, tasks[0], 3, Drawing(samples=2, seed=4))
+    config = describe(plan, {"path": "tiny"}, {"task": "dial_sum"})
+    assert config["sampling"] == {
+        "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
+    }  # fmt: skip
+    told = {"task": "dial_sum", "count": 3, "digest": digest(tasks[0], 3), "verifier_source": ""}
+    assert config["problems"] == told
+
+
+def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp_path: Path) -> None:
+    rows, reward = tmp_path / "rows.jsonl", tmp_path / "reward.py"
+
+    def told(bonus: int, right: float, **options: Any) -> dict[str, Any]:
+        lines = [json.dumps({"prompt": f"{i}", "answer": "1", "bonus": bonus}) for i in range(4)]
+        rows.write_text("\n".join(lines), encoding="utf-8")
+        reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
+        task = make_task("files", {"path": str(rows), "verifier": f"{reward}:score", **options}, 0)
+        try:
+            return describe(Plan(lm, task, 1, Drawing()), {}, {})["problems"]
+        finally:
+            task.close()
+
+    first = told(1, 1.0)
+    assert told(1, 1.0) == first == told(1, 1.0, reward_seconds=0.0)
+    assert told(2, 1.0)["digest"] != first["digest"]
+    assert told(1, 0.5) == first | {"verifier_source": told(1, 0.5)["verifier_source"]} != first
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("1" * 2000, r"a prompt of 2000 tokens and 4 new ones exceed the model's \d+ positions: lower max_new_tokens"),
+        ([{"role": "user", "content": "1"}], "the prompt is a list of chat messages, but the tokenizer has no chat"),
+    ],
+)
+def test_a_prompt_that_cannot_be_sampled_is_named_by_its_row(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: Any, words: str
+) -> None:
+    monkeypatch.setattr(lm.tokenizer, "chat_template", None)
+    path, train = tmp_path / "rows.jsonl", tmp_path / "train.jsonl"
+    train.write_text('{"prompt": "1=", "answer": "1"}')
+    path.write_text("".join(json.dumps({"prompt": p, "answer": "1"}) + "\n" for p in ("0=", prompt)), encoding="utf-8")
+    task = make_task("files", {"path": str(train), "test_path": str(path)}, 0)
+    with pytest.raises(TokenPOError, match=rf"rows\.jsonl line 2: {words}"):
+        drawn(lm, tmp_path / "out", task, 2, max_new_tokens=4)
+    with pytest.raises(TokenPOError, match=r"^test problem 0: a prompt of \d+ tokens"):
+        drawn(lm, tmp_path / "out", max_new_tokens=4096)
+
+
+def test_text_becomes_a_chat_message_and_chats_stay() -> None:
+    chat = [{"role": "user", "content": "b"}]
+    verifier = make_verifier("exact", VerifierOptions(), "t")
+    task = as_chat(Files(0, [], [Problem("a", "1"), Problem(chat, "2")], verifier))
+    assert [p.prompt for p in task.problems("test", 0, 2)] == [[{"role": "user", "content": "a"}], chat]

@@ -1,0 +1,166 @@
+"""Samples made elsewhere: what is read, what is refused, and what a cut line costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.evidence.evaluate.estimators import Vote
+from tokenpo.evidence.evaluate.samples import Sample, read_samples
+from tokenpo.tasks.types import Problem, Score
+from tokenpo.tasks.verify import VerifierOptions, make_verifier
+
+RIGHT = {"prompt": "1+1=", "answer": "2", "correct": True}
+
+
+class Silent:
+    """Everything is right, and nothing is read."""
+
+    needs_answer, gives_away, reads_answers, source = False, False, False, ""
+
+    def check(self, problem: Problem) -> None: ...
+
+    def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
+        return [Score(1.0, True) for _ in completions]
+
+    def close(self) -> None: ...
+
+
+def written(path: Path, *records: dict[str, Any], tail: str = "") -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + tail, encoding="utf-8")
+    return path
+
+
+def test_ten_lines_of_ones_own_are_enough(tmp_path: Path) -> None:
+    file = written(tmp_path / "s.jsonl", {"prompt": "1+1=", "correct": True}, {"prompt": "1+1=", "correct": 0})
+    samples, notes = read_samples(file)
+    assert [sample.vote for sample in samples] == [Vote(None, True), Vote(None, False)]
+    assert (samples[0].problem, notes) == (samples[1].problem, [])
+
+
+def test_every_column_is_read(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "?"}]
+    rest = {"completion": "x", "reference": "2", "note": "no answer", "tokens": 3, "finished": False}
+    file = written(
+        tmp_path / "s.jsonl",
+        {"problem": 7, "prompt": chat, "answer": " $1,234$. ", "correct": False, **rest},
+        {"prompt": chat, "answer": 2.5, "correct": 1.0},
+    )
+    samples, _ = read_samples(file)
+    assert samples[0] == Sample("problem=7", 7, Vote("1234", False), "no answer", 3, False)
+    assert samples[0].reward is None
+    assert (samples[1].name, samples[1].vote, samples[1].tokens) == (chat, Vote("2.5", True), None)
+    assert samples[0].problem != samples[1].problem
+
+
+def test_a_problem_of_null_is_no_problem(tmp_path: Path) -> None:
+    """One frame of samples with and without names: null would make one prompt of all that have none."""
+    file = written(tmp_path / "s.jsonl", RIGHT | {"problem": None}, RIGHT | {"problem": None, "prompt": "1+2="}, RIGHT)
+    assert [sample.name for sample in read_samples(file)[0]] == ["1+1=", "1+2=", "1+1="]
+    assert len({sample.problem for sample in read_samples(file)[0]}) == 2
+
+
+def test_lengths_are_whole_numbers_and_tokens_themselves_are_not_read(tmp_path: Path) -> None:
+    given = [3, 3.0, None, ["a", "b"], True]
+    samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"tokens": tokens} for tokens in given]))
+    assert [sample.tokens for sample in samples] == [3, 3, None, None, None]
+
+
+def test_rewards_are_numbers_and_anything_else_is_none(tmp_path: Path) -> None:
+    given = [0.3, -2, True, None, "0.3", [1.0]]
+    samples, _ = read_samples(written(tmp_path / "s.jsonl", *[RIGHT | {"reward": reward} for reward in given]))
+    assert [sample.reward for sample in samples] == [0.3, -2.0, 1.0, None, None, None]
+
+
+def test_the_whole_lines_are_used_and_the_cut_one_named(tmp_path: Path) -> None:
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT, tail='{"prompt": "1+'))
+    assert len(samples) == 2
+    assert notes == ["s.jsonl: 1 line was left out (line 3: not valid JSON, cut off while it was being written)."]
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", RIGHT, tail="[1]\n" + json.dumps(RIGHT) + "\n"))
+    assert len(samples) == 2
+    assert notes == ["s.jsonl: 1 line was left out (line 2: a list, not an object)."]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"correct": None}, "line 2: 'correct' is None: give true or false"),
+        ({"correct": "yes"}, "line 2: 'correct' is 'yes'"),
+        ({"correct": 0.5}, "line 2: 'correct' is 0.5"),
+        ({"correct": float("nan")}, "line 2: 'correct' is nan"),
+        ({"answer": ["2"]}, "line 2: 'answer' is a list"),
+        ({"tokens": -3}, "line 2: 'tokens' is -3: give the completion's length, a whole number from 0 on"),
+        ({"tokens": 10**400}, "line 2: 'tokens' is 1000"),
+        ({"tokens": 2.5}, "line 2: 'tokens' is 2.5"),
+        ({"reward": float("nan")}, "line 2: 'reward' is nan: give a finite number of float32, or null"),
+        ({"reward": -(10**400)}, "line 2: 'reward' is -1000"),
+        ({"tokens": float("inf")}, "line 2: 'tokens' is inf"),
+        ({"prompt": None}, r"line 2: no column 'prompt' \(columns: answer, correct"),
+        ({"problem": None, "prompt": None}, "line 2: no column 'prompt'"),
+    ],
+)
+def test_a_wrong_kind_is_named_by_its_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        read_samples(written(tmp_path / "s.jsonl", RIGHT, RIGHT | change))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"prompt": "?", "corect": True}, r"line 1: no column 'correct' .*did you mean 'corect'.*--verifier"),
+        ({"promt": "?", "correct": True}, r"line 1: no column 'prompt' .*did you mean 'promt'.*'problem'"),
+        ({}, r"line 1: no column 'correct' \(columns: none"),
+    ],
+)
+def test_a_missing_column_names_the_nearest(record: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        read_samples(written(tmp_path / "s.jsonl", record))
+
+
+def test_no_samples_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TokenPOError, match="there is no such file"):
+        read_samples(tmp_path / "absent.jsonl")
+    with pytest.raises(TokenPOError, match=r"holds no samples \(the file is empty"):
+        read_samples(written(tmp_path / "s.jsonl"))
+    with pytest.raises(TokenPOError, match=r"holds no samples .*line 1: not valid JSON"):
+        read_samples(written(tmp_path / "s.jsonl", tail='{"a'))
+
+
+def test_a_verifier_judges_anew(tmp_path: Path) -> None:
+    said = {"prompt": "1+1=", "reference": "2", "correct": True}
+    file = written(tmp_path / "s.jsonl", said | {"completion": "#### 3"}, said | {"completion": "#### 2"})
+    exact = make_verifier("exact", VerifierOptions(), "eval")
+    assert [sample.vote for sample in read_samples(file, exact)[0]] == [Vote("3", False), Vote("2", True)]
+    with pytest.raises(TokenPOError, match=r"line 1: no column 'reference' .*compares"):
+        read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "completion": "2"}), exact)
+    with pytest.raises(TokenPOError, match=r"line 1: no column 'completion'"):
+        read_samples(written(tmp_path / "s.jsonl", {"prompt": "?", "reference": "2"}), exact)
+    with pytest.raises(TokenPOError, match=r"line 1: 'completion' is a NoneType"):
+        read_samples(written(tmp_path / "s.jsonl", said | {"completion": None}), exact)
+
+
+def test_a_function_without_answers_leaves_those_of_the_file(tmp_path: Path) -> None:
+    """It says that a completion is right and not what it says; the majority is of what the file read."""
+    own = tmp_path / "judge.py"
+    own.write_text("def reward(completions, **_):\n    return [float(text == 'two') for text in completions]\n")
+    said = {"prompt": "1+1=", "correct": False}
+    answered = [said | {"completion": "two", "answer": 2}, said | {"completion": "three", "answer": None}]
+    verifier = make_verifier(f"{own}:reward", VerifierOptions(reward_seconds=0), "eval")
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), verifier)
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, False)]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", said | {"completion": "two"}), verifier)
+    assert ([sample.vote for sample in samples], notes) == ([Vote(None, True)], [])
+    # So does any verifier that says so of itself, whatever it is made of.
+    samples, notes = read_samples(written(tmp_path / "s.jsonl", *answered), Silent())
+    assert [sample.vote for sample in samples] == [Vote("2", True), Vote(None, True)]
+    assert [sample.reward for sample in samples] == [1.0, 1.0]
+    assert notes == ["The verifier reads no answers: maj@k counts those of s.jsonl."]
+    # A verifier that reads answers and finds none is believed.
+    exact = make_verifier("exact", VerifierOptions(extract="hash"), "eval")
+    file = written(tmp_path / "s.jsonl", said | {"completion": "two", "answer": "2", "reference": "2"})
+    assert read_samples(file, exact)[0][0].vote == Vote(None, False)

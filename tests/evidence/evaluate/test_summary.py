@@ -1,0 +1,194 @@
+"""Numbers over prompts, by hand, with what is undefined left out and said."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.base.intervals import bootstrap, wilson
+from tokenpo.base.jsonl import finite
+from tokenpo.evidence.evaluate.estimators import METRICS, Vote
+from tokenpo.evidence.evaluate.samples import Sample
+from tokenpo.evidence.evaluate.summary import Number, Summary, summarise
+from tokenpo.evidence.evaluate.table import show
+
+
+def samples(*prompts: str, answer: bool = True) -> list[Sample]:
+    """One prompt per word, one sample per letter: capital is right, and letters are the answers."""
+    return [
+        Sample(f"p{i}", i, Vote(letter.lower() if answer else None, letter.isupper()))
+        for i, word in enumerate(prompts)
+        for letter in word
+    ]
+
+
+def number(summary: Summary, metric: str, k: int) -> Number:
+    [found] = [n for n in summary.numbers if (n.metric, n.k) == (metric, k)]
+    return found
+
+
+def test_by_hand() -> None:
+    """Prompts AAbb, Abbb, cdef: 2, 1, 0 of 4 right.
+
+    avg: (1/2 + 1/4 + 0) / 3 = 1/4.
+    pass@2: 1 - C(2,2)/6 = 5/6; 1 - C(3,2)/6 = 1/2; 0: mean 4/9.
+    pass^2: 1/6; 0; 0: mean 1/18.
+    maj@4: AAbb ties, 1/2; Abbb lost; cdef lost: mean 1/6. At the ends all values are 0 or 1 but for maj.
+    """
+    result = summarise(samples("AAbb", "Abbb", "cdef"), [1, 2, 4], seed=3)
+    assert (result.prompts, result.samples, result.correct) == (3, 12, 3)
+    close = pytest.approx
+    assert [number(result, "avg@k", k).value for k in (1, 2, 4)] == close([0.25] * 3, rel=1e-14)
+    assert number(result, "pass@k", 2).value == close(4 / 9, rel=1e-14)
+    assert number(result, "pass^k", 2).value == close(1 / 18, rel=1e-14)
+    assert number(result, "maj@k", 4).value == close(1 / 6, rel=1e-13)
+    at_four = number(result, "pass@k", 4)
+    assert (at_four.value, at_four.kind, (at_four.low, at_four.high)) == (close(2 / 3), "wilson", close(wilson(2, 3)))
+    mixed = number(result, "pass@k", 2)
+    assert (mixed.kind, (mixed.low, mixed.high)) == ("bootstrap", close(bootstrap([5 / 6, 1 / 2, 0.0], 3)))
+    assert result.sentences == ()
+    assert result.per_prompt[1]["problem"] == 1
+    assert [p["samples"] for p in result.per_prompt] == [4, 4, 4]
+    assert [p["correct"] for p in result.per_prompt] == [2, 1, 0]
+    assert [p["pass@2"] for p in result.per_prompt] == close([5 / 6, 1 / 2, 0])
+    assert [p["maj@4"] for p in result.per_prompt] == close([1 / 2, 0, 0])
+
+
+def test_one_sample_a_prompt_has_wilsons_interval() -> None:
+    result = summarise(samples("A", "A", "b", "A", "b"))
+    for metric in METRICS:
+        only = number(result, metric, 1)
+        assert (only.value, only.kind) == (pytest.approx(0.6, rel=1e-14), "wilson")
+        assert (only.low, only.high) == pytest.approx(wilson(3, 5), rel=1e-12)
+
+
+def test_the_seed_is_that_of_the_resampling() -> None:
+    words = ["A" * right + "b" * (7 - right) for right in (0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 7, 2, 1)]
+    at = {seed: number(summarise(samples(*words), [1], seed), "avg@k", 1) for seed in (0, 3)}
+    expected = bootstrap([word.count("A") / 7 for word in words], 3)
+    assert (at[3].low, at[3].high) == pytest.approx(expected, rel=1e-12)
+    assert (at[0].low, at[0].high) != (at[3].low, at[3].high)
+
+
+def test_the_default_ks_are_one_and_what_every_prompt_has() -> None:
+    assert [n.k for n in summarise(samples("Ab", "Abc")).numbers if n.metric == "avg@k"] == [1, 2]
+
+
+def test_more_than_there_are_is_nan_and_a_sentence() -> None:
+    result = summarise(samples("Ab", "AA"), [1, 4])
+    for metric in METRICS:
+        missing = number(result, metric, 4)
+        assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
+        assert (missing.kind, missing.prompts) == ("", 0)
+        assert math.isnan(result.per_prompt[1][metric.replace("k", "4")])
+    assert result.sentences == ("k = 4 is NaN: no prompt has more than 2 samples, draw at least 4 per prompt.",)
+    assert json.loads(json.dumps(finite(result.as_json())))["numbers"][1]["value"] is None
+
+
+def test_prompts_with_other_numbers_of_samples_count_alike() -> None:
+    """Ab and Acd and B: avg over three prompts (1/2 + 1/3 + 1)/3; at k = 2 over two, at k = 3 over one."""
+    result = summarise(samples("Ab", "Acd", "B"), [1, 2, 3])
+    assert number(result, "avg@k", 1).value == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
+    assert (number(result, "pass@k", 2).value, number(result, "pass@k", 2).prompts) == (
+        pytest.approx((1 + 2 / 3) / 2),
+        2,
+    )
+    assert (number(result, "pass@k", 3).value, number(result, "pass@k", 3).prompts) == (1.0, 1)
+    assert result.sentences == (
+        "The prompts have 1 to 3 samples; every prompt counts alike, estimated from its own.",
+        "k = 2 is over the 2 of 3 prompts that have as many samples.",
+        "k = 3 is over the 1 of 3 prompts that have as many samples.",
+    )
+
+
+def test_votes_need_answers() -> None:
+    """Without them only prompts that are never solved have a value, 0: their mean would say that nothing is solved."""
+    result = summarise(samples("Ab", "bb", answer=False), [1, 2])
+    for k in (1, 2):
+        missing = number(result, "maj@k", k)
+        assert math.isnan(missing.value) and math.isnan(missing.low) and math.isnan(missing.high)
+        assert (missing.kind, missing.prompts) == ("", 0)
+    assert (number(result, "avg@k", 1).value, number(result, "avg@k", 1).prompts) == (0.25, 2)
+    assert math.isnan(result.per_prompt[0]["maj@1"]) and result.per_prompt[1]["maj@1"] == 0
+    assert result.sentences == ("maj@k is NaN: no sample has an answer to vote with.",)
+
+
+def test_one_right_sample_without_an_answer_leaves_no_majority() -> None:
+    """AAA is solved but for a lost answer; over the other prompts alone maj@1 would be 1/4."""
+    lost = [Sample("p9", 9, Vote(answer, True)) for answer in ("a", "a", None)]
+    result = summarise([*samples("Abb", "bbb", "Abb", "bcd"), *lost], [1, 3])
+    assert [math.isnan(number(result, "maj@k", k).value) for k in (1, 3)] == [True, True]
+    assert result.sentences == ("maj@k is NaN: 1 of the 5 right samples have no answer to vote with.",)
+    assert [p["maj@1"] for p in result.per_prompt[:2]] == pytest.approx([1 / 3, 0])
+    # Wrong ones may be silent: they vote for nothing.
+    wrong = [Sample("p9", 9, Vote(answer, answer == "a")) for answer in ("a", "a", None)]
+    result = summarise([*samples("Abb", "bbb", "Abb", "bcd"), *wrong], [1, 3])
+    assert number(result, "maj@k", 1).value == pytest.approx((1 / 3 + 1 / 3 + 2 / 3) / 5)
+    assert (number(result, "maj@k", 3).prompts, result.sentences) == (5, ())
+
+
+def rewarded(*rewards: tuple[float | None, ...]) -> list[Sample]:
+    """One prompt per tuple; right is what has reward 1."""
+    return [
+        Sample(f"p{i}", i, Vote(None, reward == 1), reward=reward) for i, some in enumerate(rewards) for reward in some
+    ]
+
+
+def test_graded_rewards_have_a_mean_over_prompts() -> None:
+    """(0.3 + 0.5)/2 = 0.4, (-1 + 1)/2 = 0, 1 alone: every prompt counts alike, mean 1.4/3."""
+    result = summarise(rewarded((0.3, 0.5), (-1.0, 1.0), (1.0,)), [1], seed=4)
+    expected = bootstrap([0.4, 0.0, 1.0], 4)
+    assert result.reward is not None
+    assert result.reward == Number("reward", 1, pytest.approx(1.4 / 3), *map(pytest.approx, expected), "bootstrap", 3)
+    assert f"Mean reward of a sample: 0.467, {expected[0]:.3f} to {expected[1]:.3f} b.\n" in shown(result)
+    alike = summarise(rewarded((0.3,), (0.3, 0.3)))
+    assert "Mean reward of a sample: 0.300.\n" in shown(alike)
+
+
+def test_rewards_that_are_the_verdicts_or_are_not_known_have_none() -> None:
+    for samples_ in (rewarded((0.0, 1.0), (1.0,)), rewarded((0.3, None), (1.0,)), samples("Ab")):
+        result = summarise(samples_)
+        assert result.reward is None and "reward" not in shown(result)
+
+
+def test_no_samples_is_an_error() -> None:
+    with pytest.raises(TokenPOError, match="there are no samples"):
+        summarise([])
+
+
+def test_pass_grows_and_pass_hat_falls_with_k() -> None:
+    result = summarise(samples("AbbbAAbb", "Abbbbbbb", "AAAAAAAb"), range(1, 9))
+    for (metric, k), (_, later) in pairwise([(m, k) for m in ("pass@k", "pass^k") for k in range(1, 9)]):
+        if later > k:
+            step = number(result, metric, later).value - number(result, metric, k).value
+            assert step > 0 if metric == "pass@k" else step < 0
+
+
+def shown(summary: Summary, title: str = "x") -> str:
+    stream = io.StringIO()
+    show(summary, title, Console(width=200, file=stream))
+    return stream.getvalue()
+
+
+def test_the_table_shows_values_intervals_and_what_one_should_know() -> None:
+    notes = [Sample("p9", 9, Vote(None, False), "no answer", tokens, tokens < 9) for tokens in (3, 9)]
+    text = shown(summarise([*samples("Ab", "AA"), *notes], [1, 4]), "[bold]m[/bold] on <b>")
+    assert "[bold]m[/bold] on <b>: 3 prompts, 6 samples, 3 right" in text
+    assert "k = 1" in text and "k = 4" in text and "NaN" in text
+    assert "0.500" in text and " to " in text
+    assert "Samples: mean length 6.0 tokens, 50.0% cut at the length limit, 33.3% no answer." in text
+    assert "k = 4 is NaN" in text
+
+
+def test_notes_of_a_file_can_not_steer_the_terminal() -> None:
+    said = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
+    text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in said for _ in range(2)]))
+    line = next(line for line in text.splitlines() if line.startswith("Samples: "))
+    assert "\x1b" not in text
+    assert line.count("x" * 40) == 5 and "x" * 41 not in line

@@ -1,0 +1,145 @@
+"""`tokenpo explain` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tokenpo.cli.main import main
+from written_rollouts import FOUR, write
+
+
+@pytest.fixture
+def explain(tmp_path, monkeypatch, capsys):
+    """`explain(file, ...)` -> exit status, output, errors; relative paths are in tmp_path."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        status = main(["explain", *map(str, arguments)])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def test_table_page_and_numbers(explain, tmp_path):
+    write(tmp_path / "mine.jsonl")
+    status, out, err = explain("mine.jsonl", "--methods", "grpo,dapo,tau@hapo:tau=0", "--tokens")
+    assert (status, err) == (0, "")
+    assert "4 responses in 2 groups, 6 tokens" in out
+    rows = {line.split()[1]: line for line in out.splitlines() if line.startswith("│")}
+    # |push|/a: 0.75 0.75 1.5 and 0 0 0 (test_explanation): mean 0.5 a = 0.354; right 1.5 of 3; high entropy 0.6 and
+    # 0.9: 1.5 of 3; silent 3 of 6.
+    assert [cell.strip() for cell in rows["grpo"].split("│")[2:9]] == [
+        "0.354", "50 %", "50 %", "50 %", "50 %", "50 %", "50 %",
+    ]  # fmt: skip
+    # Vectors 0.75 0.75 −1.5 and 1 1 −1: 3 / √(3.375 · 3) = 0.943.
+    assert "0.943" in out
+    folder = tmp_path / "runs" / "explain-mine"
+    assert out.splitlines()[-3:] == [f"{name}: runs/explain-mine/{file}" for name, file in (
+        ("page", "explain.html"), ("numbers", "explain.json"), ("tokens", "tokens.jsonl"))]  # fmt: skip
+    assert sorted(file.name for file in folder.iterdir()) == ["explain.html", "explain.json", "tokens.jsonl"]
+    said = json.loads((folder / "explain.json").read_text())
+    assert [m["label"] for m in said["methods"]] == ["grpo", "dapo", "tau"]
+    assert said["methods"][2]["options"] == {"tau": 0}
+    assert said["methods"][0]["cosines"]["dapo"] == pytest.approx(3 / (3.375 * 3) ** 0.5, rel=1e-12)
+    assert said["share_of_tokens"] == pytest.approx({"right": 5 / 6, "wrong": 1 / 6, "high": 2 / 6, "low": 4 / 6})
+    tokens = [json.loads(line) for line in (folder / "tokens.jsonl").read_text().splitlines()]
+    a = 0.5 / (0.5**0.5 + 1e-6)
+    seen = tokens[1]["methods"]["grpo"]
+    # To the last digit but one: a processor's square root of a half may end in 5 or in 6.
+    assert seen.pop("advantage") == pytest.approx([-a], rel=1e-14)
+    assert seen.pop("push") == pytest.approx([-1.5 * a], rel=1e-14)
+    assert seen == {"weight": [1], "clipped": [0]}
+    assert [len(line["methods"]["tau"]["push"]) for line in tokens] == [2, 1, 2, 1]
+
+
+def test_the_first_update_of_a_policy_that_moved(explain, tmp_path):
+    now = [line | {"logprob": [x + 0.5 for x in line["old_logprob"]]} for line in FOUR]
+    path = write(tmp_path / "mine.jsonl", now)
+    _, later, _ = explain(path, "--methods", "grpo")
+    status, first, _ = explain(path, "--methods", "grpo", "--first-update")
+    # Ratios are e^½ = 1.65: of group a the right answer is clipped, the wrong one pushed by 1.65 · 1.5 a / 6 = 0.291.
+    assert "│ grpo         │ 0.291 │" in later and "The policy has moved since it sampled" in later
+    assert status == 0
+    assert "│ grpo         │ 0.354 │" in first and "The policy is the one that sampled" in first
+
+
+def test_the_same_file_gives_the_same_bytes(explain, tmp_path):
+    path = write(tmp_path / "mine.jsonl")
+    for out in "ab":
+        assert explain(path, "--methods", "grpo,tepo", "--out", out, "--tokens")[0] == 0
+    for name in ("explain.html", "explain.json", "tokens.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_method_without_its_input_is_refused_and_the_others_are_shown(explain, tmp_path):
+    status, out, err = explain(write(tmp_path / "mine.jsonl"), "--methods", "grpo,archer", "--out", "here")
+    assert status == 2
+    assert "│ grpo" in out and "│ archer" not in out
+    assert err.startswith("tokenpo: archer needs what ") and "write 'ref_logprob'" in err
+    said = json.loads((tmp_path / "here" / "explain.json").read_text())
+    assert [m["label"] for m in said["methods"]] == ["grpo"]
+    assert said["refused"][0]["label"] == "archer"
+    assert "archer needs what" in (tmp_path / "here" / "explain.html").read_text()
+
+
+def test_a_truncated_file_renders_what_is_whole(explain, tmp_path):
+    path = write(tmp_path / "mine.jsonl")
+    path.write_text(path.read_text()[:-40])
+    status, out, _ = explain(path, "--methods", "grpo", "--out", "here")
+    assert status == 0
+    told = " ".join(out.split())
+    assert "3 responses in 2 groups" in told
+    assert "note: mine.jsonl: 1 line was left out (line 4: not valid JSON, cut off while it was being written)." in told
+    assert "most have 2 responses; group b has 1" in told
+    assert "1 line was left out" in (tmp_path / "here" / "explain.html").read_text()
+
+
+def test_a_run_with_several_steps(explain, tmp_path):
+    folder = tmp_path / "run" / "rollouts"
+    folder.mkdir(parents=True)
+    for step in (2, 10):
+        write(folder / f"step-{step:06d}.jsonl", [line | {"step": step} for line in FOUR])
+    assert "step 10: 4 responses" in explain("run", "--methods", "grpo")[1]
+    assert (tmp_path / "runs" / "explain-run-step10" / "explain.html").is_file()
+    assert "step 2: 4 responses" in explain("run", "--methods", "grpo", "--step", 2)[1]
+    status, _, err = explain("run", "--methods", "grpo", "--step", 3)
+    assert (status, err) == (2, "tokenpo: run holds no rollouts of step 3 (steps: 2, 10): give one of these\n")
+    (tmp_path / "bare").mkdir()
+    status, _, err = explain("bare", "--methods", "grpo", "--step", 3)
+    assert status == 2 and "bare holds no recorded rollouts: train with --set output.rollouts_every=10" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.jsonl", "--methods", "grpo"], "gone.jsonl: there is no such file: give recorded rollouts"),
+        (["mine.jsonl", "--methods", "grop"], "method='grop' is no choice; did you mean 'grpo'?"),
+        (["mine.jsonl", "--methods", "hapo:tua=0"], "did you mean 'tau'?"),
+        (["mine.jsonl", "--methods", "grpo,grpo"], "--methods names grpo twice"),
+        (["mine.jsonl", "--methods", "grpo", "--entropy-quantile", "80"], "--entropy-quantile 80 lies outside [0, 1]"),
+        (["mine.jsonl", "--methods", "grpo", "--responses", "-1"], "--responses -1: give 0 or more"),
+        (["mine.jsonl", "--methods", "grpo", "--out", "mine.jsonl"], "mine.jsonl cannot be made: File exists"),
+        (["empty.jsonl", "--methods", "grpo"], "empty.jsonl holds no response (the file is empty)"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_write_nothing(explain, tmp_path, arguments, message):
+    write(tmp_path / "mine.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    status, _, err = explain(*arguments)
+    assert status == 2
+    assert err.startswith("tokenpo: ") and message in err and err.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty.jsonl", "mine.jsonl"]
+
+
+def test_hostile_names_do_not_reach_the_terminal(explain, tmp_path):
+    bad = "\x1b[31mred\u202e"
+    lines = [line | {"group": "b", bad: 1} for line in FOUR[:3]] + [FOUR[3] | {"group": bad}]
+    _, out, err = explain(write(tmp_path / "mine.jsonl", lines), "--methods", "grpo,archer")
+    assert not {"\x1b", "\u202e"} & set(out + err)
+    assert "group ␛[31mred⟨202E⟩ has 1" in " ".join(out.split())
+    assert r"not read: '\x1b[31mred\u202e')" in err
+    _, _, err = explain(write(tmp_path / "mine.jsonl", [{bad: 1}]), "--methods", "grpo")
+    assert r"(fields: '\x1b[31mred\u202e'; " in err and not {"\x1b", "\u202e"} & set(err)

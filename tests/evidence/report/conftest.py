@@ -1,0 +1,185 @@
+"""Writes run directories as a trainer would, a plausible story of dial_sum."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from page_tree import Node, read_html
+from tokenpo.evidence.report import write_report
+
+CONFIG = {
+    "name": "quickstart",
+    "seed": 3,
+    "model": {"path": "tiny", "dtype": "float32"},
+    "task": {"name": "dial_sum", "options": {"operands": 8}},
+    "method": {"name": "hapo"},
+    "rollout": {"prompts": 32, "group_size": 8, "max_new_tokens": 64},
+    "train": {"steps": 60, "minibatches": 4, "lr": 2e-4},
+}
+OBJECTIVE = """objective hapo
+  credit      TokenGroupAverage()
+  surrogate   Clipped(low=0.2, high=0.2)
+  aggregate   TokenMean()
+"""
+VERSIONS = {"tokenpo": "0.1.0", "torch": "2.13.0", "python": "3.11"}
+
+
+def metrics_row(step: int, steps: int, rng: random.Random) -> dict[str, float | None]:
+    """One line of metrics: learning along a sigmoid, entropy that falls, responses that grow."""
+    p = 1 / (1 + math.exp(-9 * (step / steps - 0.35)))
+
+    def noise(size: float) -> float:
+        return rng.gauss(0, size)
+
+    accuracy = min(max(0.5 + 0.48 * p + noise(0.02), 0), 1)
+    entropy = 0.2 * (1 - p) + 0.02 + abs(noise(0.004))
+    row: dict[str, float | None] = {
+        "step": step,
+        "reward": accuracy - 0.03,
+        "accuracy": accuracy,
+        "entropy": entropy,
+        "entropy_q10": 0.001,
+        "entropy_q50": 0.3 * entropy,
+        "entropy_q90": 2.6 * entropy,
+        "length": 29 + 15 * p + noise(0.4),
+        "length_max": 46 + 4 * p,
+        "ratio_mean": 1 + noise(0.002),
+        "ratio_min": 0.5 + 0.2 * rng.random(),
+        "ratio_max": 1.4 + rng.random(),
+        "clip_fraction": 0.02 * (1 - p) + 0.003 * rng.random(),
+        "clip_low_fraction": 0.008 * (1 - p),
+        "clip_high_fraction": 0.01 * (1 - p),
+        "kl": 0.004 * (1 - p) + 0.0005 * rng.random(),
+        "zero_advantage_groups": 0.05 + 0.85 * p,
+        "effective_tokens": 0.95 - 0.85 * p,
+        "truncated": 0.01 * rng.random(),
+        "discarded_groups": 0.0,
+        "grad_norm": 0.6 * (1 - 0.7 * p) + 0.1 * rng.random(),
+        "loss": noise(0.01),
+        "lr": 2e-4 * min(step / 5, 1),
+        "temperature_mean": 1 + noise(0.002),
+        "seconds_rollout": 0.35 + 0.1 * p + 0.02 * rng.random(),
+        "seconds_update": 0.3 + 0.02 * rng.random(),
+        "seconds_other": 0.03,
+    }
+    if step % 10 == 0 or step == 1:
+        held = 0.31 + 0.68 * p
+        half = 1.96 * math.sqrt(held * (1 - held) / 200)
+        row |= {"eval/accuracy": held, "eval/low": held - half, "eval/high": min(held + half, 1)}
+        row["eval/length"] = 29 + 15 * p
+    return row
+
+
+def rollout(step: int, row: int, skill: float, rng: random.Random) -> dict[str, Any]:
+    """One traced response: with `skill` the policy writes every small step, else it leaps and errs."""
+    asked = random.Random(1000 * step + row // 2)  # two responses to each prompt
+    numbers = [asked.randrange(1, 10) for _ in range(8)]
+    signs = [asked.choice("+-*") for _ in range(7)]
+    prompt = str(numbers[0]) + "".join(s + str(n) for s, n in zip(signs, numbers[1:], strict=True)) + "="
+    tokens, entropy, total, leapt = [], [], numbers[0], 0
+    for sign, n in zip(signs, numbers[1:], strict=True):
+        total = {"+": total + n, "-": total - n, "*": total * n}[sign] % 10
+        decision = 0.68 * (1 - skill) + 0.03 * rng.random()
+        if rng.random() < 0.4 + 0.6 * skill:
+            tokens += [sign, str(n), "=", str(total), " "]
+            entropy += [decision, 0.01, decision / 2, 0.02 + 0.3 * leapt * rng.random(), 0.001]
+            leapt = 0
+        else:
+            tokens += [sign, str(n)]
+            entropy += [decision, 0.01]
+            leapt += 1
+    correct = rng.random() < 0.35 + 0.65 * skill
+    tokens += ["#", str(total if correct else (total + 3) % 10), "<|end|>"]
+    entropy += [0.002, 0.4 * (1 - skill) + 0.01, 0.0]
+    advantage = (0.9 if correct else -1.1) * (1.05 - skill)
+    ratio = [math.exp(rng.gauss(0, 0.12) * h / 0.3) for h in entropy]
+    weight = [1 + min(h, 0.6) * (1 if h > 0.1 else -0.3) for h in entropy]
+    terms = {
+        "advantage": [advantage * w for w in weight],
+        "weight": weight,
+        "ratio": ratio,
+        "clipped": [int(not 0.85 < r < 1.2) for r in ratio],
+        "low": [0.8] * len(tokens),
+        "high": [1.2] * len(tokens),
+        "coefficient": [1 / 8000] * len(tokens),
+        "loss": [-r * advantage * w for r, w in zip(ratio, weight, strict=True)],
+        "logprob": [-h * rng.random() * 1.5 for h in entropy],
+        "entropy": entropy,
+        "temperature": [1 + 0.05 * (h - 0.2) for h in entropy],
+    }
+    return {
+        "step": step,
+        "row": row,
+        "group": row // 2,
+        "prompt": prompt,
+        "tokens": tokens,
+        "reward": float(correct),
+        "correct": correct,
+        "answer": str(total),
+        "terms": {name: [round(x, 6) for x in values] for name, values in terms.items()},
+    }
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_run(path: Path, steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0) -> Path:
+    """A whole run directory; `trace` replaces its rollouts."""
+    rng = random.Random(seed)
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(CONFIG | {"train": {"steps": steps}}))
+    (path / "objective.txt").write_text(OBJECTIVE)
+    (path / "versions.json").write_text(json.dumps(VERSIONS))
+    write_lines(path / "metrics.jsonl", [metrics_row(step, steps, rng) for step in range(1, steps + 1)])
+    if trace is None:
+        drawn = [1, *range(10, steps + 1, 10)]
+        trace = [rollout(step, row, step / steps, rng) for step in drawn for row in range(4)]
+    write_lines(path / "trace.jsonl", trace)
+    return path
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    """`make_run(steps=60, trace=None, seed=0, name="run")` -> the run directory."""
+
+    def make(steps: int = 60, trace: Sequence[Mapping[str, Any]] | None = None, seed: int = 0, name: str = "run"):
+        return write_run(tmp_path / name, steps, trace, seed)
+
+    return make
+
+
+@pytest.fixture
+def page() -> Callable[[Path], Node]:
+    """`page(run)` -> the report of a run directory as a tree."""
+    return lambda run: read_html(write_report(run).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def parse() -> Callable[[str], Node]:
+    return read_html
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Node]:
+    """One whole run of 60 steps and its page."""
+    run = write_run(tmp_path_factory.mktemp("story") / "run")
+    return run, read_html(write_report(run).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def traced() -> Callable[..., dict[str, Any]]:
+    """`traced(tokens, step=1, row=0, reward=1.0, group=0, **terms)` -> one line of trace.jsonl."""
+
+    def make(tokens: Sequence[str], step: int = 1, row: int = 0, reward: float = 1.0, group: int = 0, **terms: Any):
+        line = {"step": step, "row": row, "group": group, "prompt": "1+1=", "tokens": list(tokens)}
+        return line | {"reward": reward, "correct": bool(reward), "answer": "2", "terms": terms}
+
+    return make

@@ -1,0 +1,317 @@
+"""The curves and the head of the page say what metrics.jsonl says."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+
+from tokenpo.evidence.page.chart import Chart, Line, draw, log_ticks, ticks
+
+LABELS = {  # chart -> label of a line -> metric
+    "Accuracy": {"held-out, greedy": "eval/accuracy", "training, sampled": "accuracy"},
+    "Reward": {"training": "reward"},
+    "Entropy": {"mean": "entropy", "median": "entropy_q50"},
+    "Ratio": {"mean": "ratio_mean"},
+    "Clipped tokens": {"all": "clip_fraction", "above": "clip_high_fraction", "below": "clip_low_fraction"},
+    "KL moved": {"new against old (k3)": "kl"},
+    "Gradient norm": {"norm": "grad_norm"},
+    "Response length": {"mean": "length", "longest": "length_max", "held-out, mean": "eval/length"},
+    "Truncated": {"without an end": "truncated"},
+    "Learning signal": {
+        "effective tokens": "effective_tokens",
+        "zero-advantage groups": "zero_advantage_groups",
+        "discarded groups": "discarded_groups",
+    },
+    "Time": {"rollout": "seconds_rollout", "update": "seconds_update", "other": "seconds_other"},
+    "Loss": {"loss": "loss"},
+    "Learning rate": {"learning rate": "lr"},
+    "Sampling temperature": {"sampling temperature": "temperature_mean"},
+}
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def value(text):
+    """The number in a text of the page, percent taken as a fraction."""
+    return float(text.replace(",", "").removesuffix(" %")) / (100 if text.endswith(" %") else 1)
+
+
+def close(x):
+    """Equal to the digits that the page writes: three, or two beside an exponent."""
+    return pytest.approx(x, rel=0.0051 if abs(x) >= 1e-4 else 0.051, abs=1e-12)
+
+
+def figure(tree, title):
+    (found,) = [f for f in tree.all("figure") if f.one("h3").text == title]
+    return found
+
+
+def readings(figure):
+    """step -> {label: number} from the titles that a hovering reader sees."""
+    rows = {}
+    for strip in figure.all("rect", "hit"):
+        step, *parts = strip.one("title").text.split(" · ")
+        rows[int(step.removeprefix("step "))] = {p.rpartition(" ")[0]: p for p in parts}
+    return rows
+
+
+@pytest.mark.parametrize("title", LABELS)
+def test_the_numbers_of_a_chart_are_those_of_metrics(story, title):
+    run, tree = story
+    rows = readings(figure(tree, title))
+    assert sorted(rows) == list(range(1, 61))
+    for row in metrics(run):
+        shown = " · ".join(["", *rows[row["step"]].values(), ""])
+        for label, name in LABELS[title].items():
+            found = re.search(rf" · {re.escape(label)} (\S+(?: %)?) · ", shown)
+            assert (found is not None) == (name in row), (row["step"], name)
+            if found:
+                assert value(found[1]) == close(row[name])
+
+
+def decode(figure, path, log=False):
+    """[(x, y)] of a path of the chart, y read back against the axis's own labels."""
+    marks = [(float(t["y"]) - 3.5, value(t.text)) for t in figure.all("text", "y")]
+    (a, low), (b, high) = marks[0], marks[-1]
+    place, back = (math.log10, lambda y: 10**y) if log else (float, float)
+    points = [tuple(map(float, pair.split())) for pair in path.removeprefix("M").removesuffix("Z").split("L")]
+    return [(x, back(place(low) + (y - a) / (b - a) * (place(high) - place(low)))) for x, y in points]
+
+
+def paths(figure, *classes):
+    found = [p for p in figure.all("path") if set(classes) <= set(p.classes) and p["d"].startswith("M")]
+    return [p["d"] for p in found if "H22" not in p["d"]]  # not those of the key
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "colour", "tolerance", "log"),
+    [
+        ("Entropy", "entropy", "c0", 0.002, False),
+        ("KL moved", "kl", "c0", 1e-5, False),
+        ("Response length", "length_max", "c2", 0.05, False),
+        ("Clipped tokens", "clip_low_fraction", "c2", 2e-5, False),
+        ("Ratio", "ratio_mean", "c0", 0.005, True),
+    ],
+)
+def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, tolerance, log):
+    run, tree = story
+    found = figure(tree, title)
+    (path,) = paths(found, "line", colour)
+    points, rows = decode(found, path, log), metrics(run)
+    assert [y for _, y in points] == pytest.approx([row[name] for row in rows], abs=tolerance)
+    assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
+
+
+def test_the_shade_spans_the_recorded_quantiles(story):
+    run, tree = story
+    found, rows = figure(tree, "Ratio"), metrics(run)
+    (path,) = paths(found, "band", "c0")
+    edge = [y for _, y in decode(found, path, log=True)]
+    assert edge == pytest.approx([row["ratio_max"] for row in rows] + [r["ratio_min"] for r in rows[::-1]], rel=0.01)
+
+
+def test_stacked_times_add_up(story):
+    run, tree = story
+    found = figure(tree, "Time")
+    (path,) = paths(found, "line", "c2")
+    total = [row["seconds_rollout"] + row["seconds_update"] + row["seconds_other"] for row in metrics(run)]
+    assert [y for _, y in decode(found, path)] == pytest.approx(total, abs=0.004)
+
+
+def test_the_head_gives_the_held_out_accuracy_before_and_after(story):
+    run, tree = story
+    rows = metrics(run)
+    for node, row in zip(tree.all("span", "value"), (rows[0], rows[-1]), strict=True):
+        shown = re.fullmatch(r"([\d.]+) %step (\d+), ([\d.]+)–([\d.]+) %", node.text)
+        assert shown is not None and int(shown[2]) == row["step"]
+        expected = [row["eval/accuracy"], row["eval/low"], row["eval/high"]]
+        assert [float(shown[i]) / 100 for i in (1, 3, 4)] == pytest.approx(expected, rel=0.0051)
+    picture = tree.one("svg", "span")
+    assert [float(c["cx"]) for c in picture.all("circle")] == pytest.approx(
+        [14 + 372 * row["eval/accuracy"] for row in (rows[0], rows[-1])], abs=0.06
+    )
+
+
+def test_an_evaluation_that_only_samples_heads_the_page_too(make_run, page):
+    run = make_run(steps=2)
+    rows = [{"step": 1, "accuracy": 0.9, "eval/avg": 0.25}, {"step": 2, "accuracy": 0.9, "eval/avg": 0.5}]
+    rows[1] |= {"eval/avg_low": 0.375, "eval/avg_high": 0.625}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    assert tree.one("p", "kicker").text == "Held-out accuracy"
+    assert [v.text for v in tree.all("span", "value")] == ["25 %step 1", "50 %step 2, 37.5–62.5 %"]
+
+
+def test_without_an_evaluation_the_head_names_the_training_accuracy(make_run, page):
+    run = make_run(steps=9)
+    rows = [{"step": step, "accuracy": step / 10} for step in range(1, 10)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    assert tree.one("p", "kicker").text.startswith("Accuracy of the training rollouts (no held-out")
+    assert [v.text for v in tree.all("span", "value")] == ["10 %step 1", "90 %step 9"]
+
+
+def test_the_table_holds_every_number(story):
+    run, tree = story
+    table = tree.one("table", "numbers")
+    names = [th.text for th in table.one("thead").all("th")]
+    rows = table.one("tbody").all("tr")
+    assert len(rows) == 60 and len(names) == 31
+    for tr, row in zip(rows, metrics(run), strict=True):
+        for name, td in zip(names, tr.all("td"), strict=True):
+            assert td.text == "–" if name not in row else value(td.text) == close(row[name]), (row["step"], name)
+
+
+def test_facts_of_the_run(story):
+    _, tree = story
+    found = tree.one("header").one("dl")
+    facts = {name.text: fact.text for name, fact in zip(found.all("dt"), found.all("dd"), strict=True)}
+    facts = {key: text for key, text in facts.items() if key in ("method", "task", "seed", "steps", "model", "time")}
+    assert facts.pop("time").endswith(" s")
+    assert facts == {"method": "hapo", "task": "dial_sum", "seed": "3", "steps": "60", "model": "tiny"}
+    assert tree.one("head").one("title").text == "hapo on dial_sum: tokenpo report"
+    assert [fact.one("dt").text for fact in found.all("div", "long")] == ["paper"]
+    assert "TokenGroupAverage()" in tree.one("section", "objective").text
+
+
+def test_spikes_survive_thinning():
+    points = [(float(x), {1234: 7.0, 3456: -5.0}.get(x, 1.0)) for x in range(5000)]
+    svg = draw(Chart("spiky", "", "", [Line("a", points)]))
+    (path,) = re.findall(r'class="line c0" d="M([^"]+)"', svg)
+    assert path.count("L") < 310
+    ys = [float(pair.split()[1]) for pair in path.split("L")]  # y points down
+    assert len(set(ys)) == 3 and ys.index(min(ys)) < ys.index(max(ys))
+
+
+def test_a_line_breaks_where_nothing_was_measured():
+    svg = draw(Chart("gap", "", "", [Line("a", [(0, 1.0), (1, 2.0), (2, None), (3, 1.0), (4, 2.0), (9, 1.0)])]))
+    assert len(re.findall('class="line c0"', svg)) == 3
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 0.93), (-3.2, 8.0), (1e-9, 3e-9), (5.0, 5.0), (0.0, 0.0), (1e90, 1e99)]
+)
+def test_ticks_enclose_the_numbers(low, high):
+    found = ticks(low, high)
+    assert found[0] <= low * (1 + 1e-9) and found[-1] >= high * (1 - 1e-9) and 2 <= len(found) <= 8
+    assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.93, 1.04), (0.9997, 1.0003), (1.0, 1.0), (0.5, 2.0), (1.05, 2.6), (2.1, 5.5), (0.01, 300.0)]
+)
+def test_ticks_of_a_logarithm_enclose_the_numbers_and_waste_little(low, high):
+    found = log_ticks(low, high)
+    assert 0 < found[0] <= low and found[-1] >= high and 3 <= len(found) <= 8 and found == sorted(set(found))
+    assert low == high or found[-1] / found[0] <= (high / low) ** 3
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.93, 1.04), (0.9999, 1.0001), (0.3, 70.0)])
+def test_the_axis_of_ratios_follows_them_and_its_labels_differ(make_run, page, low, high):
+    ends = {"ratio_min": [low] * 12, "ratio_max": [*[1.0] * 11, high]}
+    found = figure(page(constant_run(make_run, ratio_mean=[1.0] * 12, **ends)), "Ratio")
+    labels = [value(text.text) for text in found.all("text", "y")]
+    assert len(set(labels)) == len(labels) and labels[0] <= low and labels[-1] >= high
+    band = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
+    assert max(band) - min(band) == pytest.approx(high - low, rel=0.02)
+    assert labels[-1] / labels[0] < (high / low) ** 3
+
+
+def test_a_shade_has_its_key(story):
+    for title, shade in (("Entropy", "10 % to 90 % of tokens"), ("Ratio", "smallest to largest")):
+        (key,) = [li for li in figure(story[1], title).all("li") if li.text == shade]
+        assert key.one("path", "band").classes == ["band", "c0"]
+
+
+def constant_run(make_run, **metrics):
+    run = make_run(steps=12)
+    rows = [
+        {"step": s, "entropy": 0.1 * s, "lr": 1e-5, "truncated": 0.0, "temperature_mean": 1.0} for s in range(1, 13)
+    ]
+    for step, row in enumerate(rows):
+        row.update({name: values[step] for name, values in metrics.items()})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+def titles(node):
+    return [f.one("h3").text for f in node.all("figure")]
+
+
+def test_one_step_is_too_short_to_call_anything_constant(make_run, page):
+    tree = page(make_run(steps=1))
+    assert len(titles(tree)) == len(LABELS) and not tree.all("details", "constant")
+
+
+def test_constant_charts_come_last_closed_and_summed_up(make_run, page):
+    tree = page(constant_run(make_run, kl=[0.0] * 12, clip_fraction=[0.25] * 12, clip_low_fraction=[0.0] * 12))
+    shut = tree.one("details", "constant")
+    assert "open" not in shut.attributes
+    assert titles(shut) == ["Clipped tokens", "KL moved", "Truncated", "Learning rate", "Sampling temperature"]
+    assert titles(tree) == ["Entropy", *titles(shut)]
+    assert shut.one("summary").text == (
+        "Constant over the run: Clipped tokens all 25 %, below 0 % · KL moved 0 · Truncated 0 % · "
+        "Learning rate 1e-05 · Sampling temperature 1"
+    )
+
+
+def test_what_moves_at_all_stays_in_sight(make_run, page):
+    spread = {"ratio_mean": [1.0] * 12, "ratio_min": [0.9] * 12, "ratio_max": [1.1] * 11 + [2.0]}
+    gap = {"kl": [None, *[0.0] * 11], "grad_norm": [1.0] * 11 + [1.001], "accuracy": [0.0] * 12}
+    tree = page(constant_run(make_run, **spread, **gap))
+    shut = titles(tree.one("details", "constant"))
+    assert shut == ["Truncated", "Learning rate", "Sampling temperature"]
+    # Accuracy that never moves is the first thing to know about a run.
+    assert titles(tree)[: -len(shut)] == ["Accuracy", "Entropy", "Ratio", "KL moved", "Gradient norm"]
+
+
+def test_held_out_rewards_stand_beside_the_training_reward(make_run, page):
+    """An evaluation that leaves them out has rewards that are its verdicts: its accuracy is drawn."""
+    run = make_run(steps=4)
+    rows = [
+        {"step": 0, "eval/accuracy": 0.25, "eval/low": 0.2, "eval/high": 0.4, "eval/avg": 0.125},
+        *({"step": s, "accuracy": 0.5, "reward": 0.75} for s in (1, 2)),
+    ]
+    rows[2] |= {"eval/accuracy": 0.5, "eval/reward": 0.625, "eval/reward_low": None, "eval/reward_high": None}
+    rows[2] |= {"eval/avg_reward": 1.5, "eval/avg": 0.5}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    assert "Eval/" not in " ".join(titles(tree)) and "eval/" not in " ".join(titles(tree))
+    found = readings(figure(tree, "Reward"))
+    assert found[0] == {"held-out, greedy": "held-out, greedy 0.25", "held-out, sampled": "held-out, sampled 0.125"}
+    assert found[2] == {
+        "training": "training 0.75", "held-out, greedy": "held-out, greedy 0.625",
+        "held-out, sampled": "held-out, sampled 1.5",
+    }  # fmt: skip
+
+
+def test_a_held_out_reward_is_drawn_although_training_met_verdicts_alone(make_run, page):
+    run = make_run(steps=4)
+    rows = [{"step": 1, "accuracy": 0.5, "reward": 0.5}, {"step": 2, "accuracy": 0.75, "reward": 0.75}]
+    rows[1] |= {"eval/accuracy": 0.5, "eval/reward": 0.625}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert readings(figure(page(run), "Reward"))[2]["held-out, greedy"] == "held-out, greedy 0.625"
+
+
+def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(make_run, page):
+    run = make_run(steps=4)
+    rows = [
+        {"step": 0, "eval/accuracy": 0.5},
+        *({"step": s, "accuracy": 0.5, "skipped_updates": 0} for s in range(1, 5)),
+    ]
+    rows[2]["note/no answer"] = rows[4]["note/no answer"] = 0.25
+    rows.append({"step": 5, "accuracy": None, "skipped_updates": 0})  # a batch that was never judged
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    found = figure(tree, "Verifier: no answer")
+    assert len(paths(found, "line")) == 1 and "not a metric this report knows" not in found.text.lower()
+    shown = [text for row in readings(found).values() for text in row.values()]
+    assert shown == ["no answer 0 %", "no answer 25 %"] * 2
+    cells = [[td.text for td in tr.all("td")] for tr in tree.one("table", "numbers").one("tbody").all("tr")]
+    assert [row[-1] for row in cells] == ["–", "0", "0.25", "0", "0.25", "–"]
+    assert tree.one("details", "constant").one("summary").text == "Constant over the run: Skipped updates 0"

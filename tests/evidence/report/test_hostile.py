@@ -1,0 +1,149 @@
+"""What a model writes stays text: escaped, visible, bounded, under a policy that would stop it anyway."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+import tokenpo.evidence.report
+from hostile import ATTRIBUTES, ELEMENTS, HOSTILE, spoilt
+from page_tree import drawn, embedded
+from tokenpo.evidence.report import write_report
+
+SCRIPT = Path(tokenpo.evidence.report.__file__).with_name("report.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def hostile(make_run):
+    return spoilt(make_run, HOSTILE.__getitem__)
+
+
+def skeleton(tree):
+    """Everything of the page that is not text: no accessible names, no policy (it holds a hash)."""
+    return [(n.tag, {k: v for k, v in n.attributes.items() if k not in ("aria-label", "content")}) for n in tree]
+
+
+def test_hostile_text_changes_nothing_but_text(make_run, page, hostile):
+    mild = page(spoilt(make_run, "plain {}".format, name="mild"))
+    tree = page(hostile)
+    assert len(skeleton(tree)) > 300
+    shapes = [
+        [n for n in skeleton(t) if n[0] != "tr"] for t in (mild, tree)
+    ]  # rows differ in the class of a line break
+    assert shapes[0] == shapes[1]
+    assert mild.one("style").text == tree.one("style").text
+
+
+def test_only_known_elements_and_attributes_appear(story, page, hostile):
+    for tree in (story[1], page(hostile)):
+        assert {node.tag for node in tree} <= set(ELEMENTS.split())
+        assert {name for node in tree for name in node.attributes} <= set(ATTRIBUTES.split())
+
+
+def test_hostile_text_is_shown_as_it_is(page, hostile):
+    tree = page(hostile)
+    texts = [text for text, _, _ in drawn(tree)[0].tokens]
+    assert texts == [text for text, _, _ in embedded(tree)[0].tokens]
+    assert texts[0] == HOSTILE[0].replace(" ", "␣")
+    assert texts[1].startswith("</style></title></textarea><script>document.title='pwned'</s")
+    assert texts[6] == HOSTILE[6].replace(" ", "␣")
+    assert texts[8] == "⟨202E⟩ltr⟨2066⟩x⟨2069⟩⟨200F⟩⟨FEFF⟩⟨00AD⟩"
+    assert texts[9] == "␀␇␛[31mred␡⟨0085⟩␍↵⟨2028⟩⟨2029⟩"
+    assert texts[10] == "⟨D800⟩⟨FFFE⟩\U0001f600"
+    assert tree.one("h1").text == f"{HOSTILE[0]} on {HOSTILE[1]}"
+    assert tree.one("head").one("title").text == f"{HOSTILE[0]} on {HOSTILE[1]}: tokenpo report"
+    assert HOSTILE[6] in tree.one("section", "objective").text
+
+
+def test_nothing_on_the_page_hides_or_reorders(hostile):
+    html = write_report(hostile).read_text(encoding="utf-8")
+    assert {c for c in html if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} == {"\n"}
+
+
+def test_numbers_that_are_none(page, hostile):
+    card = drawn(page(hostile))[0]
+    assert "reward – " in card.meta and card.verdict == "not judged"
+    _, columns, classes = card.tokens[1]
+    assert columns["advantage"] == "–" and "an" in classes
+
+
+def digest(text):
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_the_policy_admits_the_style_and_the_script_and_nothing_else(story, page, hostile):
+    for tree in (story[1], page(hostile)):
+        (policy,) = [
+            m["content"] for m in tree.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy"
+        ]
+        (style,) = tree.one("style").inside
+        (script,) = [node.text for node in tree.all("script") if not node.attributes]
+        assert script == SCRIPT.strip()
+        assert policy == (
+            f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'; "
+            f"script-src '{digest(SCRIPT)}'; require-trusted-types-for 'script'; trusted-types 'none'"
+        )
+        first = [node for node in tree if node.tag in ("meta", "title", "style")][:2]
+        assert [node.attributes.get("http-equiv", "charset") for node in first] == [
+            "charset",
+            "Content-Security-Policy",
+        ]
+
+
+def test_a_page_without_tokens_has_no_script(make_run, page):
+    run = make_run(steps=2)
+    (run / "trace.jsonl").unlink()
+    tree = page(run)
+    assert not tree.all("script") and "script" not in tree.all("meta")[1]["content"]
+
+
+def test_the_script_makes_no_markup_and_reaches_for_nothing(story, page, hostile):
+    told = (
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|import|fetch|XMLHttp|https?:|setTimeout"
+    )
+    assert not re.search(told, SCRIPT)
+    # The data element holds no character that could end it, whatever the texts are; nor does the script.
+    for tree in (story[1], page(hostile)):
+        assert [sorted(node.attributes.items()) for node in tree.all("script")] == [
+            [("id", "data"), ("type", "application/json")],
+            [],
+        ]
+        data, script = tree.all("script")
+        assert not set(data.text) & set("<>&") and "</script" not in script.text.lower()
+        assert "<!--" not in script.text
+
+
+def test_nothing_outside_the_page_is_named(story):
+    run, tree = story
+    html = (run / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|url\(|@import|@font-face|src=|href=|<link|javascript:|data:", html)
+    assert not [node for node in tree if any(name.startswith("on") for name in node.attributes)]
+
+
+def test_the_first_view_needs_no_script(story):
+    """Without scripts, and even without :has(), the numbers are there as text: only choosing needs CSS or a script."""
+    _, tree = story
+    header = tree.one("header").text
+    assert "hapo on dial_sum" in header and "Held-out accuracy" in header and "%" in header
+    assert not [n for n in tree if "style" in n.attributes]
+    hidden = [n for n in tree if "hidden" in n.attributes]
+    assert [n.classes for n in hidden] == [["sides"], ["choose"], ["choose"]]  # menus that only the script can fill
+    assert "needs JavaScript" in tree.one("noscript").text
+    assert len(drawn(tree)) == 4
+    assert [c.attributes["name"] for c in tree.all("input") if "checked" in c.attributes and c["type"] == "radio"]
+
+
+def test_a_token_of_200_kilobytes(make_run, page, traced):
+    big = traced(["<" * 200_000, "b"], entropy=[0.5, 1.0])
+    big["prompt"] = "&" * 200_000
+    run = make_run(trace=[big])
+    tree = page(run)
+    assert (run / "report.html").stat().st_size < 400_000
+    for card in (drawn(tree)[0], embedded(tree)[0]):
+        assert card.tokens[0][0] == "<" * 60 + "… (200,000 characters)"
+        assert card.prompt == "&" * 2000 + "… (200,000 characters)"

@@ -1,0 +1,173 @@
+"""Model directories with something wrong: one sentence that names the place, and nothing in them is run or changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.models import load
+from tokenpo.models.model import _load_tokenizer, _load_weights
+from tokenpo.models.tiny import tokenizer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    directory = tmp_path_factory.mktemp("whole")
+    config = Qwen3Config(
+        vocab_size=259,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=16,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(directory)
+    tokenizer().save_pretrained(directory)
+    load(directory)
+    return directory
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path(MARK),))
+
+
+MARK = "unpickled"
+
+
+def changed(file: Path, **values: Any) -> None:
+    content = json.loads(file.read_text())
+    content.update(values)
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+
+
+def tensors(directory: Path, change: Any) -> None:
+    file = directory / "model.safetensors"
+    content = load_file(file)
+    change(content)
+    save_file({name: x.contiguous() for name, x in content.items()}, file, metadata={"format": "pt"})
+
+
+def extra_token(directory: Path) -> None:
+    changed(
+        directory / "tokenizer.json",
+        added_tokens=[
+            *json.loads((directory / "tokenizer.json").read_text())["added_tokens"],
+            {
+                "id": 400,
+                "content": "<more>",
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            },
+        ],
+    )
+
+
+DAMAGE: dict[str, Any] = {
+    "no config": lambda d: (d / "config.json").unlink(),
+    "config is a list": lambda d: (d / "config.json").write_text("[]"),
+    "config is cut": lambda d: (d / "config.json").write_text((d / "config.json").read_text()[:40]),
+    "config is no text": lambda d: (d / "config.json").write_bytes(b"\xff\x00"),
+    "no such architecture": lambda d: changed(d / "config.json", model_type="nonesuch", architectures=["NonesuchLM"]),
+    "no model type": lambda d: changed(d / "config.json", model_type=...),
+    "own code": lambda d: changed(d / "config.json", auto_map={"AutoModelForCausalLM": "evil.Model"}),
+    "another width": lambda d: changed(d / "config.json", hidden_size=16),
+    "a layer more": lambda d: changed(d / "config.json", num_hidden_layers=2),
+    "a width of text": lambda d: changed(d / "config.json", hidden_size="wide"),
+    "no layers": lambda d: changed(d / "config.json", num_hidden_layers=-1),
+    "smaller vocabulary": lambda d: changed(d / "config.json", vocab_size=100),
+    "no weights": lambda d: (d / "model.safetensors").unlink(),
+    "empty weights": lambda d: (d / "model.safetensors").write_bytes(b""),
+    "cut weights": lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-100]),
+    "a header of lies": lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"),
+    "a pickle as safetensors": lambda d: (d / "model.safetensors").write_bytes(pickle.dumps(Evil())),
+    "a pickle alone": lambda d: (
+        (d / "model.safetensors").unlink(),
+        (d / "pytorch_model.bin").write_bytes(pickle.dumps(Evil())),
+    ),
+    "a torch archive as safetensors": lambda d: torch.save({"a": Evil()}, d / "model.safetensors"),
+    "a tensor less": lambda d: tensors(d, lambda t: t.pop("lm_head.weight")),
+    "a tensor of another shape": lambda d: tensors(d, lambda t: t.update({"lm_head.weight": torch.zeros(3, 8)})),
+    "no tokenizer": lambda d: [file.unlink() for file in d.glob("tokenizer*")],
+    "a tokenizer that is cut": lambda d: (d / "tokenizer.json").write_text((d / "tokenizer.json").read_text()[:400]),
+    "a tokenizer of lies": lambda d: (d / "tokenizer.json").write_text("{}"),
+    "an index without files": lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
+    "an index of nothing": lambda d: (d / "model.safetensors.index.json").write_text("[1]"),
+    "an end that is text": lambda d: changed(d / "generation_config.json", eos_token_id="two"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_directory_is_one_sentence(whole: Path, tmp_path: Path, monkeypatch, what: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / "model"
+    shutil.copytree(whole, directory)
+    (directory / "evil.py").write_text(f"open({MARK!r}, 'w')")
+    DAMAGE[what](directory)
+    before = {file.name: file.read_bytes() for file in directory.iterdir()}
+    with pytest.raises(TokenPOError) as caught:
+        load(directory)
+    assert str(directory) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / MARK).exists()
+    assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
+
+
+def with_code(directory: Path) -> None:
+    """A model and a tokenizer that are what a file beside them says."""
+    names = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    changed(directory / "config.json", auto_map=names, model_type="nonesuch")
+    changed(directory / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", None]})
+
+
+def test_the_loaders_themselves_run_no_code(whole: Path, tmp_path: Path, monkeypatch) -> None:
+    """A model of the hub is not looked through beforehand: what refuses it is the loader."""
+    monkeypatch.chdir(tmp_path)
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    (directory / "evil.py").write_text(f"open({str(tmp_path / MARK)!r}, 'w')")
+    with_code(directory)
+    for loader in (lambda: _load_weights(str(directory), torch.float32), lambda: _load_tokenizer(str(directory))):
+        with contextlib.suppress(TokenPOError):
+            loader()
+        assert not (tmp_path / MARK).exists()
+
+
+def test_the_loader_itself_takes_no_pickle(whole: Path, tmp_path: Path) -> None:
+    """Not even one that torch would take for harmless."""
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    weights = directory / "model.safetensors"
+    torch.save(load_file(weights), directory / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(TokenPOError, match="cannot load a causal language model"):
+        _load_weights(str(directory), torch.float32)
+
+
+def test_a_token_without_an_embedding_is_refused_where_a_prompt_has_it(whole: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(whole, directory)
+    extra_token(directory)
+    lm = load(directory)
+    assert lm.encode("1+1=")
+    extra = max(lm.tokenizer.get_vocab(), key=lm.tokenizer.get_vocab().__getitem__)
+    with pytest.raises(TokenPOError, match="but the model embeds"):
+        lm.encode(f"1{extra}1")

@@ -1,0 +1,158 @@
+"""The sampler against full forward passes and against Hugging Face's generate."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.models import Samples, Sampling, sample
+from tokenpo.models.packed import can_pack
+
+FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
+
+
+def heat(entropy, base):
+    """A rule whose temperature differs from token to token."""
+    return base * (1.0 + 0.5 * torch.tanh(entropy - 1.0))
+
+
+def assert_recorded_values_are_those_of_full_passes(lm, prompts, samples: Samples) -> None:
+    for row in range(len(samples)):
+        length = int(samples.mask[row].sum())
+        assert samples.mask[row].tolist() == [True] * length + [False] * (samples.mask.shape[1] - length)
+        prompt = prompts[int(samples.prompt[row])]
+        response = samples.token_ids[row, :length]
+        with torch.no_grad():
+            logits = lm.model(torch.tensor([[*prompt, *response.tolist()]])).logits[0, len(prompt) - 1 : -1].double()
+        logp = torch.log_softmax(logits / samples.temperature[row, :length, None].double(), -1)
+        entropy = -(logp.exp() * logp).sum(-1)
+        drawn = logp.gather(-1, response[:, None])[:, 0]
+        torch.testing.assert_close(samples.logprob[row, :length].double(), drawn, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(samples.entropy[row, :length].double(), entropy, rtol=1e-5, atol=1e-5)
+        ends = torch.isin(response, torch.tensor(lm.eos_ids))
+        assert not ends[:-1].any() and bool(ends[-1]) == bool(samples.finished[row])
+        assert (samples.token_ids[row, length:] == lm.pad_id).all()
+        assert not samples.logprob[row, length:].any() and not samples.entropy[row, length:].any()
+        assert (samples.temperature[row, length:] == 1).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recorded_values_equal_a_full_forward_pass(load_family, prompts, family):
+    lm = load_family(family, eos=(1, 2))
+    assert can_pack(lm) == (family not in {"mistral_window", "gemma2_softcap"})
+    samples = sample(lm, prompts, 6, Sampling(30, temperature=0.8, seed=1), rule=heat)
+    lengths = samples.mask.sum(1)
+    assert lengths.unique().numel() > 3, "rows should end at different times"
+    assert samples.temperature[samples.mask].unique().numel() > 10
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("group_size", [1, 2, 8])
+@pytest.mark.parametrize(("eos", "pad"), [((1,), "<pad>"), ((1, 2, 5), "<eos>"), ((4,), None)])
+def test_eos_and_padding_ids_of_every_kind(load_family, prompts, packed, group_size, eos, pad):
+    lm = load_family("qwen3", eos=eos, pad=pad)
+    lm.abilities["packed"] = packed
+    assert set(lm.eos_ids) == {1, *eos}
+    assert lm.pad_id == {"<pad>": 0, "<eos>": 1, None: lm.eos_ids[0]}[pad]
+    samples = sample(lm, prompts, group_size, Sampling(20, seed=3))
+    assert samples.prompt.tolist() == [p for p in range(5) for _ in range(group_size)]
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples)
+
+
+def response(samples: Samples, row: int) -> list[int]:
+    return samples.token_ids[row][samples.mask[row]].tolist()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_rollout_depends_on_its_prompt_stream_and_index_only(lm, prompts, packed):
+    lm.abilities["packed"] = packed
+    sampling = Sampling(24, seed=11)
+    whole = sample(lm, prompts, 4, sampling)
+    texts = [response(whole, row) for row in range(20)]
+    assert len({tuple(text) for text in texts}) > 15
+
+    order = [3, 1, 4, 0, 2]
+    permuted = sample(lm, [prompts[i] for i in order], 4, sampling, streams=order)
+    for place, i in enumerate(order):
+        for g in range(4):
+            assert response(permuted, place * 4 + g) == texts[i * 4 + g]
+    larger = sample(lm, prompts, 7, sampling)
+    assert [response(larger, p * 7 + g) for p in range(5) for g in range(4)] == texts
+    alone = sample(lm, [prompts[2]], 4, sampling, streams=[2])
+    assert [response(alone, g) for g in range(4)] == texts[8:12]
+    shorter = sample(lm, prompts, 4, Sampling(5, seed=11))
+    assert [response(shorter, row) for row in range(20)] == [text[:5] for text in texts]
+
+
+def test_both_decoders_and_both_runs_agree(lm, prompts):
+    sampling = Sampling(100, temperature=1.2, seed=2)
+    first, again = sample(lm, prompts, 5, sampling), sample(lm, prompts, 5, sampling)
+    assert all(torch.equal(getattr(first, f.name), getattr(again, f.name)) for f in fields(Samples))
+    assert first.mask.shape[1] > 70, "the packed buffers should have grown"
+    lm.abilities["packed"] = False
+    other = sample(lm, prompts, 5, sampling)
+    assert torch.equal(first.token_ids, other.token_ids) and torch.equal(first.finished, other.finished)
+    torch.testing.assert_close(first.logprob, other.logprob, rtol=1e-5, atol=1e-5)
+
+
+def test_another_seed_or_stream_gives_other_rollouts(lm, prompts):
+    texts = [sample(lm, prompts, 2, Sampling(20, seed=seed)).token_ids.tolist() for seed in (0, 1)]
+    moved = sample(lm, prompts, 2, Sampling(20), streams=[9, 8, 7, 6, 5]).token_ids.tolist()
+    assert texts[0] != texts[1] and texts[0] != moved
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_is_that_of_hugging_face(load_family, prompts, family):
+    lm = load_family(family, eos=(1, 2))
+    samples = sample(lm, prompts, 1, Sampling(25, temperature=0))
+    assert (samples.temperature == 1).all()
+    for row, prompt in enumerate(prompts):
+        ids = torch.tensor([prompt])
+        out = lm.model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=25)
+        assert response(samples, row) == out[0, len(prompt) :].tolist()
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples)
+
+
+def test_frequencies_are_those_of_the_model(lm):
+    prompt = [5, 6, 7]
+    samples = sample(lm, [prompt], 4000, Sampling(1, temperature=1.3))
+    with torch.no_grad():
+        p = torch.softmax(lm.model(torch.tensor([prompt])).logits[0, -1] / 1.3, -1)
+    share = torch.bincount(samples.token_ids[:, 0], minlength=len(p)) / 4000
+    assert ((share - p).abs() < 5 * (p * (1 - p) / 4000).sqrt() + 1e-3).all()
+
+
+def test_the_models_mode_and_attention_are_left_as_they_were(lm, prompts):
+    lm.model.train()
+    before = lm.model.config._attn_implementation
+    samples = sample(lm, prompts, 2, Sampling(4))
+    assert lm.model.training and lm.model.config._attn_implementation == before
+    # Usable in a later backward pass, unlike tensors made in inference mode.
+    (samples.logprob * torch.ones_like(samples.logprob).requires_grad_()).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompts": []}, "no prompts"),
+        ({"prompts": [[3], []]}, "prompt 1 has no tokens"),
+        ({"group_size": 0}, "group_size is 0"),
+        ({"streams": [1]}, "1 streams for 2 prompts"),
+        ({"sampling": Sampling(127)}, "128 positions"),
+        ({"sampling": Sampling(3, temperature=0), "rule": heat}, "greedy"),
+    ],
+)
+def test_bad_requests_are_named(lm, change, message):
+    given = {"prompts": [[3], [4, 5]], "group_size": 2, "sampling": Sampling(3)} | change
+    with pytest.raises(TokenPOError, match=message):
+        sample(lm, given.pop("prompts"), given.pop("group_size"), given.pop("sampling"), **given)
+
+
+@pytest.mark.parametrize("options", [{"max_new_tokens": 0}, {"max_new_tokens": 1, "temperature": -1.0}])
+def test_bad_sampling_is_refused(options):
+    with pytest.raises(TokenPOError, match="Sampling"):
+        Sampling(**options)

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.recipe.config import (
+    Config,
+    Correction,
+    GroupOverlong,
+    Lora,
+    ReferenceKl,
+    SoftOverlong,
+    differences,
+    load_config,
+    parse_config,
+)
+from tokenpo.recipe.shipped import find_recipe
+from tokenpo.recipe.toml import to_toml
+
+
+def recipe(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_recipe_overrides_the_defaults_and_is_named_after_its_file(tmp_path):
+    config = load_config(recipe(tmp_path, '[train]\nlr = 0.5\n[method]\nname = "dapo"\nhigh = 0.3\n'))
+    assert (config.train.lr, config.train.steps) == (0.5, Config().train.steps)
+    assert (config.method.name, config.method.options) == ("dapo", {"high": 0.3})
+    assert config.directory() == Path("runs/mine-dapo-seed0")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[train]\nlearning_rat = 1", ["section [train]", "'learning_rat'"]),
+        ("[train]\nwarmpu = 1", ["section [train]", "'warmpu'", "did you mean 'warmup'"]),
+        ("lr = 1\nsteps = 3", ["'lr': did you mean train.lr?", "'steps': did you mean train.steps?"]),
+        ("[train]\nsamples = 3", ["did you mean evaluate.samples or output.samples?"]),
+        ("[trian]\nlr = 1", ["the top level", "'trian'", "did you mean 'train'"]),
+        ("[model.lora]\nrnak = 1", ["section [model.lora]", "did you mean 'rank'"]),
+        ("[rollout.soft_overlong]\ncahce = 1", ["section [rollout.soft_overlong]", "did you mean 'cache'"]),
+    ],
+)
+def test_an_unknown_key_names_its_section_and_the_nearest(tmp_path, text, names):
+    with pytest.raises(UnknownName) as error:
+        load_config(recipe(tmp_path, text))
+    for name in ["mine.toml", *names]:
+        assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('[train]\nlr = "fast"', ["train.lr", "'fast'"]),
+        ("[train]\nsteps = 0", ["train.steps", "0"]),
+        ("[rollout]\ntemperature = 1e-40", ["rollout.temperature = 1e-40: ", "float32", "give at least 1.2e-38"]),
+        ("[train]\nminibatch_by = 'tokens'", ["train.minibatch_by", "'tokens'", "groups"]),
+        ("train = ", ["mine.toml"]),
+    ],
+)
+def test_a_wrong_value_names_its_key(tmp_path, text, names):
+    with pytest.raises(TokenPOError) as error:
+        load_config(recipe(tmp_path, text))
+    for name in names:
+        assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "rollout.soft_overlong.length=80",
+            "section [rollout.soft_overlong] lacks the key 'cache': write it there, or --set rollout.soft_overlong.c",
+        ),
+        ("train.reference_kl.estimator=k1", "section [train.reference_kl] lacks the key 'beta'"),
+        ("model.lora=8", "or --set model.lora.KEY=VALUE, where KEY is one of rank, alpha, targets"),
+    ],
+)
+def test_half_a_section_on_the_command_line_names_the_flag_and_the_keys(tmp_path, override, said):
+    with pytest.raises(TokenPOError) as error:
+        load_config(recipe(tmp_path, ""), overrides=[override])
+    assert str(error.value).startswith(f"--set {override}: ")
+    assert said in str(error.value)
+
+
+def test_what_is_no_recipe_at_all_does_not_fill_the_screen(tmp_path):
+    text = "\n".join(f"key{i} = {i}" for i in range(26))
+    with pytest.raises(UnknownName, match=r"'key4': known: .*; and 21 more mistakes$"):
+        load_config(recipe(tmp_path, text))
+
+
+def test_half_a_section_of_a_file_names_the_file(tmp_path):
+    with pytest.raises(TokenPOError, match=r"mine.toml: section \[rollout.soft_overlong\] lacks the key 'cache'"):
+        load_config(recipe(tmp_path, "[rollout.soft_overlong]\nlength = 80"), overrides=["train.lr=1"])
+
+
+def test_overrides_are_toml_values_or_else_strings(tmp_path):
+    overrides = ["train.lr=3e-4", "method.low=0.1", "task.options.operands=[4, 8]", "model.path=my/model", "seed=7"]
+    config = load_config(recipe(tmp_path, ""), overrides=overrides)
+    assert config.train.lr == 3e-4
+    assert config.method.options == {"low": 0.1}
+    assert config.task.options == {"operands": [4, 8]}
+    assert config.model.path == "my/model"
+    assert config.seed == 7
+
+
+@pytest.mark.parametrize("override", ["train.lr", "=3", "seed.x.y=1"])
+def test_a_malformed_override_is_refused(tmp_path, override):
+    with pytest.raises(TokenPOError, match="--set"):
+        load_config(recipe(tmp_path, "seed = 1"), overrides=[override])
+
+
+def test_another_method_starts_from_its_own_defaults(tmp_path):
+    path = recipe(tmp_path, '[method]\nname = "tepo"\nbeta = 0.5\n')
+    assert load_config(path, method="hapo").method.options == {}
+    assert load_config(path, method="tepo").method.options == {"beta": 0.5}
+    assert load_config(path, method="hapo", overrides=["method.low=0.1"]).method.options == {"low": 0.1}
+
+
+def test_lists_become_tuples_for_builders():
+    config = parse_config({"method": {"name": "gtpo", "entropy_clamp": [0.2, 0.28]}}, "test")
+    assert config.method.options == {"entropy_clamp": (0.2, 0.28)}
+
+
+@pytest.mark.parametrize("config", [
+    Config(),
+    parse_config({
+        "name": 'quote " and \\ and \x7f ü', "threads": 2, "model": {"lora": {"targets": ["q", "v"]}},
+        "task": {"options": {"path": "a b.jsonl", "nested": {"odd key!": [1, 2]}}},
+        "method": {"name": "gtpo", "entropy_clamp": [0.2, float("inf")]},
+        "train": {"grad_clip": "none", "lr": 1e-7}, "rollout": {"soft_overlong": {"cache": 3}},
+    }, "test"),
+])  # fmt: skip
+def test_the_resolved_recipe_reads_back_as_the_same_config(config, tmp_path):
+    text = to_toml(config)
+    assert parse_config(tomllib.loads(text), "text") == config
+    saved = tmp_path / "config.json"
+    saved.write_text(json.dumps(config.model_dump()))
+    assert load_config(saved) == config
+
+
+def test_a_section_that_is_none_is_printed_as_comments_that_are_a_recipe_without_their_marks(tmp_path):
+    shown = to_toml(Config(), explain=True)
+    assert load_config(recipe(tmp_path, shown), overrides=["name=run"]) == Config()
+    assert "# cache = ...                   # to be given: tokens over which it grows\n" in shown
+    without = "".join(f"{line.removeprefix('# ')}\n" for line in shown.splitlines())
+    given = without.replace("cache = ...", "cache = 7").replace("beta = ...", "beta = 0.1")
+    config = load_config(recipe(tmp_path, given))
+    assert config.model.lora == Lora()
+    assert config.rollout.soft_overlong == SoftOverlong(cache=7)
+    assert (config.rollout.group_overlong, config.rollout.correction) == (GroupOverlong(), Correction())
+    assert config.train.reference_kl == ReferenceKl(beta=0.1)
+
+
+@pytest.mark.parametrize("out", ["plain", "a b", "😀", 'quo"te', "back\\slash", "\x7f"])
+def test_out_is_the_name_itself(tmp_path, out):
+    """Whatever TOML makes of it: a name is no value that `--set` reads."""
+    path = recipe(tmp_path, '[output]\ndir = "theirs"\n')
+    assert load_config(path, out=out).output.dir == out
+    assert load_config(path, overrides=["output.dir=set"], out=out).output.dir == out
+    assert load_config(path, out=None).output.dir == "theirs"
+
+
+def test_a_mistake_in_out_names_the_flag(tmp_path):
+    with pytest.raises(TokenPOError, match=r"^--out a\nb: output.dir = "):
+        load_config(recipe(tmp_path, ""), out="a\nb")
+
+
+def test_differences_name_the_setting_and_both_values():
+    new = parse_config({"train": {"lr": 0.5}, "method": {"name": "grpo", "low": 0.1}}, "test")
+    assert differences(Config(), new) == ["method.low: None -> 0.1", "train.lr: 0.0002 -> 0.5"]
+    assert differences(new, new) == []
+
+
+def test_a_recipe_is_found_by_path_and_by_name(tmp_path):
+    path = recipe(tmp_path, "")
+    assert find_recipe(str(path)) == path
+    assert find_recipe("quickstart").name == "quickstart.toml"
+    with pytest.raises(UnknownName, match="did you mean 'quickstart'"):
+        find_recipe("quikstart")
+    with pytest.raises(TokenPOError, match="is not a file"):
+        find_recipe(str(tmp_path / "absent.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"method = 'hapo'", r"method is a section: write \[method\] and in it name = \"hapo\""),
+        (b"[train]\nlr = inf", "train.lr"),
+        (b"[train]\nbetas = [2, 3]", "train.betas"),
+        (b"name = '../../elsewhere'", "name"),
+        (b"\xff\xfe", "is not TOML in UTF-8"),
+    ],
+)
+def test_a_recipe_that_cannot_be_meant_is_one_sentence(text, words, tmp_path):
+    recipe = tmp_path / "my.toml"
+    recipe.write_bytes(text)
+    with pytest.raises(TokenPOError, match=words):
+        load_config(recipe)
+
+
+def test_a_method_on_the_command_line_replaces_one_that_is_written_wrong(tmp_path):
+    recipe = tmp_path / "my.toml"
+    recipe.write_text("method = 'hapo'")
+    assert load_config(recipe, method="grpo").method.name == "grpo"
+
+
+def test_a_list_is_no_recipe_and_a_table_no_option(tmp_path):
+    recipe = tmp_path / "config.json"
+    recipe.write_text("[1]")
+    with pytest.raises(TokenPOError, match="holds a list, expected the sections"):
+        load_config(recipe)
+    table = parse_config({"method": {"name": "grpo", "low": {"a": 1}}}, "test")
+    assert "[method.low]" in to_toml(table, explain=True)
+
+
+def test_a_run_directory_below_the_home_of_its_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_config({"output": {"dir": "~/run"}}, "test").directory() == tmp_path / "run"
+    with pytest.raises(TokenPOError, match="~nouser/run begins with the home of an unknown user"):
+        parse_config({"output": {"dir": "~nouser/run"}}, "test").directory()

@@ -1,0 +1,189 @@
+"""Recipes and `--set` as nobody should write them: one sentence, exit code 2, nothing made."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tokenpo
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.main import main
+from tokenpo.recipe.config import Config, Train, fields_of, load_config
+from tokenpo.recipe.toml import to_toml
+
+few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def leaves(path: tuple[str, ...] = ()) -> list[str]:
+    """Every setting there is, by its dotted path."""
+    found = []
+    for name in fields_of(path):
+        below = leaves((*path, name)) if fields_of((*path, name)) else []
+        found += below or [".".join((*path, name))]
+    return found
+
+
+SETTINGS = [
+    *leaves(),
+    "method.low",
+    "method.beta",
+    "task.options.operands",
+    "task.options.modulus",
+    "train",
+    "task.options",
+]
+scalars = st.one_of(
+    st.booleans(), st.integers(-3, 3), st.integers(10**17, 10**30), st.floats(), st.text(max_size=8),
+    st.sampled_from(["none", "cpu", "inf", "\x00", "\ud7ff", "../..", "tiny", "2020-01-01", "[", '"', "1=2", " "]),
+)  # fmt: skip
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+)
+
+
+def said(arguments: list[str]) -> tuple[int, str]:
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
+        code = main(arguments)
+    return code, error.getvalue()
+
+
+def refused(arguments: list[str], out: Path) -> str:
+    """What `train` says, whose model does not exist: nothing may get past that."""
+    code, text = said(["train", *arguments, "--set", "model.path=/nowhere/at/all", "--out", str(out)])
+    assert code == 2
+    assert text.startswith("tokenpo: ")
+    assert text.count("\n") == 1, text
+    assert not out.exists()
+    return text
+
+
+@few
+@given(st.sampled_from(SETTINGS), values)
+def test_any_value_of_any_setting(tmp_path_factory, setting: str, value: Any) -> None:
+    """As a flag, as TOML writes it, and as a config.json."""
+    folder = tmp_path_factory.getbasetemp() / "fuzz"
+    folder.mkdir(exist_ok=True)
+    recipe = folder / "empty.toml"
+    recipe.write_text("")
+    text = value if isinstance(value, str) else json.dumps(value)
+    refused([str(recipe), f"--set={setting}={text}"], folder / "out")
+    raw: Any = value
+    for part in reversed(setting.split(".")):
+        raw = {part: raw}
+    written = folder / "config.json"
+    written.write_text(json.dumps(raw))
+    refused([str(written)], folder / "out")
+
+
+@few
+@given(st.one_of(st.binary(max_size=60), st.text("[]=\"'{}.#\n ab1\\", max_size=60).map(str.encode)))
+def test_any_bytes_as_a_recipe(tmp_path_factory, content: bytes) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for suffix in (".toml", ".json"):
+        (folder / f"bytes{suffix}").write_bytes(content)
+        refused([str(folder / f"bytes{suffix}")], folder / "out")
+
+
+@few
+@given(st.text(max_size=20))
+def test_any_text_behind_set(tmp_path_factory, text: str) -> None:
+    recipe = tmp_path_factory.getbasetemp() / "empty.toml"
+    recipe.write_text("")
+    refused([str(recipe), f"--set={text}"], recipe.with_name("out"))
+
+
+@few
+@given(st.sampled_from(SETTINGS), values)
+def test_what_is_accepted_reads_back(tmp_path_factory, setting: str, value: Any) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    raw: Any = value
+    for part in reversed(setting.split(".")):
+        raw = {part: raw}
+    (folder / "one.json").write_text(json.dumps({"name": "x", **raw}))
+    try:
+        config = load_config(folder / "one.json")
+    except TokenPOError:
+        return
+    (folder / "two.toml").write_text(to_toml(config), encoding="utf-8")
+    assert repr(load_config(folder / "two.toml")) == repr(config)  # repr: NaN is not itself
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.lr=fast", "--set train.lr=fast: train.lr = 'fast': must be a number"),
+        ("train.lr=true", "--set train.lr=true: train.lr = True: must be a number"),
+        ("train.betas=[0.9, true]", "must be a number"),
+        ("rollout.rescore=1", "rollout.rescore = 1: must be true or false"),
+        ("trian.lr=1", "--set trian.lr=1: the top level has no key 'trian': did you mean 'train'?"),
+        ("train.lrr=1", "--set train.lrr=1: section [train] has no key 'lrr'"),
+        (
+            "train=3",
+            "--set train=3: train = 3: it is a section: write [train] and its settings below, or --set train.KEY=VALUE"
+            f", where KEY is one of {', '.join(Train.model_fields)}",
+        ),
+        ("seed=2020-01-01", "--set seed=2020-01-01: seed = 2020-01-01 is a date: put it in quotes"),
+        ("method=hapo", "--set method=hapo: method is a section"),
+        (
+            "model.lora.targets=3",
+            "--set model.lora.targets=3: model.lora.targets = 3: input should be a valid string\n",
+        ),
+        ("task.options.operands=1e400", "task 'dial_sum' cannot be made with"),
+        ("output.dir=", "--set output.dir=: output.dir = ''"),
+    ],
+)
+def test_a_mistake_in_set_names_the_flag(tmp_path: Path, override: str, words: str) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("[train]\nsteps = 3\n")
+    code, text = said(["train", str(recipe), "--set", override])
+    assert code == 2
+    assert words in text
+    assert "mine.toml" not in text
+
+
+def test_a_mistake_in_the_file_names_the_file_although_flags_are_given(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("[train]\nlr = 'x'\n")
+    assert "mine.toml: train.lr = 'x'" in said(["train", str(recipe), "--set", "train.steps=2"])[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "kind"),
+    [
+        ("grpo", "low", True, "a number"),
+        ("grpo", "low", "0.2", "a number"),
+        ("grpo", "low", float("nan"), "a number"),
+        ("grpo", "low", None, "a number"),
+        ("ha_dw", "history", 2.5, "a whole number"),
+        ("ha_dw", "history", True, "a whole number"),
+        ("maxrl", "order", "3", "a whole number or none"),
+        ("dapo", "dual", [1], "a number or none"),
+        ("gtpo", "entropy_clamp", (1,), "two numbers or none"),
+        ("gtpo", "entropy_clamp", (1, True), "two numbers or none"),
+        ("tr_grpo", "normalise_weights", 1, "true or false"),
+        ("tepo", "estimator", 3, "text"),
+    ],
+)
+def test_a_method_option_of_another_kind_is_named(name: str, option: str, value: Any, kind: str) -> None:
+    for build in (lambda **o: tokenpo.method(name, **o), tokenpo.methods.METHODS[name]):
+        with pytest.raises(TokenPOError) as caught:
+            build(**{option: value})
+        assert str(caught.value) == f"method {name}: option {option} = {value!r} must be {kind}"
+
+
+def test_every_option_of_every_method_has_a_kind_that_is_checked() -> None:
+    import inspect
+
+    for name, build in tokenpo.methods.METHODS.items():
+        for option in inspect.signature(build).parameters:
+            with pytest.raises(TokenPOError, match=rf"^method {name}: option {option} = "):
+                tokenpo.method(name, **{option: object()})
+    assert Config().method.name == "grpo"

@@ -1,0 +1,76 @@
+"""What goes with every method: the settings of a recipe that add stages to its objective."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.parts import K1, K2, K3, ReferenceKl, RolloutCorrection, StraightThrough
+from tokenpo.methods import method
+from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.objective import build_objective, warnings
+
+
+def recipe(**sections) -> Config:
+    return parse_config(sections, "test")
+
+
+@pytest.mark.parametrize(
+    ("asked", "stage"),
+    [
+        ({}, RolloutCorrection()),
+        ({"level": "sequence"}, RolloutCorrection(sequence=True)),
+        ({"mode": "mask", "cap": 3.0, "floor": 0.2}, RolloutCorrection(mask=True, cap=3.0, floor=0.2)),
+    ],
+)
+def test_a_correction_joins_the_weights(asked: dict, stage: RolloutCorrection) -> None:
+    objective = build_objective(recipe(method={"name": "tr_grpo"}, rollout={"correction": asked}))
+    assert objective.weights == (*method("tr_grpo").weights, stage)
+    assert "rollout_logprob" in objective.needs
+
+
+@pytest.mark.parametrize(
+    ("asked", "estimator"),
+    [
+        ({}, K3()), ({"estimator": "k1"}, K1()), ({"estimator": "k2"}, K2()),
+        ({"estimator": "k1", "straight_through": True}, StraightThrough(K1())),
+    ],
+)  # fmt: skip
+def test_a_penalty_joins_the_penalties(asked: dict, estimator) -> None:
+    objective = build_objective(recipe(method={"name": "tepo"}, train={"reference_kl": {"beta": 0.2, **asked}}))
+    assert objective.penalties == (*method("tepo").penalties, ReferenceKl(0.2, estimator))
+
+
+def test_two_penalties_on_the_reference_are_refused() -> None:
+    with pytest.raises(TokenPOError, match=r"train.reference_kl comes on top of ReferenceKl\(beta=0.001.*adv_reweight"):
+        build_objective(recipe(method={"name": "adv_reweight"}, train={"reference_kl": {"beta": 0.2}}))
+
+
+def test_two_corrections_for_the_policy_that_sampled_are_refused() -> None:
+    asked = {"rollout": {"correction": {}, "rescore": True}}
+    with pytest.raises(TokenPOError, match=r"rollout.correction comes on top of RolloutRatio\(\).*dppo_tv weighs"):
+        build_objective(recipe(method={"name": "dppo_tv"}, **asked))
+    to_old = build_objective(recipe(method={"name": "dppo_tv", "anchor": "old"}, **asked))
+    assert to_old.weights == (RolloutCorrection(),)
+
+
+def test_a_correction_of_nothing_is_noted() -> None:
+    asked = {"correction": {}}
+    config = recipe(rollout=asked)
+    assert any("rollout.correction cannot act" in note for note in warnings(build_objective(config), config))
+    config = recipe(rollout={**asked, "rescore": True})
+    assert not any("rollout.correction" in note for note in warnings(build_objective(config), config))
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"rollout": {"correction": {"level": "tokens"}}}, "rollout.correction.level = 'tokens'"),
+        ({"rollout": {"correction": {"cap": 0.5}}}, "rollout.correction.cap = 0.5"),
+        ({"train": {"reference_kl": {}}}, "train.reference_kl.beta"),
+        ({"train": {"reference_kl": {"beta": 0.1, "estimator": "k4"}}}, "train.reference_kl.estimator = 'k4'"),
+    ],
+)
+def test_refused_settings(sections: dict, message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        recipe(**sections)

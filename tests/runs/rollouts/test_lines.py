@@ -1,0 +1,224 @@
+"""JSON Lines: what is written is what is read, and each mistake is one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from oracle_support import ragged, tensors
+from tokenpo.base.errors import MissingInput, TokenPOError
+from tokenpo.core.types import Policy, Rollouts
+from tokenpo.runs.rollouts import Response, read, responses, write_lines
+from written_rollouts import FOUR, lines_of, write
+
+
+def spoilt(**fields):
+    """The third line with other fields; None takes one away."""
+    line = {name: value for name, value in (FOUR[2] | fields).items() if value is not None}
+    return [FOUR[0], FOUR[1], line, FOUR[3]]
+
+
+def test_ten_lines_of_a_user(tmp_path):
+    found = read(write(tmp_path / "r.jsonl"))
+    facts = found.rollouts
+    assert facts.mask.tolist() == [[True, True], [True, False], [True, True], [True, False]]
+    assert facts.group.tolist() == [0, 0, 1, 1]
+    assert facts.reward.tolist() == [1, 0, 1, 1]
+    assert facts.old_logprob.tolist() == [[-0.1, -0.2], [-2.0, 0], [-0.1, -0.3], [-0.5, 0]]
+    assert found.policy.logprob is facts.old_logprob or torch.equal(found.policy.logprob, facts.old_logprob)
+    assert facts.old_entropy.tolist() == [[0.3, 0.1], [0.9, 0], [0.2, 0.4], [0.6, 0]]
+    assert torch.equal(found.policy.entropy, facts.old_entropy)
+    assert [r.prompt for r in found.responses] == ["1+1=", "1+1=", "1+2=", "1+2="]
+    assert found.correct == [True, False, True, True]
+    assert (found.moved, found.step, found.unread, found.notes) == (False, None, (), ())
+    assert facts.old_logprob.dtype == torch.float64
+
+
+def test_every_input_survives(tmp_path):
+    sample = ragged(0)
+    found = read(write(tmp_path / "r.jsonl", lines_of(sample)))
+    field = tensors(sample, padding=0.0)
+    assert found.moved
+    for owner in (found.rollouts, found.policy):
+        for name, x in vars(owner).items():
+            # Groups are numbered anew, in the order in which they appear.
+            if name == "group":
+                pairs = set(zip(x.tolist(), sample.group.tolist(), strict=True))
+                assert len(pairs) == len(set(sample.group.tolist()))
+            elif name == "token_ids":
+                assert torch.equal(x[found.rollouts.mask], field[name][field["mask"]])
+            else:
+                assert torch.equal(x, field[name]), name
+    # A rollout without a token stays a row: it counts in no group, but it is there.
+    assert not found.rollouts.mask.any(1).all()
+
+
+def test_float32_survives_as_short_decimals(tmp_path):
+    n, t = 3, 4
+    generator = torch.Generator().manual_seed(0)
+    old = -torch.rand(n, t, generator=generator)
+    facts = Rollouts(torch.ones(n, t, dtype=torch.bool), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 0, 0]), old)
+    policy = Policy(logprob=old.double() * 1.1)
+    tokens = [["a"] * t] * n
+    path = write_lines(tmp_path / "new" / "r.jsonl", responses(facts, tokens, policy=policy, step=7))
+    assert '"reward": 0.1,' in path.read_text()
+    for line in map(json.loads, path.read_text().splitlines()):
+        assert all(float(f"{x:.9g}") == x for x in line["old_logprob"])
+    found = read(path)
+    assert torch.equal(found.rollouts.old_logprob.float(), old)
+    assert torch.equal(found.policy.logprob, policy.logprob)
+    assert found.step == 7
+    again = write_lines(tmp_path / "again.jsonl", found.responses)
+    assert again.read_bytes() == path.read_bytes()
+    assert not list(tmp_path.glob("**/.writing-*"))
+
+
+def test_a_temperature_may_be_one_number(tmp_path):
+    found = read(write(tmp_path / "r.jsonl", [line | {"temperature": 0.7} for line in FOUR]))
+    assert found.rollouts.temperature.tolist() == [[0.7, 0.7], [0.7, 0], [0.7, 0.7], [0.7, 0]]
+    path = write_lines(tmp_path / "again.jsonl", found.responses)
+    assert json.loads(path.read_text().splitlines()[0])["temperature"] == 0.7
+
+
+def test_ids_take_the_place_of_tokens(tmp_path):
+    lines = [{"group": 0, "reward": 1, "token_ids": [5, 6], "old_logprob": [-1, -2]}]
+    found = read(write(tmp_path / "r.jsonl", lines))
+    assert found.responses[0].tokens == ("[5]", "[6]")
+    assert found.rollouts.token_ids.tolist() == [[5, 6]]
+    assert found.inputs == {"mask", "reward", "group", "old_logprob", "token_ids", "logprob"}
+
+
+def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
+    now = [line | {"logprob": line["old_logprob"]} for line in FOUR]
+    found = read(write(tmp_path / "r.jsonl", now))
+    assert found.rollouts.old_entropy is None
+    assert found.policy.entropy is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "message"),
+    [
+        ({"reward": None}, MissingInput, r"no field 'reward' \(fields: group, prompt, .*\): give the number that the"),
+        ({"old_logprob": None, "old_logprobs": [-1, -1]}, MissingInput, "'old_logprob' .*did you mean 'old_logprobs'"),
+        ({"tokens": None}, MissingInput, "no field 'tokens' .* give one string for each response token, or token_ids"),
+        ({"reward": "1"}, TokenPOError, "'reward' is '1': give a number"),
+        ({"reward": float("nan")}, TokenPOError, "'reward' is nan: give a finite number"),
+        ({"reward": 10**400}, TokenPOError, "'reward' is inf: give a finite number"),
+        ({"group": 1.5}, TokenPOError, "'group' is 1.5: give a whole number or text"),
+        ({"group": True}, TokenPOError, "'group' is true or false: give a whole number or text"),
+        ({"correct": 1}, TokenPOError, "'correct' is 1: give true, false or null"),
+        ({"tokens": "3."}, TokenPOError, "'tokens' is '3.': give a list of strings"),
+        ({"tokens": ["3", 4]}, TokenPOError, r"'tokens\[1\]' is 4: give a list of strings"),
+        ({"token_ids": [1]}, TokenPOError, "'token_ids' has 1 values for 2 tokens"),
+        ({"token_ids": [1, -2]}, TokenPOError, r"'token_ids\[1\]' is -2: give a list of ids"),
+        ({"old_logprob": [-1.0]}, TokenPOError, "'old_logprob' has 1 numbers for 2 tokens: give one for each response"),
+        ({"old_logprob": [-1.0, None]}, TokenPOError, r"'old_logprob\[1\]' is null: give a list of numbers"),
+        ({"entropy": [0.1, float("inf")]}, TokenPOError, r"'entropy\[1\]' is inf: give a finite number"),
+        ({"entropy": {"a": 1}}, TokenPOError, "'entropy' is an object: give a list of numbers"),
+        ({"temperature": 0}, TokenPOError, "'temperature' holds 0: give the one that sampled the token, > 0"),
+        ({"prompt": [{"role": "user"}]}, TokenPOError, "'prompt' is a list: give text; write chat messages out"),
+        ({"step": "2"}, TokenPOError, "'step' is '2': give a whole number"),
+        ({"entropy": None}, TokenPOError, "no field 'entropy', which .*line 1 has: write it for every response"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_line_field_and_remedy(tmp_path, fields, kind, message):
+    path = write(tmp_path / "r.jsonl", spoilt(**fields))
+    with pytest.raises(kind, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path} line 3: ")
+
+
+def test_broken_lines_are_left_out_counted_and_told(tmp_path):
+    path = write(tmp_path / "r.jsonl")
+    whole = path.read_text()
+    path.write_text(whole[:-30])
+    found = read(path)
+    assert len(found.responses) == 3
+    assert (
+        found.notes[0] == "r.jsonl: 1 line was left out (line 4: not valid JSON, cut off while it was being written)."
+    )
+    assert "group b has 1" in found.notes[1]
+    assert "mean and deviation of the group, and so its credit, are not those of the training" in found.notes[1]
+    path.write_text("[1]\n" + whole + "nonsense\n")
+    found = read(path)
+    assert len(found.responses) == 4
+    assert "2 lines were left out (line 1: a list, not an object; line 6: not valid JSON)" in found.notes[0]
+    assert "whole groups may be missing" in found.notes[1]
+
+
+def test_groups_that_look_odd_are_told(tmp_path):
+    assert (
+        "Every response is a group of its own"
+        in read(write(tmp_path / "r.jsonl", [line | {"group": i} for i, line in enumerate(FOUR)])).notes[0]
+    )
+    three = read(write(tmp_path / "r.jsonl", FOUR[:3]))
+    assert "Groups differ in size" in three.notes[0]
+    assert not read(write(tmp_path / "r.jsonl", [line | {"group": 0} for line in FOUR])).notes
+
+
+def test_a_number_and_a_text_are_two_groups(tmp_path):
+    lines = [FOUR[0] | {"group": 1}, FOUR[1] | {"group": "1"}, FOUR[2] | {"group": 1}, FOUR[3] | {"group": "1"}]
+    assert read(write(tmp_path / "r.jsonl", lines)).rollouts.group.tolist() == [0, 1, 0, 1]
+
+
+def test_steps_of_one_file(tmp_path):
+    lines = [line | {"step": step} for step in (10, 20) for line in FOUR]
+    path = write(tmp_path / "r.jsonl", lines)
+    assert (read(path).step, len(read(path).responses)) == (20, 4)
+    assert read(path, 10).step == 10
+    assert read(path).notes == ("r.jsonl holds 2 steps; shown is step 20.",)
+    path.write_text(path.read_text() + "{")
+    assert [note[:9] for note in read(path).notes] == ["r.jsonl: ", "r.jsonl h", "What was "]
+    odd = read(write(path, lines[:-1])).notes[1]
+    assert "where responses are missing" in odd
+    with pytest.raises(TokenPOError, match=r"holds no rollouts of step 15 \(steps: 10, 20\)"):
+        read(path, 15)
+    with pytest.raises(TokenPOError, match=r"line 5: no field 'step'"):
+        read(write(path, [*lines[:4], *FOUR]))
+    with pytest.raises(TokenPOError, match=r"does not say which step its rollouts are from: do not ask for step 1"):
+        read(write(path), 1)
+
+
+def test_fields_that_nobody_reads_are_told(tmp_path):
+    found = read(write(tmp_path / "r.jsonl", [line | {"entropies": [1]} for line in FOUR]))
+    assert found.unread == ("entropies",)
+    assert found.notes == ("Fields that the format does not know, not read: entropies.",)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "not json\n"])
+def test_a_file_without_a_response(tmp_path, text):
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(TokenPOError, match=r"holds no response \(.*\): write one JSON object a line"):
+        read(path)
+
+
+def test_a_place_without_rollouts(tmp_path):
+    with pytest.raises(TokenPOError, match=r"gone.jsonl: there is no such file"):
+        read(tmp_path / "gone.jsonl")
+    with pytest.raises(TokenPOError, match=r"holds no recorded rollouts: train with --set output.rollouts_every=10"):
+        read(tmp_path)
+    lines = [FOUR[0] | {"tokens": [], "old_logprob": [], "entropy": []}]
+    with pytest.raises(TokenPOError, match=r"holds no response with a token"):
+        read(write(tmp_path / "r.jsonl", lines))
+
+
+def test_nothing_half_is_left_behind(tmp_path):
+    path = tmp_path / "r.jsonl"
+    good = Response(0, 1.0, ("a",), {"old_logprob": (-1.0,)})
+    bad = Response(0, float("nan"), ("a",), {"old_logprob": (-1.0,)})
+    with pytest.raises(TokenPOError, match=r"line 2 would hold a number that is not finite"):
+        write_lines(path, [good, bad])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TokenPOError, match=r"cannot be written"):
+        write_lines(write(path) / "below.jsonl", [good])
+
+
+def test_half_a_character_is_written_as_its_escape(tmp_path):
+    lines = [line | {"tokens": ["\ud800", "é"][: len(line["tokens"])]} for line in FOUR]
+    path = write_lines(tmp_path / "r.jsonl", lines)
+    assert '["\\ud800", "é"]' in path.read_text(encoding="utf-8")
+    again = write_lines(tmp_path / "again.jsonl", read(path).responses)
+    assert read(again).responses[0].tokens == ("\ud800", "é")
