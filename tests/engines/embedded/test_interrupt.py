@@ -21,7 +21,7 @@ SCRIPT = """
 import importlib.util, os, signal, sys
 import torch
 import tokenpo.engines.embedded.engine as engine
-from tokenpo.cli import main
+from tokenpo.cli.main import main
 
 sys.path.insert(0, os.path.abspath(os.path.join(sys.argv[1], *[".."] * 3)))  # as tests/conftest.py does
 spec = importlib.util.spec_from_file_location("fixtures", sys.argv[1])
