@@ -105,7 +105,7 @@ def test_resumed_it_goes_on_as_if_it_had_never_stopped() -> None:
 def test_no_other_objective_takes_its_state() -> None:
     state = Learner(tokenpo.method("ha_dw"), length=1).state_dict()
     other = Learner(tokenpo.method("grpo"), length=1)
-    with pytest.raises(TokenPOError, match="another objective than grpo as it is now.*\\n*objective ha_dw"):
+    with pytest.raises(TokenPOError, match=r"another objective than grpo as it is now.*\n*objective ha_dw"):
         other.load_state_dict(state)
     for damaged in ({}, {**state, "memory": 3}, {**state, "updates": "x"}, {**state, "memory": [[1]]}):
         with pytest.raises(TokenPOError, match="no state of a learner"):

@@ -108,7 +108,7 @@ def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path,
     assert [line.get("skipped_updates") for line in lines] == [None, 1, 0]
     assert any(
         re.match(
-            r"step 1: skipped update 2 of 2: the norm of the gradient of grpo is nan: the gradient of model\.\S+ is not finite",
+            r"step 1: skipped update 2 of 2: the norm of the gradient of grpo is nan: the gradient of model\.\S+",
             x,
         )
         for x in view.lines
