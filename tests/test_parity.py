@@ -14,7 +14,7 @@ import pytest
 import tokenpo
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.negotiation import negotiate
-from tokenpo.engines.trl import provides as trl
+from tokenpo.engines.trl import objective as trl
 from tokenpo.engines.verl import provides as verl
 from tokenpo.methods import METHODS
 
