@@ -19,7 +19,7 @@ from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImp
 import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli import launch
+from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
 from tokenpo.engines.verl.plugin import _refuse_legacy
 from tokenpo.engines.verl.queue import one_output_each

@@ -252,6 +252,6 @@ def test_the_parser_stands_alone():
     from tokenpo.cli.compare import add
 
     top = argparse.ArgumentParser()
-    add(top.add_subparsers(), "a recipe")
+    add(top.add_subparsers())
     options = top.parse_args(["compare", "r", "--methods", "a,b"])
     assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, None, [], None, False)
