@@ -11,7 +11,7 @@ from tokenpo.cli.main import main
 from tokenpo.cli.train import verdict
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import load_config
-from tokenpo.recipe.shipped import find_recipe
+from tokenpo.recipe.files import find_recipe
 
 
 def run(*arguments: str) -> int:

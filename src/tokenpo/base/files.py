@@ -125,7 +125,7 @@ def _stands(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def table(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file; empty where there is none, or none that can be read."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))

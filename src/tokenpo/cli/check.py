@@ -23,7 +23,7 @@ def check(options: argparse.Namespace) -> int:
     """
     need("pydantic")
     from ..core.laws import LAWS, Nonconforming, check_method, statement
-    from ..recipe.method_list import parse_entries
+    from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
     # A mistake in any of them is told before the first is held to anything.

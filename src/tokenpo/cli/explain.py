@@ -58,7 +58,7 @@ def explain(options: argparse.Namespace) -> int:
     """
     need("pydantic", "rich", "jinja2", "safetensors")
     from ..evidence.explain.result import explain_all, to_json, token_lines
-    from ..recipe.method_list import parse_entries
+    from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
     if options.responses < 0:

@@ -26,7 +26,7 @@ def launch(options: argparse.Namespace) -> int:
     need_engine()
     from ..engines.launch import command, require_processes, train
     from ..recipe.config import load_config
-    from ..recipe.shipped import find_recipe
+    from ..recipe.files import find_recipe
 
     require_processes(options.engine, options.processes)
     config = load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out)

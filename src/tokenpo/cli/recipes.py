@@ -20,8 +20,7 @@ def recipes(options: argparse.Namespace) -> int:
     """Prints the list, or the recipe."""
     need_engine()
     from ..recipe.config import load_config
-    from ..recipe.shipped import PAPERS, find_recipe, shipped_recipes
-    from ..recipe.toml import to_toml
+    from ..recipe.files import PAPERS, find_recipe, shipped_recipes, to_toml
 
     if options.recipe:
         print(to_toml(load_config(find_recipe(options.recipe)), explain=True), end="")

@@ -27,7 +27,7 @@ def show(options: argparse.Namespace) -> int:
     import inspect
 
     from ..methods import builder
-    from ..recipe.method_list import parse_entries
+    from ..recipe.command_line import parse_entries
 
     entries = parse_entries(options.method, "show")
     if len(entries) > 1:

@@ -50,7 +50,7 @@ def train(options: argparse.Namespace) -> int:
 def _config(options: argparse.Namespace) -> Any:
     from ..engines.launch import require_processes
     from ..recipe.config import load_config
-    from ..recipe.shipped import find_recipe
+    from ..recipe.files import find_recipe
     from ..runs.directory import require_engine
 
     require_processes(options.engine, options.processes)
@@ -101,7 +101,7 @@ def _tell(directory: Path, evaluations: Sequence[dict[str, float]]) -> None:
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
     """Held-out accuracy, and reward where graded, before and after, with 95 % intervals."""
-    from ..runs.held_out import with_rewards
+    from ..runs.read import with_rewards
 
     if len(evaluations) < 2:
         return []

@@ -16,7 +16,7 @@ from ...core.objective import Objective, State
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...recipe.objective import warnings
-from ...runs import checkpoint, final
+from ...runs import checkpoint
 from ...runs.checkpoint import Progress
 from ...runs.directory import (
     LOGS,
@@ -102,7 +102,7 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
         learner = Learner.of(config, engine.lm, engine.objective)
         progress, notes = open_checkpoint(directory, engine.lm.model, learner.optimizer)
         if progress.step >= config.train.steps:
-            if final.is_there(directory, progress.step):
+            if checkpoint.has_model(directory, progress.step):
                 raise TokenPOError(
                     f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
                     f"--set train.steps={2 * progress.step}"
@@ -135,7 +135,7 @@ def _run(engine: Engine, learner: Learner, run: Run, progress: Progress, view: V
             _save(engine, learner, run, progress)
         finished = progress.step >= config.train.steps
         if finished:
-            final.save(directory, engine.lm, progress.step)
+            checkpoint.save_model(directory, engine.lm, progress.step)
         return Outcome(directory, progress.step, finished, evaluations(directory))
     finally:
         view.stop()
