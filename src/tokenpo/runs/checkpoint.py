@@ -5,7 +5,7 @@
     model/                                                        the final model; says which checkpoint it is of
 
 Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
-save: step, data cursor and the objective's memory say where the run stands. A directory is written under another name,
+save: step, data cursor and the learner's state say where the run stands. A directory is written under another name,
 brought to the disk and renamed; its checksums tell a good one from a damaged one.
 """
 
@@ -15,9 +15,10 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,16 +39,14 @@ class Progress:
 
     Args:
         step: rollout batches trained on.
-        updates: optimiser updates made; the learning rate follows it.
         cursor: the first problem of the training order that was not drawn yet.
-        memory: what each of the objective's memories holds, in their order; none before the first rollout.
+        learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
     """
 
     step: int = 0
-    updates: int = 0
     cursor: int = 0
-    memory: Sequence[Mapping[str, float]] | None = None
+    learner: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
