@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from ...base.errors import MissingInput, TokenPOError, nearest
 from ...core.types import Policy, Rollouts
@@ -138,18 +140,28 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
                 f"fields: {', '.join(map(plain, line))}; {nearest(name, map(plain, line))}" if line else "it has none"
             )
             raise MissingInput(f"{where}: no field {name!r} ({fields}): give {meaning}")
-    ids = _token_ids(where, line)
-    tokens = _tokens(where, line, ids)
+    try:
+        read = _Line.model_validate(line)
+    except ValidationError as error:
+        raise TokenPOError(f"{where}: {_explained(error.errors(include_url=False)[0])}") from None
+    ids = None if read.token_ids is None else tuple(read.token_ids)
+    tokens = tuple(f"[{i}]" for i in ids or ()) if read.tokens is None else tuple(read.tokens)
+    numbers = {name: values for name in PER_TOKEN if (values := getattr(read, name)) is not None}
+    if isinstance(heat := numbers.get("temperature"), float):
+        numbers["temperature"] = [heat] * len(tokens)
+    if ids is not None and len(ids) != len(tokens):
+        raise TokenPOError(f"{where}: 'token_ids' has {len(ids)} values for {len(tokens)} tokens: give one for each")
+    for name, values in numbers.items():
+        if len(values) != len(tokens):
+            raise TokenPOError(
+                f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
+                "token and none for prompt and padding"
+            )
+    if (coldest := min(numbers.get("temperature", ()), default=1.0)) <= 0:
+        raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one that sampled the token, > 0")
+    plainly = {name: getattr(read, name) for name in ("group", "reward", "prompt", "correct", "step", "prompt_logprob")}
     return Response(
-        group=_field(where, line, "group", (int, str), "a whole number or text"),
-        reward=_number(where, "reward", line["reward"]),
-        tokens=tokens,
-        numbers={name: _per_token(where, name, line[name], len(tokens)) for name in PER_TOKEN if name in line},
-        token_ids=ids,
-        prompt=_field(where, line, "prompt", (str,), "text; write chat messages out", ""),
-        correct=_field(where, line, "correct", (bool,), "true, false or null"),
-        step=_field(where, line, "step", (int,), "a whole number"),
-        prompt_logprob=_number(where, "prompt_logprob", line["prompt_logprob"]) if "prompt_logprob" in line else None,
+        **plainly, tokens=tokens, token_ids=ids, numbers={name: tuple(values) for name, values in numbers.items()}
     )
 
 
@@ -158,69 +170,41 @@ def plain(name: str) -> str:
     return (name if name.isprintable() else repr(name))[:40]
 
 
-def _token_ids(where: str, line: Mapping[str, Any]) -> tuple[int, ...] | None:
-    if "token_ids" not in line:
-        return None
-    return tuple(_list_of(where, "token_ids", line["token_ids"], lambda x: type(x) is int and 0 <= x < 2**63, "ids"))
+class _Fields(BaseModel):
+    # Nothing is converted: true is no group, and 1 says nothing about right or wrong.
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    group: int | str
+    reward: float
+    tokens: list[str] | None = None
+    token_ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = None
+    prompt: str = ""
+    correct: bool | None = None
+    step: int | None = None
+    prompt_logprob: float | None = None
 
 
-def _tokens(where: str, line: Mapping[str, Any], ids: tuple[int, ...] | None) -> tuple[str, ...]:
-    if "tokens" not in line:
-        return tuple(f"[{i}]" for i in ids or ())
-    tokens = _list_of(where, "tokens", line["tokens"], lambda x: type(x) is str, "strings")
-    if ids is not None and len(ids) != len(tokens):
-        raise TokenPOError(f"{where}: 'token_ids' has {len(ids)} values for {len(tokens)} tokens: give one for each")
-    return tuple(tokens)
+_PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
+_PER_TOKEN["temperature"] = (list[float] | float | None, None)
+_Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
+_KINDS = {
+    "group": "a whole number or text",
+    "reward": "a number",
+    "tokens": "a list of strings",
+    "token_ids": "a list of ids",
+    "prompt": "text; write chat messages out",
+    "correct": "true, false or null",
+    "step": "a whole number",
+    "prompt_logprob": "a number",
+}
 
 
-def _per_token(where: str, name: str, values: Any, count: int) -> tuple[float, ...]:
-    """One finite number for each token; a temperature may be one number for all of them."""
-    if name == "temperature" and type(values) in (int, float):
-        values = [values] * count
-    numbers = _list_of(where, name, values, lambda x: type(x) in (int, float), "numbers")
-    if len(numbers) != count:
-        raise TokenPOError(
-            f"{where}: {name!r} has {len(numbers)} numbers for {count} tokens: give one for each response token and "
-            "none for prompt and padding"
-        )
-    checked = tuple(_number(where, f"{name}[{place}]", x) for place, x in enumerate(numbers))
-    if name == "temperature" and min(checked, default=1.0) <= 0:
-        raise TokenPOError(f"{where}: 'temperature' holds {min(checked):g}: give the one that sampled the token, > 0")
-    return checked
-
-
-def _list_of(where: str, name: str, values: Any, fits: Callable[[Any], bool], kind: str) -> list[Any]:
-    if not isinstance(values, list):
-        raise TokenPOError(f"{where}: {name!r} is {_kind(values)}: give a list of {kind}")
-    for place, x in enumerate(values):
-        if not fits(x):
-            raise TokenPOError(f"{where}: '{name}[{place}]' is {_kind(x)}: give a list of {kind}")
-    return values
-
-
-def _number(where: str, name: str, value: Any) -> float:
-    if type(value) not in (int, float):
-        raise TokenPOError(f"{where}: {name!r} is {_kind(value)}: give a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise TokenPOError(f"{where}: {name!r} is {number}: give a finite number, and mend what made this one")
-    return number
-
-
-def _field(
-    where: str, line: Mapping[str, Any], name: str, kinds: tuple[type, ...], remedy: str, default: Any = None
-) -> Any:
-    if name not in line:
-        return default
-    # By type and not by isinstance: true is no group, and 1 says nothing about right or wrong.
-    if type(line[name]) not in kinds:
-        raise TokenPOError(f"{where}: {name!r} is {_kind(line[name])}: give {remedy}")
-    return line[name]
-
-
-def _kind(value: Any) -> str:
+def _explained(problem: ErrorDetails) -> str:
+    name, value = str(problem["loc"][0]), problem["input"]
+    place = name + "".join(f"[{step}]" for step in problem["loc"][1:] if isinstance(step, int))
+    too_large = problem["type"] == "float_type" and type(value) is int  # for a float
+    if too_large or problem["type"] == "finite_number":
+        return f"{place!r} is {'inf' if too_large else value}: give a finite number, and mend what made this one"
     names = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}
-    return names.get(type(value), f"{value!r:.40}")
+    told = names.get(type(value), f"{value!r:.40}")
+    return f"{place!r} is {told}: give {_KINDS.get(name, 'a list of numbers')}"
