@@ -203,8 +203,9 @@ def locked(path: Path, busy: str) -> Iterator[IO[str]]:
     import fcntl
 
     with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise TokenPOError(busy) from error
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError) as error:
+                raise TokenPOError(busy) from error
         yield file
