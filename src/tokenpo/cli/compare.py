@@ -98,7 +98,7 @@ def compare(options: argparse.Namespace) -> int:
     from ..evidence.compare.table import show
     from ..evidence.page.page import write
 
-    ended = execute(plan.runs, jobs, plan.out, Progress(plan, jobs, sys.stdout))
+    ended = execute(plan.runs, jobs, plan.out, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
         return 130
@@ -133,7 +133,7 @@ def _jobs(plan: Plan) -> int:
     return max(1, min(cores // (plan.config.threads or 1), len(plan.runs)))
 
 
-class Progress:
+class ProgressLines:
     """A line for every run that ends, and on a terminal one that says what is under way."""
 
     def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:

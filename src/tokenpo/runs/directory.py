@@ -40,8 +40,8 @@ FOREIGN = {
 }
 
 
-class Run:
-    """An open run directory."""
+class OpenRun:
+    """A run directory that is being written: its logs and its live trackers."""
 
     def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path

@@ -20,7 +20,7 @@ from ...runs import checkpoint
 from ...runs.checkpoint import Progress
 from ...runs.directory import (
     LOGS,
-    Run,
+    OpenRun,
     describe,
     evaluations,
     held,
@@ -82,7 +82,7 @@ def train(config: Config, view: View) -> Outcome:
                 # It was empty and nothing was trained: the next attempt can have it.
                 shutil.rmtree(directory)
                 raise
-            return Training(engine, trainer, Run(directory, config, trackers), view, progress).run([])
+            return Training(engine, trainer, OpenRun(directory, config, trackers), view, progress).run([])
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
@@ -118,13 +118,13 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
             trainer.learner.load_state_dict(progress.learner)
         describe(directory, config, str(engine.objective))
         trackers = Trackers.open(directory, config, progress.step, view.say)
-        return Training(engine, trainer, Run(directory, config, trackers), view, progress).run(notes)
+        return Training(engine, trainer, OpenRun(directory, config, trackers), view, progress).run(notes)
 
 
 class Training:
     """A run between its first step and its last."""
 
-    def __init__(self, engine: Engine, trainer: Trainer, run: Run, view: View, progress: Progress) -> None:
+    def __init__(self, engine: Engine, trainer: Trainer, run: OpenRun, view: View, progress: Progress) -> None:
         self.engine, self.trainer, self.records, self.view = engine, trainer, run, view
         self.config, self.learner = engine.config, trainer.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
