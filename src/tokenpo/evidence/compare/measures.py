@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from ...base.errors import TokenPOError, UnknownName, nearest
 from ...recipe.config import Config
-from ...runs.read import NOTE, Run
-from ..report.curves import KNOWN
+from ...runs.read import METRICS, NOTE, Run
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
 WAITING = ("steps", "train-steps")  # for the accuracy of --threshold
@@ -116,8 +115,8 @@ def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
     if how not in _REDUCTIONS:
         raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
-    if metric not in KNOWN and not re.fullmatch(f"{NOTE}.+", metric):
-        raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, KNOWN)}")
+    if metric not in METRICS and not re.fullmatch(f"{NOTE}.+", metric):
+        raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, METRICS)}")
     words, reduce = _REDUCTIONS[how]
     return Measure(
         name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, lambda run: reduce(run, metric)

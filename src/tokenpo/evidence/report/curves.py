@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runs.read import NOTE, Number, Run
+from ...runs.read import METRICS, NOTE, Number, Run
 from ..page.chart import Chart, Line
 from ..page.text import visible
 
 MOST_OTHER = 12
-# Metrics that a chart below draws, or that only make sense beside another one.
-_NAMES = """
-    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
-    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
-    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
-    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std length_min
-    equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward eval/avg_reward_low
-    eval/avg_reward_high
-"""
-KNOWN = frozenset(_NAMES.split())
 
 
 def charts(run: Run) -> tuple[list[Chart], list[str]]:
     """The charts that this run has numbers for, and the names of metrics that none of them draws."""
     drawn = [*_outcome(run), _entropy(run), *_update(run), *_rollouts(run), _time(run), *_rest(run)]
-    others = [name for name in run.names if name not in KNOWN and _has(run, name)]
+    others = [name for name in run.names if name not in METRICS and _has(run, name)]
     drawn += [_other(run, name) for name in others[:MOST_OTHER]]
     return [chart for chart in drawn if chart.lines], others[MOST_OTHER:]
 
