@@ -237,7 +237,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
     from tokenpo.runs.held_out import REWARDS
-    from tokenpo.runs.read import METRICS
+    from tokenpo.runs.read import LOGGED
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
@@ -253,4 +253,4 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     graded = {"note/NAME", *REWARDS}  # the names that this task gives no cause for
     assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | graded == explained
-    assert explained == METRICS | {"step", "note/NAME"}
+    assert explained == LOGGED | {"step", "note/NAME"}

@@ -16,7 +16,7 @@ from .held_out import with_rewards
 Number = float | None
 NOTE = "note/"  # begins the metrics that count the notes of the verifier
 # The other metrics that an engine logs.
-_METRICS = """
+_LOGGED = """
     reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
     eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
     zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
@@ -24,7 +24,7 @@ _METRICS = """
     length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
     eval/avg_reward_low eval/avg_reward_high
 """
-METRICS = frozenset(_METRICS.split())
+LOGGED = frozenset(_LOGGED.split())
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
 PLACES = ("", "tokenpo", "trl/tokenpo")
 

@@ -10,7 +10,7 @@ import pytest
 from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.evidence.explain.explanation import explain_all
-from tokenpo.evidence.explain.page import chosen, draw, render
+from tokenpo.evidence.explain.page import chosen, draw_responses, render
 from tokenpo.evidence.page.frame import write as write_whole
 from tokenpo.evidence.page.tokens import HEAD, TAIL
 from tokenpo.recipe.method_list import parse_entries
@@ -101,10 +101,10 @@ def test_which_responses_are_drawn(result):
     lines.append({"group": 1, "reward": 9, "tokens": [], "old_logprob": []})
     found = result(lines, "grpo")
     assert [*chosen(found)] == [4, 2, 0, 1, 5, 3]
-    assert [card.row for card in draw(found, 3).cards] == [0, 2, 4]
-    assert draw(found, 0).cards == ()
+    assert [card.row for card in draw_responses(found, 3).cards] == [0, 2, 4]
+    assert draw_responses(found, 0).cards == ()
     assert read_html(render(found, 0)).all("table", "shares")
-    assert draw(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
+    assert draw_responses(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
 
 
 def test_a_large_recording_stays_a_small_page(result):

@@ -40,7 +40,7 @@ class Drawn:
 
 def render(result: Explanation, responses: int = 8) -> str:
     """The page as text, with the tokens of so many responses. The same recording gives the same bytes."""
-    drawn = draw(result, responses)
+    drawn = draw_responses(result, responses)
     shares, *cosines = tables(result)
     return frame.render(
         HERE / "explain.html",
@@ -73,7 +73,7 @@ def _rules(drawn: Drawn) -> list[str]:
     return rules
 
 
-def draw(result: Explanation, most: int) -> Drawn:
+def draw_responses(result: Explanation, most: int) -> Drawn:
     """The tokens of at most `most` responses, in the order of the file."""
     methods, responses = result.methods[:MOST_METHODS], result.recording.responses
     rows = _affordable(responses, [*chosen(result)][:most], len(methods))
