@@ -235,9 +235,8 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
     from tokenpo.engines.embedded.loop import train
     from tokenpo.engines.embedded.view import SilentView
-    from tokenpo.evidence.report.curves import KNOWN
     from tokenpo.recipe.config import parse_config
-    from tokenpo.runs.read import REWARDS
+    from tokenpo.runs.read import LOGGED, REWARDS
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
@@ -253,4 +252,4 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     graded = {"note/NAME", *REWARDS}  # the names that this task gives no cause for
     assert {re.sub(r"^note/.*", "note/NAME", name) for name in written} | graded == explained
-    assert explained == KNOWN | {"step", "note/NAME"}
+    assert explained == LOGGED | {"step", "note/NAME"}

@@ -92,11 +92,11 @@ def compare(options: argparse.Namespace) -> int:
         return _dry_run(plan)
     jobs = options.jobs or _jobs(plan)
     # Mistakes are found above, before anything is made.
-    from ..evidence.compare.page import write_page
+    from ..evidence.compare.page import render
     from ..evidence.compare.result import failed_in_words, gather, to_json
     from ..evidence.compare.runs import execute
     from ..evidence.compare.table import show
-    from ..evidence.page.page import write
+    from ..evidence.page.frame import write
 
     ended = execute(plan.runs, jobs, plan.out, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
@@ -104,7 +104,7 @@ def compare(options: argparse.Namespace) -> int:
         return 130
     comparison = gather(plan, chosen, baseline, ended.failures)
     show(comparison, sys.stdout)
-    print(f"page: {write_page(comparison, plan.out / 'compare.html')}")
+    print(f"page: {write(render(comparison), plan.out / 'compare.html')}")
     print(f"numbers: {write(to_json(comparison), plan.out / 'compare.json')}")
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")

@@ -14,7 +14,7 @@ from .options import add_command, need_engine, path
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
-    from ..evidence.evaluate.drawing import Drawing
+    from ..evidence.evaluate.run import SamplingOptions
     from ..tasks import Task
 
 EXAMPLES = """examples:
@@ -162,7 +162,7 @@ def _of_model(options: argparse.Namespace) -> int:
     from ..evidence.evaluate.samples import read_samples
 
     # Mistakes are found before anything is loaded.
-    ks, drawing, where = _ks(options.k), _drawing(options), language.locate(options.model)
+    ks, sampling, where = _ks(options.k), _sampling(options), language.locate(options.model)
     task, described = _task(options) if options.task else _benchmark(options)
     try:
         count = _count(options, task)
@@ -171,7 +171,7 @@ def _of_model(options: argparse.Namespace) -> int:
         if options.benchmark:
             described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
             task = evaluation.as_chat(task) if described["chat"] else task
-        plan = evaluation.Plan(lm, task, count, drawing)
+        plan = evaluation.SamplingPlan(lm, task, count, sampling)
         about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
@@ -188,13 +188,13 @@ def _of_model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _drawing(options: argparse.Namespace) -> Drawing:
+def _sampling(options: argparse.Namespace) -> SamplingOptions:
     """How to sample, by the options that were given."""
-    from ..evidence.evaluate.drawing import Drawing
+    from ..evidence.evaluate.run import SamplingOptions
 
     given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
     given |= {"temperature": options.temperature, "seed": options.seed}
-    return Drawing(**{name: value for name, value in given.items() if value is not None})
+    return SamplingOptions(**{name: value for name, value in given.items() if value is not None})
 
 
 def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -235,17 +235,12 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
     """Prints the table, and writes results.json."""
     import dataclasses
 
-    from rich.console import Console
-
     from ..evidence.evaluate.run import write_results
-    from ..evidence.evaluate.summary import summarise
-    from ..evidence.evaluate.table import show
+    from ..evidence.evaluate.summary import show, summarise
 
     summary = summarise(samples, ks, seed)
     summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
-    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
-    needed = 20 + 25 * len({number.k for number in summary.numbers})
-    show(summary, title, Console(width=max(needed, Console().width)))
+    show(summary, title, sys.stdout)
     if out is not None:
         print(f"results: {write_results(out, config, summary)}")
 

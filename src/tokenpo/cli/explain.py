@@ -57,7 +57,7 @@ def explain(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
     """
     need("pydantic", "rich", "jinja2", "safetensors")
-    from ..evidence.explain.result import explain_all, to_json, token_lines
+    from ..evidence.explain.explanation import explain_all, to_json, token_lines
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
@@ -67,9 +67,9 @@ def explain(options: argparse.Namespace) -> int:
     for entry in entries:
         build_entry(entry)
     # Mistakes in the methods are found above, before a large file is read.
-    from ..evidence.explain.page import write_page
+    from ..evidence.explain.page import render
     from ..evidence.explain.table import show
-    from ..evidence.page.page import write
+    from ..evidence.page.frame import write
     from ..runs.rollouts import read, write_lines
 
     recording = read(options.rollouts, options.step)
@@ -78,7 +78,7 @@ def explain(options: argparse.Namespace) -> int:
     show(result, sys.stdout)
     out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
     _make(out)
-    print(f"page: {write_page(result, out / 'explain.html', options.responses)}")
+    print(f"page: {write(render(result, options.responses), out / 'explain.html')}")
     print(f"numbers: {write(to_json(result), out / 'explain.json')}")
     if options.tokens:
         print(f"tokens: {write_lines(out / 'tokens.jsonl', token_lines(result))}")

@@ -14,7 +14,16 @@ from ..base.jsonl import whole_lines
 
 Number = float | None
 NOTE = "note/"  # begins the metrics that count the notes of the verifier
-
+# The other metrics that an engine logs.
+_LOGGED = """
+    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
+    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
+    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
+    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
+    length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
+    eval/avg_reward_low eval/avg_reward_high
+"""
+LOGGED = frozenset(_LOGGED.split())
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
 PLACES = ("", "tokenpo", "trl/tokenpo")
 # Held-out mean reward -> what it is equal to where every reward is 1 for a right and 0 for a wrong response: there the

@@ -9,7 +9,7 @@ import torch
 import tokenpo
 from oracle_support import ragged, score
 from tokenpo.base.errors import MissingInput
-from tokenpo.evidence.explain.explanation import explain, missing
+from tokenpo.evidence.explain.push import missing, push_of
 from tokenpo.methods import METHODS
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, lines_of, write
@@ -22,7 +22,7 @@ PLAIN = [name for name in METHODS if name not in ("clip_cov", "s_grpo", "ha_dw",
 def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
     """−M ∂L/∂lp, where ∂L/∂lp stands in tests/methods/NAME/oracle.py, derived by hand."""
     sample = ragged(3)
-    seen = explain(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
+    seen = push_of(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
     # What these oracles call by another name, at the defaults of the methods.
     old = "old_entropy" in tokenpo.method(name).needs
     named = {
@@ -46,13 +46,13 @@ def test_grpo_and_dapo_in_closed_form(four):
     moved: L = −Σ_i (1/N) (1/|o_i|) Σ_t r A_i, so −∂L/∂lp = A_i / (4 |o_i|), times M = 6 tokens: ±a 6 / (4 |o_i|) =
     0.75 a for both tokens of the right answer, −1.5 a for the one of the wrong. DAPO divides by M alone: ±a."""
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
-    grpo = explain("x", tokenpo.method("grpo"), four)
+    grpo = push_of("x", tokenpo.method("grpo"), four)
     np.testing.assert_allclose(grpo.push, [[0.75 * a, 0.75 * a], [-1.5 * a, 0], [0, 0], [0, 0]], rtol=1e-12)
     np.testing.assert_allclose(grpo.advantage, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
     assert grpo.weight.tolist() == [[1, 1], [1, 0], [1, 1], [1, 0]]
     assert grpo.ratio.tolist() == [[1, 1], [1, 0], [1, 1], [1, 0]]
     assert not grpo.clipped.any()
-    dapo = explain("x", tokenpo.method("dapo"), four)
+    dapo = push_of("x", tokenpo.method("dapo"), four)
     np.testing.assert_allclose(dapo.push, [[a, a], [-a, 0], [0, 0], [0, 0]], rtol=1e-12)
 
 
@@ -64,7 +64,7 @@ def test_a_policy_that_moved_meets_the_clip(tmp_path):
         {"group": 0, "reward": reward, "tokens": ["x", "y"], "logprob": logs[0], "old_logprob": logs[1]}
         for reward in (1, 0)
     ]
-    seen = explain("x", tokenpo.method("grpo"), read(write(tmp_path / "r.jsonl", lines)))
+    seen = push_of("x", tokenpo.method("grpo"), read(write(tmp_path / "r.jsonl", lines)))
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
     np.testing.assert_allclose(seen.push, [[0, 0.5 * a], [-1.5 * a, 0]], rtol=1e-12)
     np.testing.assert_allclose(seen.ratio, [[1.5, 0.5], [1.5, 0.5]], rtol=1e-12)
@@ -72,7 +72,7 @@ def test_a_policy_that_moved_meets_the_clip(tmp_path):
 
 
 def test_no_negative_zeros(four):
-    seen = explain("x", tokenpo.method("grpo"), four)
+    seen = push_of("x", tokenpo.method("grpo"), four)
     assert not (torch.signbit(seen.push) & (seen.push == 0)).any()
 
 
@@ -82,7 +82,7 @@ def test_a_missing_input_is_named_with_what_to_write(four, tmp_path):
     bare = [{k: v for k, v in line.items() if k != "entropy"} | {"entropies": [0]} for line in FOUR]
     found = read(write(tmp_path / "bare.jsonl", bare))
     with pytest.raises(MissingInput, match=r"^mine needs what .*bare.jsonl does not hold: write 'old_entropy' \(the "):
-        explain("mine", hapo, found)
+        push_of("mine", hapo, found)
     assert "one number for each token (docs/rollouts.md; fields that are not read: entropies)" in missing(
         "x", hapo, found
     )
@@ -108,7 +108,7 @@ def test_the_objective_sees_only_what_it_needs(tmp_path):
             given["policy"] = batch.policy
             return tokenpo.method("grpo").loss(batch, totals)
 
-    explain("x", Spy(), read(write(tmp_path / "r.jsonl", lines_of(ragged(0)))))
+    push_of("x", Spy(), read(write(tmp_path / "r.jsonl", lines_of(ragged(0)))))
     there = {name for owner in given.values() for name, x in vars(owner).items() if x is not None}
     assert there == {"mask", "reward", "group", "old_logprob", "logprob"}
 
@@ -124,7 +124,7 @@ def test_the_objective_sees_only_what_it_needs(tmp_path):
     ],
 )
 def test_what_a_push_leaves_out_is_told(name, words, tmp_path):
-    notes = explain("mine", tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(ragged(0))))).notes
+    notes = push_of("mine", tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(ragged(0))))).notes
     assert len(notes) == len(words)
     for note, word in zip(notes, words, strict=True):
         assert note.startswith("mine: ")

@@ -5,39 +5,49 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from ...base.errors import TokenPOError
 from ...base.files import write_whole
-from ...base.text import number
-from .text import percent
 
 HERE = Path(__file__).parent
 
 
+def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **shown: Any) -> str:
+    """The page of a template as text: the same arguments, the same bytes.
+
+    Args:
+        source: the template; a style sheet of the same name beside it follows the common one.
+        rules: style rules of this page alone, after them.
+        script: the only one that may run.
+        shown: what the template fills in; all of it is escaped but Markup.
+    """
+    own = source.with_suffix(".css")
+    sheets = [HERE / "style.css", *([own] if own.is_file() else [])]
+    style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
+    return _template(source).render(
+        policy=_policy(style, script), style=Markup(style), script=Markup(script), title=title, **shown
+    )
+
+
 @functools.cache
-def template(folder: Path, name: str) -> jinja2.Template:
-    """A template of `folder`; it may import from those of the report."""
+def _template(source: Path) -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, HERE]),
+        loader=jinja2.FileSystemLoader([source.parent, HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = percent
-    environment.filters["number"] = number
-    return environment.get_template(name)
+    return environment.get_template(source.name)
 
 
-def stylesheet(*files: Path) -> str:
-    """The report's style sheet, and `files` after it."""
-    return "\n".join(file.read_text(encoding="utf-8") for file in (HERE / "style.css", *files))
-
-
-def policy(style: str, script: str = "") -> str:
+def _policy(style: str, script: str) -> str:
     """Nothing may be loaded or run; the one style sheet, and a script if there is one, are admitted by their hashes.
 
     The script may not make markup from text either.
