@@ -302,6 +302,11 @@ class Update:
             live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
         return self.rows[live]
 
+    def pieces(self, size: int) -> Iterator[Tensor]:
+        """The live rows in micro-batches of at most `size`; none where no row is live."""
+        live = self.live()
+        return (piece for piece in live.split(size) if len(piece))
+
     def loss(self, policy: Policy, rows: Tensor | None = None) -> Loss:
         """The loss of any rows of the update; losses of disjoint rows add up to that of the whole.
 

@@ -149,13 +149,13 @@ def _blaming(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[Non
     try:
         yield
     except NotFinite as error:
+        grads = ((name, x.grad) for name, x in trainer.lm.model.named_parameters() if x.grad is not None)
+        bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
         for places, batch, _ in gradients(trainer, update, prompts):
             if found := broken(update.objective, batch, update.totals):
                 found = dataclasses.replace(found, row=int(places[found.row]))
                 raise NotFinite(f"{error}: {found}") from error
-        grads = ((name, x.grad) for name, x in trainer.lm.model.named_parameters() if x.grad is not None)
-        bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
-        raise NotFinite(f"{error}: the gradient of {bad} is not finite" if bad else str(error)) from error
+        raise NotFinite(f"{error}: the gradient of {bad} is not finite") if bad else error from error
 
 
 def _require_finite_weights(trainer: Trainer) -> None:
