@@ -64,7 +64,10 @@ def launch(options: argparse.Namespace) -> int:
 def _printed(options: argparse.Namespace, config: Config) -> list[str]:
     """The command for a script of the user's: it names the recipe as the user did."""
     if options.engine == "verl":
-        return _verl_module().command(config)
+        verl = _verl_module()
+        command = verl.command(config)
+        verl.prepare(config)  # it names these files
+        return command
     _check_trl(config, options.processes)
     given = [options.recipe]
     given += ["--method", options.method] if options.method else []
