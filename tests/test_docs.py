@@ -237,7 +237,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.engines.embedded.view import SilentView
     from tokenpo.evidence.report.curves import KNOWN
     from tokenpo.recipe.config import parse_config
-    from tokenpo.runs.held_out import REWARDS
+    from tokenpo.runs.read import REWARDS
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

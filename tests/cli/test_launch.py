@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli import launch
 from tokenpo.cli.main import main
+from tokenpo.engines import launch
 from tokenpo.engines.embedded.loop import resume
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import load_config
-from tokenpo.recipe.shipped import find_recipe
+from tokenpo.recipe.files import find_recipe
 from tokenpo.runs.directory import held
 
 MAIN = "tokenpo.engines.trl.main"

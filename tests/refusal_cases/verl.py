@@ -19,8 +19,8 @@ import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
 from engines.verl.support.composed import BASE
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli import launch
 from tokenpo.core.learner import Learner
+from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
 from tokenpo.engines.verl.plugin import refuse_legacy
 from tokenpo.engines.verl.settings import _SILENT, configure

@@ -15,7 +15,7 @@ from page_tree import read_html
 from tokenpo.evidence.explain.cards import HEAD, TAIL, chosen, draw
 from tokenpo.evidence.explain.page import render, write_page
 from tokenpo.evidence.explain.result import explain_all
-from tokenpo.recipe.method_list import parse_entries
+from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, write
 

@@ -24,7 +24,7 @@ from ...base.errors import TokenPOError
 from ...core.objective import Objective
 from ...models import load, save
 from ...recipe.config import Config, load_config
-from ...recipe.shipped import find_recipe
+from ...recipe.files import find_recipe
 from ...runs.trackers import require_trackers
 from ...tasks import make_task
 from ..embedded.engine import Engine, load_model
