@@ -62,7 +62,7 @@ class RatioCheck:
         if not seen <= self.tolerance:
             raise Unsupported(
                 f"{method}: before the first update the ratio of new to old policy is not 1 in {self.host}: the "
-                f"{self.over} |log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, above "
+                f"{self.over} |log-prob of the trainer - old log-prob| is {seen:.2g} nats, above "
                 f"{self.tolerance:g}: {self.remedy}"
             )
 

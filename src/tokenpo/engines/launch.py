@@ -45,13 +45,16 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
 
 
 def command(config: Config, engine: str, arguments: Sequence[str], processes: int) -> list[str]:
-    """The command that trains a recipe, for a script of the user's.
+    """The command that trains a recipe, for a script of the user's; the problems that one of verl names are written.
 
     Args:
         arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
     """
     if engine == "verl":
-        return _verl_module().command(config)
+        verl = _verl_module()
+        words = verl.command(config)
+        verl.prepare(config)  # it names these files
+        return words
     _check_trl(config, processes)
     return _trl_command(arguments, processes, config)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded, is_fresh, json_object, locked, numbered, sweep, write_whole
-from ..base.jsonl import Lines, cut, whole_lines, with_step
+from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe import inputs
 from ..recipe.config import Config, differences, parse_config
 from ..recipe.files import to_toml
@@ -136,11 +136,25 @@ def _next_free(base: Path) -> Path:
 
 def describe(path: Path, config: Config, objective: str) -> None:
     """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
-    write_whole(path / "config.json", json.dumps(config.model_dump(), indent=2) + "\n")
+    _describe(path, json.dumps(config.model_dump(), indent=2), objective, ())
     write_whole(path / "recipe.toml", to_toml(config))
-    write_whole(path / "objective.txt", objective + "\n")
-    write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
     inputs.write(path, config)
+
+
+def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
+    """The same of a run that another framework drives, whose settings are no `Config`.
+
+    Args:
+        config: what the report reads of a config, and the framework's own settings, of any kind.
+        packages: distributions of the framework, whose versions go with ours.
+    """
+    _describe(path, json.dumps(finite(config), indent=2, default=str), objective, packages)
+
+
+def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) -> None:
+    write_whole(path / "config.json", config + "\n")
+    write_whole(path / "objective.txt", objective + "\n")
+    write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
 
 
 def require_engine(path: Path, engine: str) -> None:

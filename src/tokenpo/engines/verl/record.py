@@ -20,11 +20,10 @@ from tensordict import NonTensorStack, TensorDict
 
 from ...base.files import aside
 from ...base.jsonl import Lines, cut, finite, with_step
+from ...core.learner import Step
 from ...core.types import Batch, Loss
-from ...runs.tally import Tracer
-from ...runs.versions import versions
-from .credit import Step
-from .layout import texts
+from ...runs.tracer import Tracer
+from .layout import Rows, texts
 
 FIELD = "tokenpo_trace"
 PARTS = "trace-parts"
@@ -76,12 +75,6 @@ class Record:
         elif logs:
             _move_aside(path)
         return Record(path, every, most, greedy)
-
-    def describe(self, config: Mapping[str, Any], objective: str) -> None:
-        """Writes the files that say what the run is."""
-        (self.path / "config.json").write_text(json.dumps(finite(config), indent=1) + "\n", encoding="utf-8")
-        (self.path / "objective.txt").write_text(objective + "\n", encoding="utf-8")
-        (self.path / "versions.json").write_text(json.dumps(versions(), indent=1) + "\n", encoding="utf-8")
 
     def wants(self, step: int) -> bool:
         return bool(self.most and self.every) and (step == 1 or step % self.every == 0)
@@ -154,18 +147,19 @@ def marks(rows: Sequence[int], facts: Mapping[int, Mapping[str, Any]]) -> Tensor
 
 
 def traced_rows(
-    step: Step, number: int, minibatch: Sequence[int], most: int, data: TensorDict, tokenizer: Any
+    step: Step, where: Rows, number: int, minibatch: Sequence[int], most: int, data: TensorDict, tokenizer: Any
 ) -> dict[int, dict[str, Any]]:
     """What the driver knows of the rows to trace, by their place in verl's batch: the best and the worst of groups.
 
     Args:
+        where: the rollouts of the step stand in verl's batch.
+        number: of the step.
         minibatch: the rows of the optimiser step that is traced.
         data: "prompts", "responses" and "reward_model" of every row.
     """
-    places = step.live.nonzero()[:, 0].tolist()
-    inside = [i for i, place in enumerate(places) if place in set(minibatch)]
+    places = where.live.nonzero()[:, 0].tolist()
     tracer = Tracer(most)
-    tracer.choose(torch.tensor(inside, dtype=torch.long), step.rollouts, step.credit)
+    tracer.choose(where.numbers(minibatch), step.rollouts, step.credit)
     prompts, responses = data["prompts"].unbind(), data["responses"].unbind()
     facts = {}
     for i in sorted(tracer.wanted):

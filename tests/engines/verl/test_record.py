@@ -17,7 +17,8 @@ need("verl.workers.utils.padding", "verl is not installed: no token of its runs 
 from tensordict import NonTensorStack, TensorDict  # noqa: E402
 
 from engines.verl.support import batches  # noqa: E402
-from tokenpo.engines.verl.trace import PARTS, Record, _answer  # noqa: E402
+from tokenpo.engines.verl.record import PARTS, Record, _answer  # noqa: E402
+from tokenpo.runs.directory import describe_foreign  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
 
@@ -44,7 +45,7 @@ def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:
 
 def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
     record = Record(tmp_path)
-    record.describe({"method": {"name": "hapo"}}, str(tokenpo.method("hapo")))
+    describe_foreign(tmp_path, {"method": {"name": "hapo"}}, str(tokenpo.method("hapo")), ("verl",))
     record.log(1, {"critic/score/mean": 0.25, "actor/entropy": 0.5, "val-core/dial_sum/acc/mean@8": 0.4, "odd": "text"})
     several = {"odd/tensor": torch.arange(2.0), "odd/array": np.arange(3), "odd/texts": np.array(["a", "b"])}
     record.log(2, {"critic/score/mean": np.float32(0.5), "response_length/mean": torch.tensor([7.0]), **several})
@@ -71,7 +72,7 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     path = tmp_path / "report"
     (path / "data").mkdir(parents=True)
     first = Record.begin(path, 0, 10, 4)
-    first.describe({"method": {"name": "grpo"}}, "objective grpo")
+    describe_foreign(path, {"method": {"name": "grpo"}}, "objective grpo", ())
     for step in (1, 2, 3):
         first.log(step, {"critic/score/mean": step / 4})
         first.trace.write({"step": step})
@@ -84,7 +85,7 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     assert read_run(path).series("reward") == [(1, 0.25), (2, 0.5), (3, 1.0)]
     assert (path / "trace.jsonl").read_text().count("\n") == 2
     fresh = Record.begin(path, 0, 10, 4)
-    fresh.describe({"method": {"name": "tepo"}}, "objective tepo")
+    describe_foreign(path, {"method": {"name": "tepo"}}, "objective tepo", ())
     fresh.log(1, {"critic/score/mean": 0.0})
     assert read_run(path).series("reward") == [(1, 0.0)]
     assert len(read_run(tmp_path / "report.1").metrics) == 3

@@ -1,18 +1,22 @@
-"""What a request carries: what the objective says, read back whole, and refused in one sentence where it is wrong."""
+"""What a request carries: what the objective says, read back whole, or refused; and what it does to logits."""
 
 from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import tokenpo
 from tokenpo.base.errors import MissingInput, TokenPOError, UnknownName
 from tokenpo.core.types import Rollouts
-from tokenpo.engines.vllm import extra_args, read
-from tokenpo.engines.vllm.parameters import KEYS, check
+from tokenpo.models import request_temperature
+from tokenpo.models.request_temperature import KEYS, extra_args, factors, read
+from tokenpo.models.token_draw import draw
+from vllm_support import flat, heat, oracle, random_logits
 
 GOOD = {
     "tokenpo_tau": 0.1, "tokenpo_quantile": 0.8, "tokenpo_released_sign": 0.0,
@@ -54,17 +58,16 @@ def test_a_constant_temperature_needs_no_numbers(options: dict) -> None:
 def test_numbers_survive_json_and_mean_the_objectives_rule() -> None:
     objective = tokenpo.method("hapo", tau=0.3)
     state = objective.after(objective.start(), rollouts())
-    heat = read(json.loads(json.dumps(extra_args(objective, state))) | {"kv_transfer_params": {"x": 1}})
-    assert heat is not None and objective.temperature is not None
+    one = read(json.loads(json.dumps(extra_args(objective, state))) | {"kv_transfer_params": {"x": 1}})
+    assert one is not None and objective.temperature is not None
     entropy = torch.tensor([0.01, 0.2, 1.0, 2.0, 9.0], dtype=torch.float64)
     ours = objective.temperature(entropy, 0.7, state[objective.temperature])
-    torch.testing.assert_close(0.7 * heat(entropy), ours, rtol=1e-14, atol=0)
+    torch.testing.assert_close(0.7 * one(entropy), ours, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("given", [None, {}, {"kv_transfer_params": {}, "other": 1}])
 def test_a_request_without_our_keys_asks_for_nothing(given: dict | None) -> None:
     assert read(given) is None
-    check(0.0, 0.5, given)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +90,6 @@ def test_a_request_without_our_keys_asks_for_nothing(given: dict | None) -> None
 def test_a_wrong_number_is_named(change: dict, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         read(GOOD | change)
-    with pytest.raises(ValueError, match=words):
-        check(1.0, 0.0, GOOD | change)
 
 
 def test_missing_keys_are_named() -> None:
@@ -97,16 +98,45 @@ def test_missing_keys_are_named() -> None:
         read(some)
 
 
-def test_settings_that_contradict_are_refused() -> None:
-    check(0.7, 0.0, GOOD)
-    with pytest.raises(TokenPOError, match="temperature 0: greedy decoding has no temperature to adapt"):
-        check(0.0, 0.0, GOOD)
-    with pytest.raises(TokenPOError, match=r"min_p = 0.1: vLLM's two runners"):
-        check(1.0, 0.1, GOOD)
-
-
 def test_the_document_explains_every_key() -> None:
-    from pathlib import Path
-
-    text = (Path(__file__).parents[3] / "docs" / "vllm.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "vllm.md").read_text(encoding="utf-8")
     assert [key for key in KEYS if f"| `{key}` |" not in text] == []
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("chunk", [3, 128])
+def test_factors_are_the_formula(released: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_temperature, "block_rows", lambda vocabulary, device: chunk)
+    heats = {1: heat(1, released=released), 2: heat(2)}
+    z = random_logits(40, 0).double()
+    which = torch.arange(40) % 3
+    base = 0.5 + torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = [
+        oracle(row.numpy(), float(t), flat(heats[number])) / float(t) if number else 1.0
+        for row, t, number in zip(z, base, which.tolist(), strict=True)
+    ]
+    got = factors(z, which, heats, base)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    # What is divided by the temperature already needs no base.
+    np.testing.assert_allclose(factors(z / base[:, None], which, heats), expected, rtol=1e-12)
+    assert len({round(float(x), 6) for x in got}) > 20, "the scales must not saturate"
+
+
+def test_they_are_our_samplers_temperatures() -> None:
+    one, z, base = heat(3), random_logits(30, 2).double(), 0.8
+    ours = draw(z, torch.rand(30, dtype=torch.float64), base, lambda h, t: one.rule(h, t, one.scale._asdict()))
+    ones = torch.ones(30, dtype=torch.long)
+    torch.testing.assert_close(base * factors(z, ones, {1: one}, torch.full((30,), base)), ours.temperature)
+
+
+def test_nothing_to_do() -> None:
+    assert factors(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long), {}).shape == (0,)
+
+
+def test_on_a_device_the_numbers_are_the_same() -> None:
+    one, entropy = heat(7), torch.tensor([1e-9, 0.1, 1.0, 5.0])
+    there = one.on("cpu")
+    assert isinstance(there.scale.pivot, torch.Tensor)
+    got = there(entropy)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, one(entropy), rtol=1e-6, atol=0)

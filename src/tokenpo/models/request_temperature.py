@@ -1,4 +1,8 @@
-"""What a request says about its temperature: flat numbers in `SamplingParams.extra_args`, so that HTTP carries them."""
+"""An adaptive temperature on its way to a server that samples: numbers of a request, and what they do to its logits.
+
+They are flat numbers in `SamplingParams.extra_args`, so that HTTP carries them too. vLLM applies them in a logits
+processor, which every host names alike.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
-from ...core.ops.entropy_score import EntropyScale
-from ...core.parts import AdaptiveTemperature
+from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..core.ops.entropy_score import EntropyScale
+from ..core.ops.softmax import block_rows, entropy_of, softmax_parts
+from ..core.parts import AdaptiveTemperature
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ...core.objective import Objective, State
+    from ..core.objective import Objective, State
+
+PROCESSOR = "tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor"
 
 PREFIX = "tokenpo_"
 _RULE = ("tau", "quantile", "released_sign")
@@ -92,24 +99,28 @@ def read(given: Mapping[str, Any] | None) -> Heat | None:
     return Heat(rule, EntropyScale(*(x[name] for name in EntropyScale._fields)))
 
 
-def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> None:
-    """Refuses what a request cannot mean together with an adaptive temperature.
+def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
+    """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 where `which` names no heat.
 
-    Raises:
-        TokenPOError: the keys are wrong, or beside them stands a setting that contradicts them.
+    Waits for no device, given heats that are on it. Temporaries are as large as a block of logits, not as the batch.
+
+    Args:
+        logits: [M, V]; -inf excludes a token.
+        which: [M] int, the number of each row's heat.
+        heats: the heats that occur, by number.
+        base: [M] temperature T of each row; None where the logits are divided by it already.
     """
-    if read(given) is None:
-        return
-    if not temperature > 0:
-        raise TokenPOError(
-            f"a request to vLLM with {PREFIX}* keys has temperature {temperature:g}: greedy decoding has no "
-            "temperature to adapt, so give a temperature above 0 or leave the keys out"
-        )
-    if min_p:
-        raise TokenPOError(
-            f"a request with {PREFIX}* keys has min_p = {min_p:g}: vLLM's two runners apply it on different sides of "
-            "the adaptive temperature, so set min_p=0 or leave the keys out"
-        )
+    step = block_rows(logits.shape[1], logits.device)
+    pieces = []
+    for start in range(0, logits.shape[0], step):
+        rows = slice(start, start + step)
+        scale = 1.0 if base is None else base[rows].to(logits.dtype).reciprocal().unsqueeze(-1)
+        entropy = entropy_of(softmax_parts(logits[rows], scale))
+        factor = torch.ones_like(entropy)
+        for number, heat in heats.items():
+            factor = torch.where(which[rows] == number, heat(entropy), factor)
+        pieces.append(factor)
+    return torch.cat(pieces) if pieces else logits.new_ones(0)
 
 
 def _number(key: str, value: Any) -> float:
