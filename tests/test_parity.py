@@ -15,7 +15,7 @@ import tokenpo
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.negotiation import negotiate
 from tokenpo.engines import verl
-from tokenpo.engines.trl import provides as trl
+from tokenpo.engines.trl import objective as trl
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -30,13 +30,13 @@ from ...runs.directory import (
     require_engine,
     resumed_config,
 )
+from ...runs.evaluation import Evaluation, evaluate
 from ...runs.records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers, require_trackers
 from ...tasks.experience import Experience
 from .engine import Engine, build_engine, judged, with_optional_inputs
-from .evaluation import evaluate
 from .rollout import collect
 from .updates import Trainer, improve
 from .view import View
@@ -139,7 +139,7 @@ class Training:
                 # The checkpoint knows the sizes of the logs.
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
                     self.view.say(f"evaluating on {config.evaluate.problems} held-out problems")
-                    before = evaluate(self.engine)
+                    before = self.evaluate()
                     self.records.log({"step": 0, **before.metrics()})
                     self.view.say(f"before: {before}")
                 while self.number < config.train.steps and not self.interrupt.asked:
@@ -225,12 +225,16 @@ class Training:
         config, number = self.config, self.number
         if config.evaluate.problems and (number == config.train.steps or _due(number, config.evaluate.every)):
             with clock.part("evaluation"):
-                metrics |= evaluate(self.engine).metrics()
+                metrics |= self.evaluate().metrics()
         metrics = {"step": number, **metrics, "seconds_update": 0.0, **clock.summary()}
         self.records.log(metrics)
         self.view.step(metrics, config.train.steps)
         if _due(number, config.output.checkpoint_every) and number < config.train.steps:
             self.save()
+
+    def evaluate(self) -> Evaluation:
+        """Of the held-out problems, at the weights as they are."""
+        return evaluate(self.config, self.engine.lm, self.engine.task)
 
     def save(self) -> None:
         progress = Progress(self.number, self.cursor, self.learner.state_dict(), self.records.sizes())

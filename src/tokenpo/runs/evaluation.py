@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...base.intervals import interval, spread, wilson
-from ...core.seeds import keyed_seed
-from ...models import Sampling
-from ...tasks import Score, held_out
-from ...tasks.draw import Draw, draw
-from .engine import Engine
+from ..base.intervals import interval, spread, wilson
+from ..core.seeds import keyed_seed
+from ..models import LanguageModel, Sampling
+from ..recipe.config import Config
+from ..tasks import Score, Task, held_out
+from ..tasks.draw import Draw, draw
 
 
 @dataclass(frozen=True)
@@ -84,22 +84,22 @@ class Evaluation:
         return f"{text}, mean length {self.length:.1f}, {self.problems} held-out problems"
 
 
-def evaluate(engine: Engine) -> Evaluation:
-    """The current weights on the first `evaluate.problems` test problems; the same random numbers every time."""
-    options = engine.config.evaluate
-    greedy = list(_draws(engine, 1, 0.0))
+def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
+    """The weights as they are on the first `evaluate.problems` test problems; the same random numbers every time."""
+    options = config.evaluate
+    greedy = list(_draws(config, lm, task, 1, 0.0))
     scores = [score for piece in greedy for score in piece.scores]
     right = [float(score.correct) for score in scores]
     tokens = sum(int(piece.mask.sum()) for piece in greedy)
     rates: list[float] = []
     sampled: list[Score] = []
     if options.samples:
-        for piece in _draws(engine, options.samples, engine.config.rollout.temperature):
+        for piece in _draws(config, lm, task, options.samples, config.rollout.temperature):
             rates += piece.correct().double().view(len(piece.problems), options.samples).mean(1).tolist()
             sampled += piece.scores
     low, high = wilson(sum(right), len(right))
     # As `tokenpo eval` finds it from the same samples and seed; it resamples with a generator of its own.
-    seed = engine.config.seed
+    seed = config.seed
     ends = interval(rates, seed)
     graded = any(score.reward != score.correct for score in (*scores, *sampled))
     return Evaluation(
@@ -117,12 +117,11 @@ def evaluate(engine: Engine) -> Evaluation:
     )
 
 
-def _draws(engine: Engine, samples: int, temperature: float) -> Iterator[Draw]:
-    config = engine.config
+def _draws(config: Config, lm: LanguageModel, task: Task, samples: int, temperature: float) -> Iterator[Draw]:
     seed = keyed_seed(config.seed, "evaluation")
     sampling = Sampling(config.rollout.max_new_tokens, temperature, seed)
     at_once = max(1, config.evaluate.rows // samples)
-    problems = held_out(engine.task, config.evaluate.problems)
+    problems = held_out(task, config.evaluate.problems)
     for start in range(0, problems, at_once):
         count = min(at_once, problems - start)
-        yield draw(engine.lm, engine.task, "test", start, count, samples, sampling, autocast=config.train.autocast)
+        yield draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)

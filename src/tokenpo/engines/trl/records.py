@@ -1,18 +1,29 @@
-"""What goes with a trainer's steps: the run's records, and the objective's memory in TRL's checkpoints."""
+"""What goes with a trainer's steps: the run directory OUTPUT_DIR/tokenpo, which `tokenpo report` reads, and the
+learner's state in TRL's checkpoints."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from ...base.errors import TokenPOError
-from .record import Recorder, batch_metrics, traces
-from .rows import largest, summed
+from ...base.files import aside
+from ...base.jsonl import Lines, cut
+from ...core.learner import Step
+from ...core.statistics import Statistics
+from ...models.tokens import pieces
+from ...runs.directory import describe_foreign
+from ...runs.records import credit_metrics, entropy_metrics
+from .rollout_batch import RolloutBatch, mixed, plain
+
+FILES = ("metrics.jsonl", "trace.jsonl")
+PACKAGES = ("trl", "accelerate", "datasets")
 
 
 class TokenPOCallback(TrainerCallback, ExportableState):
@@ -34,7 +45,6 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         self._at_end = self.at_end
         self._recorder: Recorder | None = None
         self._batches = 0
-        self._updates = 0
         self._rate = float("nan")
         self._started = time.perf_counter()
         self._drawing = 0.0
@@ -52,37 +62,39 @@ class TokenPOCallback(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Called where a checkpoint is written."""
-        trainer = self._trainer
-        memory = [dict(trainer.memory[part]) for part in trainer.policy_objective.memories]
-        sizes = {} if self._recorder is None else self._recorder.sizes()
-        named = {"objective": str(trainer.policy_objective), "memory": memory, "batches": self._batches, "sizes": sizes}
-        return {"args": {}, "attributes": {**named, "cursor": trainer.refill.cursor}}
+        trainer, sizes = self._trainer, {} if self._recorder is None else self._recorder.sizes()
+        mine = {"batches": self._batches, "sizes": sizes, "cursor": trainer.refill.cursor}
+        return {"args": {}, "attributes": {**trainer.learner.state_dict(), **mine}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer, updates = self._trainer, self._trainer.cycle.updates
         self._at_end = self.at_end
         _require_boundaries(args, state, updates)
         saved = state.stateful_callbacks.get(type(self).__name__)
-        self._batches, self._updates, sizes = 0, 0, {}
-        trainer.memory, trainer.refill.cursor = trainer.policy_objective.start(), 0
+        self._batches, sizes = 0, {}
+        trainer.learner, trainer.refill.cursor = trainer.fresh_learner(), 0
         if state.global_step:
             sizes = self._restore(state, saved)
         state.stateful_callbacks[type(self).__name__] = self.state()
         if trainer.accelerator.is_main_process:
             config = {**_described(trainer, state.max_steps // updates), **self.described}
             objective = str(trainer.policy_objective)
-            self._recorder = Recorder.begin(self._directory, sizes, config=config, objective=objective)
+            self._recorder = Recorder.begin(self._directory, sizes, config, objective)
             if self.before and not sizes:
                 self._recorder.add({"step": 0, **self.before}, [])
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._trainer.current.settle()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         optimizer = kwargs.get("optimizer")
         if optimizer is not None:
             self._rate = optimizer.param_groups[0]["lr"]
+        self._trainer.current.settle()
+        self._trainer.current.check(self._rate)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._updates += 1
-        if self._updates % self._trainer.cycle.updates == 0:
+        if state.global_step % self._trainer.cycle.updates == 0:
             self._close(state)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -100,23 +112,19 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         """The end of a rollout batch, on every rank; the first writes it down."""
         seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
-        accelerator = trainer.accelerator
-        current.settle(accelerator.num_processes)
-        tally = current.tally.across(summed(accelerator), largest(accelerator), accelerator.device)
         self._batches += 1
         # Before TRL saves its last checkpoint, which knows how long the records are.
         last = self._ended() if state.global_step >= state.max_steps else {}
         if self._recorder is None:
             return
-        drawn = current.drawn
-        # The tally counts updates for means of what it adds up; TRL's own log has the gradient norm.
-        summary = {name: value for name, value in tally.summary().items() if name != "grad_norm"}
-        summary["loss"] /= trainer.cycle.updates
+        statistics = Statistics() if current.step is None else current.step.statistics
+        summary = statistics.summary()
+        del summary["grad_norm"]  # TRL's own log has it
         line = {"step": self._batches, "update": state.global_step}
-        line |= batch_metrics(drawn, trainer.reward_func_names, trainer.reward_weights, trainer.num_generations)
+        line |= batch_metrics(trainer, current.drawn, current.step)
         line |= summary
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
-        self._recorder.add(line, traces(self._batches, drawn, current.tracer.found, trainer._tokenizer))
+        self._recorder.add(line, traces(self._batches, current.drawn, current.tracer.found, trainer._tokenizer))
 
     def _ended(self) -> Mapping[str, float]:
         """What `at_end` says, once a training."""
@@ -131,15 +139,108 @@ class TokenPOCallback(TrainerCallback, ExportableState):
                 "weights, with model= its directory and no resume_from_checkpoint"
             )
         attributes = saved["attributes"]
-        memories = trainer.policy_objective.memories
-        if attributes["objective"] != str(trainer.policy_objective):
-            raise TokenPOError(
-                f"the checkpoint of step {state.global_step} was trained with another objective than this run's: "
-                f"resume it with the same, or begin anew from its weights. It was:\n{attributes['objective']}"
-            )
-        trainer.memory = dict(zip(memories, attributes["memory"], strict=True))
+        trainer.learner.load_state_dict(attributes)
         self._batches, trainer.refill.cursor = attributes["batches"], attributes["cursor"]
         return attributes["sizes"]
+
+
+class Recorder:
+    """Appends one line of metrics for each rollout batch, and traces of single tokens.
+
+    A line stays open until the next thing happens, so that TRL's log of its last update can still add to it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._pending: dict[str, Any] | None = None
+        self._lines = [Lines(directory / name) for name in FILES]
+
+    @staticmethod
+    def begin(directory: Path, sizes: Mapping[str, int], config: Mapping[str, Any], objective: str) -> Recorder:
+        """A new run, or one that goes on where a checkpoint knew the sizes of its files.
+
+        Another run's directory is moved aside, never written over.
+        """
+        if not sizes and directory.exists():
+            directory.rename(aside(directory))
+        going_on = bool(sizes) and directory.exists()
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, size in sizes.items() if going_on else ():
+            cut(directory / name, size)
+        describe_foreign(directory, config, objective, PACKAGES)
+        return Recorder(directory)
+
+    def add(self, metrics: Mapping[str, Any], traces: Sequence[Mapping[str, Any]]) -> None:
+        self.flush()
+        self._pending = dict(metrics)
+        for record in traces:
+            self._lines[1].write(record)
+
+    def amend(self, **values: float) -> None:
+        """Adds to the line of the last rollout batch, while it is open."""
+        if self._pending is not None:
+            self._pending |= values
+
+    def flush(self) -> None:
+        if self._pending is not None:
+            self._lines[0].write(self._pending)
+            self._pending = None
+
+    def sizes(self) -> dict[str, int]:
+        self.flush()
+        return {lines.path.name: lines.sync() for lines in self._lines}
+
+    def close(self) -> None:
+        self.flush()
+        for lines in self._lines:
+            lines.close()
+
+
+def batch_metrics(trainer: Any, drawn: RolloutBatch, step: Step | None) -> dict[str, float]:
+    """Over every response that was drawn; the names are those of the embedded engine."""
+    each, names, size = drawn.rows["each"], trainer.reward_func_names, trainer.num_generations
+    rewards = (each * trainer.reward_weights.to(each.device)).nansum(1)[~each.isnan().all(1)]
+    metrics = {
+        "reward": float(rewards.mean()) if len(rewards) else torch.nan,
+        "reward_std": float(rewards.double().std()) if len(rewards) > 1 else torch.nan,
+        **{f"rewards/{name}": float(each[:, i].nanmean()) for i, name in enumerate(names)},
+        "length": float(drawn.rows["length"].float().mean()),
+        "length_min": float(drawn.rows["length"].min()),
+        "length_max": float(drawn.rows["length"].max()),
+        "truncated": float(drawn.rows["truncated"].float().mean()),
+        "equal_reward_groups": 1 - len(mixed(drawn.rows, size)) * size / len(each),
+        "discarded_groups": drawn.discarded,
+    }
+    if "accuracy" in names:
+        metrics["accuracy"] = metrics["rewards/accuracy"]
+    if (every := drawn.everything) is not None:
+        assert every.old_entropy is not None
+        assert every.temperature is not None
+        metrics |= entropy_metrics(every.old_entropy[every.mask])
+        metrics["temperature_mean"] = float(every.temperature[every.mask].mean())
+    if step is None:
+        return metrics | {"groups": 0, "zero_advantage_groups": 1.0}
+    trained = slice(0, drawn.kept * size)
+    return metrics | credit_metrics(step.rollouts.rows(trained), step.credit.rows(trained))
+
+
+def traces(step: int, drawn: RolloutBatch, terms_by_row: Mapping[int, Any], tokenizer: Any) -> list[dict]:
+    """One record for each traced response of this rank, as the embedded engine writes them."""
+    rollouts = drawn.rollouts
+    if rollouts is None or rollouts.token_ids is None:
+        return []
+    return [
+        {
+            "step": step,
+            "row": row,
+            "group": int(rollouts.group[row]),
+            "prompt": plain(drawn.prompts[row - drawn.mine.start]),
+            "tokens": pieces(tokenizer, rollouts.token_ids[row][rollouts.mask[row]].tolist()),
+            "reward": float(rollouts.reward[row]),
+            "terms": terms,
+        }
+        for row, terms in sorted(terms_by_row.items())
+    ]
 
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:

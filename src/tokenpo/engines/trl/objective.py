@@ -1,23 +1,43 @@
-"""The objective that a trainer is asked for, and what TRL can honour of it."""
+"""The objective that a trainer is asked for, and what TRL can honour of it. Imports neither TRL nor its settings."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.errors import TokenPOError, Unsupported
+from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.parts import K3, ReferenceKl, RolloutCorrection
 from ...core.parts.part import Part, walk
 from ...methods import method
-from .config import CORRECTIONS, TokenPOConfig
-from .provides import ENGINE, require_inputs
-from .served import contradicted
 
+if TYPE_CHECKING:
+    from .config import TokenPOConfig
+
+ENGINE = "the TRL engine"
+ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
+# With vLLM, or a rollout_func that returns logprobs.
+SAMPLED = frozenset({"rollout_logprob"})
+REMEDIES = {
+    "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
+    "prompt_logprob": "train with the embedded engine (tokenpo train), which computes it",
+    "influence": "train with the embedded engine (tokenpo train), which computes it",
+    "divergence": "train with the embedded engine (tokenpo train), which computes it",
+}
+# How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
+CORRECTIONS = {
+    "token_truncate": (False, False),
+    "token_mask": (False, True),
+    "sequence_truncate": (True, False),
+    "sequence_mask": (True, True),
+}
 # Above every ratio there can be: its exponent is kept within ±20.
 _NO_CAP = 1e9
+# What may stand in generation_kwargs of vLLM: it changes no probability.
+_HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
 
 def chosen(
@@ -26,7 +46,7 @@ def chosen(
     """The objective, with what settings of TRL add to every method, where TRL has what it reads.
 
     Args:
-        given: the trainer's `method=`.
+        requested: the trainer's `method=`.
         own_rollouts: a rollout_func, or a conversation with tools or an environment, samples.
         reported: a rollout_func samples, which has to return log-probabilities.
 
@@ -44,6 +64,32 @@ def chosen(
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
     return objective
+
+
+def require_inputs(objective: Objective, *, reported: bool, remedies: Mapping[str, str] = REMEDIES) -> None:
+    """Raises Unsupported where the objective reads what TRL does not have.
+
+    Args:
+        reported: whoever samples reports log-probabilities.
+        remedies: input -> what the user can do about it.
+    """
+    negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, remedies)
+
+
+def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
+    """TRL loads the reference from where the model came from; under LoRA it is the model without its adapter.
+
+    Raises:
+        Unsupported: the objective reads a reference, and the model came from nowhere.
+    """
+    if "ref_logprob" not in objective.needs or isinstance(model, str) or peft_config is not None:
+        return
+    if hasattr(model, "peft_config") or model.config._name_or_path:
+        return
+    raise Unsupported(
+        f"{objective.name} needs ref_logprob, and TRL loads the reference from the directory of the model, which this "
+        "one, made in memory, does not have: save it with save_pretrained and give the path"
+    )
 
 
 def with_reference(args: TokenPOConfig, objective: Objective) -> TokenPOConfig:
@@ -117,7 +163,7 @@ def _require_defaults(args: TokenPOConfig, name: str, own: Part) -> None:
     """Raises Unsupported where settings of TRL's correction were changed, in whose place the objective has its own."""
     for end in ("mode", "clip_max", "clip_min"):
         setting = f"vllm_importance_sampling_{end}"
-        value, usual = getattr(args, setting), TokenPOConfig.__dataclass_fields__[setting].default
+        value, usual = getattr(args, setting), type(args).__dataclass_fields__[setting].default
         if value != usual:
             raise Unsupported(
                 f"TokenPOConfig.{setting} = {value!r} would change nothing, as {own} of {name} weighs against the "
@@ -135,10 +181,26 @@ def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollo
         raise Unsupported(
             f"{what} cannot ask of continuous batching: set use_transformers_continuous_batching=False, or {off}"
         )
-    if args.use_vllm and (setting := contradicted(args)):
+    if args.use_vllm and (setting := _contradicted(args)):
         raise Unsupported(f"{what} cannot combine, in vLLM, with {setting}, or {off}")
     if args.repetition_penalty != 1.0:
         raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
+
+
+def _contradicted(args: TokenPOConfig) -> str | None:
+    """The setting under which vLLM would sample from other logits than the trainer sees, with what to do about it.
+
+    The temperature of a token would then be another than the one that the trainer works out.
+    """
+    for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
+        if getattr(args, name) not in usual:
+            return f"{name} = {getattr(args, name)}: leave it at {usual[0]}"
+    if args.vllm_structured_outputs_regex is not None:
+        return "vllm_structured_outputs_regex: leave it out"
+    for name in args.generation_kwargs or {}:
+        if name not in _HARMLESS:
+            return f"generation_kwargs[{name!r}]: leave it out"
+    return None
 
 
 def _tuples(value: Any) -> Any:
