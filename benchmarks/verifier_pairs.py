@@ -33,7 +33,10 @@ def read(name: str) -> list[Pair]:
     """The pairs of a file of tab-separated columns; a line break is written as ⏎."""
     lines = (FOLDER / f"{name}.tsv").read_text("utf-8").splitlines()
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    return [Pair(kind, {"right": True, "wrong": False}[label], ref, text.replace("⏎", "\n")) for kind, label, ref, text in rows]
+    return [
+        Pair(kind, {"right": True, "wrong": False}[label], ref, text.replace("⏎", "\n"))
+        for kind, label, ref, text in rows
+    ]
 
 
 def judge(pairs: Sequence[Pair]) -> list[Score]:

@@ -91,7 +91,7 @@ def auto(text: str) -> str | None:
 
 
 def last_marked(text: str) -> str | None:
-    """What the box or tag that is opened last holds, "" where it is empty or unfinished; None where there is neither."""
+    """What the box or tag that is opened last holds, "" where it is not finished; None where there is neither."""
     text = spoken(text)
     boxes, tags = ([mark.start() for mark in pattern.finditer(text)] for pattern in (_BOX, _TAG))
     if not boxes and not tags:

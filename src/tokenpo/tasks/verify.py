@@ -38,7 +38,7 @@ class Verifier(Protocol):
     source: str
 
     def check(self, problems: list[Problem]) -> None:
-        """Raises TokenPOError or warns where no answer to one could be judged: found before a run, not in its course."""
+        """Raises TokenPOError or warns where no answer to one could be judged, before a run and not in its course."""
         ...
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
@@ -155,7 +155,9 @@ class Math:
         if not found:
             return
         first = "; ".join(f"{place}: {text!r:.80}" for place, text in found[:3])
-        message = f"the verifier 'math' cannot read {len(found)} of {len(texts)} references, so no answer scores: {first}"
+        message = (
+            f"the verifier 'math' cannot read {len(found)} of {len(texts)} references, so no answer scores: {first}"
+        )
         if len(found) >= len(texts):
             raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
         warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
@@ -163,7 +165,9 @@ class Math:
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         answers = [self._answer(text) for text in completions]
         jobs = [
-            (references(problem.answer), *answer) for problem, answer in zip(problems, answers, strict=True) if answer[0]
+            (references(problem.answer), *answer)
+            for problem, answer in zip(problems, answers, strict=True)
+            if answer[0]
         ]
         outcomes = iter(self._pool.map(jobs))
         return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
@@ -173,7 +177,7 @@ class Math:
         self._pool.close()
 
     def _answer(self, text: str) -> tuple[str, bool]:
-        """The answer, "" for none, and whether a mark says where it stands; else it is looked for in all of the text."""
+        """The answer, "" for none, and whether a mark says where it stands; else it is all of the text."""
         if self._find is not whole:
             return self._find(text) or "", True
         marked = last_marked(text)

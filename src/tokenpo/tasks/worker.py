@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -87,7 +88,7 @@ def _end() -> None:
 
 def _load(source: str, function: str) -> Callable[..., Any]:
     # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
-    folder = [os.path.dirname(source)]
+    folder = [str(Path(source).parent)]
     spec = importlib.util.spec_from_file_location("verifier", source, submodule_search_locations=folder)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -26,13 +26,15 @@ _LATEX = LatexExtractionConfig(
 _DIGITS = 15  # significant ones: what math-verify reads of a decimal, and what it computes with
 _CLOSE = Rational(1, 10 ** (_DIGITS - 1))  # relative
 _NUMBER = re.compile(r"-? ?(?:\d{1,4000}(?:\.\d{0,200})?|\.\d{1,200})")
-_COMMANDS = (
-    "frac sqrt cdot times div pi infty circ ln log exp sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh binom "
-    "choose lfloor rfloor lceil rceil lvert rvert mid sum prod int lim to min max gcd begin end mathbb le ge setminus in "
-    "theta alpha beta gamma delta epsilon zeta eta iota kappa lambda mu nu xi rho sigma tau phi chi psi omega "
-    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+_COMMANDS = """
+frac sqrt cdot times div pi infty circ ln log exp sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh binom
+lfloor rfloor lceil rceil mid sum prod int lim to min max gcd begin end mathbb le ge setminus in
+theta alpha beta gamma delta epsilon lambda mu nu xi rho sigma tau phi chi psi omega
+Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega
+"""
+_ALPHABET = re.compile(
+    rf"(?:\\(?:{'|'.join(_COMMANDS.split())})(?![a-zA-Z])|\\\\|[-0-9a-zA-Z.+*/^_(){{}}\[\]|!=<>& ,])*"
 )
-_ALPHABET = re.compile(rf"(?:\\(?:{'|'.join(_COMMANDS.split())})(?![a-zA-Z])|\\\\|[-0-9a-zA-Z.+*/^_(){{}}\[\]|!=<>& ,])*")
 # Each of these would be skipped or read as something else.
 _NOT_READ = re.compile(
     r"""
@@ -48,8 +50,8 @@ _SHORT_WORD = re.compile(r"(?<![^ ])(?i:so|is|it|we|of|to|if|no|he|me|my|am|us|d
 _VARIABLE = re.compile(r"(?![ei]$)(?:[a-zA-Z]|\\(?!pi|infty)[a-z]+)(?:_\{?\w+\}?)?")
 
 
-def number(text: str) -> Rational | None:
-    """The value of digits with a sign and a point, exactly; None for anything else."""
+def number(text: str) -> Any:
+    """The value of digits with a sign and a point, as a fraction; None for anything else."""
     return Rational(text.replace(" ", "")) if _NUMBER.fullmatch(text) else None
 
 
@@ -58,13 +60,18 @@ def is_known(text: str) -> bool:
     if not _ALPHABET.fullmatch(text) or _NOT_READ.search(text):
         return False
     plain = re.sub(r"\\(?:begin|end|mathbb) *\{[^{}]*\}|\\[a-zA-Z]+", " ", text)
-    return not any(_is_word(word[0]) for word in _WORD.finditer(plain)) and not _SHORT_WORD.search(plain) and formula(text) is not None
+    return (
+        not any(_is_word(word[0]) for word in _WORD.finditer(plain))
+        and not _SHORT_WORD.search(plain)
+        and formula(text) is not None
+    )
 
 
 def _is_word(letters: str) -> bool:
-    """abc and zyx are products of variables."""
+    """abc and zyx are products of variables, and so is nRT."""
     places = sorted(map(ord, letters))
-    return len(letters) > 4 or places != list(range(places[0], places[0] + len(letters)))
+    in_a_row = places == list(range(places[0], places[0] + len(letters)))
+    return len(letters) > 4 or (not in_a_row and not set("aeiouy").isdisjoint(letters.casefold()))
 
 
 def is_constant(text: str) -> bool:
@@ -84,9 +91,7 @@ def formula(text: str) -> Any:
     value = number(text)
     if value is not None:
         return value if value.is_Integer else Float(text.replace(" ", ""))
-    found = parse(
-        rf"\boxed{{{text}}}", extraction_config=[_LATEX], fallback_mode="no_fallback", parsing_timeout=0
-    )
+    found = parse(rf"\boxed{{{text}}}", extraction_config=[_LATEX], fallback_mode="no_fallback", parsing_timeout=0)
     expression = found[0] if found and isinstance(found[0], (Basic, MatrixBase)) else None
     if isinstance(expression, Basic):
         imaginary = {symbol: I for symbol in expression.free_symbols if str(symbol) == "i"}

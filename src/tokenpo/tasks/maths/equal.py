@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from . import engine
+from .brackets import is_balanced
 from .prose import unmarked
 from .reading import Answer, read
 
@@ -35,10 +35,11 @@ def equal(references: list[str], text: str, marked: bool) -> list[object]:
 
 
 def is_readable(reference: Answer) -> bool:
-    """Whether an answer may be equal to it: it is maths, or a few words."""
-    return all(map(is_readable, reference.items)) and not (
-        reference.kind == "text" and (re.search(r"[\\^_{}=$]", reference.text) or len(reference.text.split()) > _WORDS)
-    )
+    """Whether an answer may be equal to it: it is maths, or a name, or a few words; not a formula that nobody reads."""
+    if reference.kind == "text":
+        formula = re.search(r"[\\^_{}$]", reference.text) and re.search(r"[\d=+<>&]|^\W*$", reference.text)
+        return not formula and is_balanced(reference.text) and len(reference.text.split()) <= _WORDS
+    return all(map(is_readable, reference.items))
 
 
 def written(answer: Answer) -> str:
@@ -53,16 +54,18 @@ def written(answer: Answer) -> str:
 
 def same(gold: Answer, said: Answer) -> bool:
     """Whether two answers are one, by the conventions."""
-    if gold.key == said.key and gold.kind == said.kind and gold.ends == said.ends and not (gold.unit or said.unit):
+    if not (gold.unit or said.unit) and (gold.key, gold.kind, gold.ends) == (said.key, said.kind, said.ends):
         return _names_agree(gold, said)
-    if gold.kind == "equation" or said.kind == "equation":
+    if "equation" in (gold.kind, said.kind):
         return _same_equation(gold, said)
     if not _names_agree(gold, said) or not _units_agree(gold, said):
         return False
-    if gold.kind in ("value", "base") and said.kind in ("value", "base"):
+    if {gold.kind, said.kind} <= {"value", "base"}:
         return _same_value(gold, said)
     if gold.kind == "relation" and said.kind == "relation":
         return engine.same(gold.text, said.text)
+    if gold.kind == "ratio" and said.kind == "value" and len(gold.items) == 2:  # 2/3 for 2 : 3, but not 2 for 2 : 1
+        return "frac" in said.text and engine.same(rf"\frac{{{gold.items[0].text}}}{{{gold.items[1].text}}}", said.text)
     return _same_items(gold, said)
 
 
@@ -81,12 +84,15 @@ def _same_value(gold: Answer, said: Answer) -> bool:
         return engine.same(gold.text, str(int(said.text, int(said.ends))))
     if gold.unit and said.unit:
         factor = said.unit.factor / gold.unit.factor
-        return engine.same(gold.text, said.text if factor == 1 else rf"\frac{{{factor.numerator}}}{{{factor.denominator}}} ({said.text})")
-    for percent, bare in ((gold, said), (said, gold)):
-        if percent.unit and percent.unit.percent:
-            above_one = engine.number(bare.text)
-            hundredth = engine.same(bare.text, rf"\frac{{{percent.text}}}{{100}}")
-            return hundredth or (above_one is not None and above_one > 1 and engine.same(percent.text, bare.text))
+        scale = "" if factor == 1 else rf"\frac{{{factor.numerator}}}{{{factor.denominator}}}"
+        return engine.same(gold.text, f"{scale}({said.text})" if scale else said.text)
+    percent, bare = (gold, said) if gold.unit else (said, gold)
+    if percent.unit and percent.unit.percent:
+        number = engine.number(bare.text)
+        above_one = number is not None and number > 1
+        return engine.same(bare.text, rf"\frac{{{percent.text}}}{{100}}") or (
+            above_one and engine.same(bare.text, percent.text)
+        )
     return engine.same(gold.text, said.text)
 
 
@@ -101,7 +107,9 @@ def _same_equation(gold: Answer, said: Answer) -> bool:
 def _names_a_quantity(text: str) -> bool:
     """Sums and products of several variables; x + 1 and 2x are none."""
     plain = re.sub(r"\^ *(?:\{ *\d+ *\}|\d)", "", text)
-    return len(set(_LETTERS.findall(plain)) - {r"\frac", r"\cdot"}) > 1 and not re.search(r"\d(?!\d| *[a-zA-Z\\])", plain)
+    return len(set(_LETTERS.findall(plain)) - {r"\frac", r"\cdot"}) > 1 and not re.search(
+        r"\d(?!\d| *[a-zA-Z\\])", plain
+    )
 
 
 def _whole(answer: Answer) -> str:
@@ -109,27 +117,27 @@ def _whole(answer: Answer) -> str:
 
 
 def _same_items(gold: Answer, said: Answer) -> bool:
-    """Lists, sets, tuples, unions, ratios: of the same kind, or bare where one has brackets."""
+    """Lists, sets, tuples, unions, ratios: of the same kind, or a bare list where the other has brackets."""
     kinds = {gold.kind, said.kind}
-    single = gold if gold.kind == "set" and said.kind == "value" else said if said.kind == "set" and gold.kind == "value" else None
-    if single is not None and len(single.items) == 1:
-        return same(gold.items[0], said) if single is gold else same(gold, said.items[0])
-    if len(kinds) > 1 and kinds not in ({"list", "set"}, {"list", "tuple"}):
+    if kinds == {"set", "value"}:  # {7} is 7
+        single = gold if gold.kind == "set" else said
+        return len(single.items) == 1 and same(*(item.items[0] if item is single else item for item in (gold, said)))
+    if kinds == {"list", "tuple"}:
+        if "[" in gold.ends + said.ends or "]" in gold.ends + said.ends:
+            return False
+    elif kinds != {"list", "set"} and (len(kinds) > 1 or gold.ends != said.ends or kinds <= {"text", "dots"}):
         return False
-    if kinds == {"tuple"} and gold.ends != said.ends or kinds == {"list", "tuple"} and {"[", "]"} & {*gold.ends, *said.ends}:
-        return False
-    if kinds <= {"text", "dots"} or len(gold.items) != len(said.items) and kinds != {"set"} and kinds != {"list", "set"}:
+    if "set" in kinds:
+        return _covers(gold.items, said.items) and all(any(same(g, s) for g in gold.items) for s in said.items)
+    if len(gold.items) != len(said.items):
         return False
     dotted = any(item.kind == "dots" for item in (*gold.items, *said.items))
-    if "tuple" in kinds or "ratio" in kinds or dotted:
-        return len(gold.items) == len(said.items) and all(map(same, gold.items, said.items))
-    if "set" in kinds:
-        return _covers(gold.items, said.items) and _covers(said.items, gold.items, turned=True)
-    return _matches(gold.items, said.items)
+    ordered = dotted or not kinds.isdisjoint(("tuple", "ratio"))
+    return all(map(same, gold.items, said.items)) if ordered else _matches(gold.items, said.items)
 
 
-def _covers(some: Sequence[Answer], others: Sequence[Answer], *, turned: bool = False) -> bool:
-    return all(any(same(other, one) if turned else same(one, other) for other in others) for one in some)
+def _covers(golds: Sequence[Answer], said: Sequence[Answer]) -> bool:
+    return all(any(same(gold, item) for item in said) for gold in golds)
 
 
 def _matches(golds: Sequence[Answer], said: Sequence[Answer]) -> bool:

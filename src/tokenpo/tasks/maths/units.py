@@ -40,16 +40,18 @@ W 1 W watt
 V 1 V volt
 Hz 1 Hz hertz
 K 1 K kelvin
+am 1 am
+pm 1 pm
 """
 _RATES = {"mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "fps": "foot/second"}
 _MONEY = {"$": "dollar", r"\$": "dollar", "€": "euro", "£": "gbp"}
 _DEGREES = {"": "degree", "C": "celsiu", "F": "fahrenheit", "K": "kelvin"}  # nouns lose their s
 # A number before one of these is not what is said, or not all of it.
-_NO_NOUN = frozenset(
-    "about almost and approximately are at because but but cubed divided dozen even exactly factorial false fewer for "
-    "from half if incorrect instead is least less maybe minus mod more most negative never no none nor not off only or "
-    "out perhaps plus since so squared than that then this time times to until was were when where wrong".split()
-)
+_NO_NOUN = """
+about almost and approximately are because but cubed divided even exactly factorial false fewer for from half
+incorrect instead least less maybe minus mod more most negative never none nor not off only out perhaps plus since
+squared than that then this time times until was were when where wrong
+"""
 _PHRASE = 60  # characters at most
 
 
@@ -85,13 +87,19 @@ def measured(text: str) -> tuple[str, Unit | None]:
         return text[: sign.start()], _unit("percent")
     if degrees := re.search(r" *\^ *(?:\{ *\\circ *\}|\\circ) *([CFK]?)$", text):
         return text[: degrees.start()], _unit(_DEGREES[degrees[1]])
-    for end in re.finditer(r"(?<=[\d})\]!]) *(?=[a-zA-Z])|(?<=[\d})\]!])\\?[$€]$", text[-_PHRASE:]):
+    text = re.sub(r"\\frac\{ ([a-zA-Z]+) \}\{ ([a-zA-Z]+) \}$", r" \1/\2", text)  # blanks are left where \text was
+    for end in re.finditer(r"(?<=[\d})\]!]) *(?=[a-zA-Z])|(?<=[a-z]) +(?=[a-zA-Z])|\\?[$€]$", text[-_PHRASE:]):
         place = max(0, len(text) - _PHRASE)
         phrase = text[place + end.end() :] or _MONEY["$"]
         unit = _phrase(phrase, apart=bool(end[0]))
         if unit is not None:
             return text[: place + end.start()], unit if unit.measures else None
     return text, None
+
+
+def is_unit(word: str) -> bool:
+    """Whether a word behind a number can only be its unit."""
+    return word != "in" and len(word) > 1 and any(name in _UNITS for name in (*_spellings(word), word.split("/")[0]))
 
 
 def _phrase(phrase: str, *, apart: bool) -> Unit | None:
@@ -121,7 +129,7 @@ def _product(words: str, apart: bool) -> Unit | None:
             return Unit((), Fraction(1))
     each = words.split()
     noun = apart and 0 < len(each) < 5 and all(word.isalpha() and (len(word) > 2 or word == "of") for word in each)
-    if not noun or not _NO_NOUN.isdisjoint(word.casefold() for word in each):
+    if not noun or any(word.casefold() in _NO_NOUN.split() for word in each):
         return None
     return Unit(((each[-1].casefold().rstrip("s"), 1),), Fraction(1))
 
