@@ -2,6 +2,7 @@ r"""math-verify: what it may be given, so that it skips nothing, and its verdict
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import re
@@ -95,7 +96,8 @@ def formula(text: str) -> Any:
     expression = found[0] if found and isinstance(found[0], (Basic, MatrixBase)) else None
     if isinstance(expression, Basic):
         imaginary = {symbol: I for symbol in expression.free_symbols if str(symbol) == "i"}
-        expression = expression.xreplace(imaginary) if imaginary else expression
+        with contextlib.suppress(TypeError):  # i < 0
+            expression = expression.xreplace(imaginary)
     return expression
 
 

@@ -36,10 +36,12 @@ def equal(references: list[str], text: str, marked: bool) -> list[object]:
 
 def is_readable(reference: Answer) -> bool:
     """Whether an answer may be equal to it: it is maths, or a name, or a few words; not a formula that nobody reads."""
-    if reference.kind == "text":
-        formula = re.search(r"[\\^_{}$]", reference.text) and re.search(r"[\d=+<>&]|^\W*$", reference.text)
-        return not formula and is_balanced(reference.text) and len(reference.text.split()) <= _WORDS
-    return all(map(is_readable, reference.items))
+    if reference.is_maths:
+        return True
+    formula = re.search(r"[\\^_{}$]", reference.text) and re.search(r"[\d=+<>&]|^\W*$", reference.text)
+    if reference.kind == "text" and (formula or not is_balanced(reference.text)):
+        return False
+    return len(reference.text.split()) <= _WORDS and all(map(is_readable, reference.items))
 
 
 def written(answer: Answer) -> str:
@@ -48,6 +50,8 @@ def written(answer: Answer) -> str:
         items = [written(item) for item in answer.items]
         ordered = answer.kind in ("tuple", "ratio") or any(item.kind == "dots" for item in answer.items)
         return f"{answer.kind} {answer.ends}: {', '.join(items if ordered else sorted(items))}".replace(" :", ":")
+    if answer.kind == "base":
+        return f"{answer.text}_{answer.ends}"
     expression = (engine.number(answer.text) or engine.formula(answer.text)) if answer.kind == "value" else None
     return answer.key if expression is None else str(expression)
 

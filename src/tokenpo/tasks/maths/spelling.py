@@ -84,7 +84,12 @@ CHARACTER_STEPS = (
     Step("vulgar fractions", "½ is one character", f"[{VULGAR}]", _vulgar),
     Step("raised characters", "x² is x^{2}", f"[{RAISED}]+", lambda found: f"^{{{found[0].translate(SMALL)}}}"),
     Step("lowered characters", "x₁ is x_{1}", f"[{LOWERED}]+", lambda found: f"_{{{found[0].translate(SMALL)}}}"),
-    Step("other characters", "maths outside ASCII has commands", r"[^\x21-\x7e]", lambda found: found[0].translate(CHARACTERS)),
+    Step(
+        "other characters",
+        "maths outside ASCII has commands",
+        r"[^\x21-\x7e]",
+        lambda found: found[0].translate(CHARACTERS),
+    ),
 )
 LOOKS = (
     Step("frames", "a box within an answer", rf"\\(?:boxed|fbox){_GROUP}", r"\1"),
@@ -124,7 +129,12 @@ COMMAND_STEPS = (
         rf"(?<![a-zA-Z\\])(arc(?:sin|cos|tan)|{_TRIGONOMETRY}|log|ln|exp|sqrt|pi)(?![a-zA-Z])",
         r"\\\1 ",
     ),
-    Step("roots", "of one sign, or of round brackets", r"\\sqrt\s*(\[\w+\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi))", _root),
+    Step(
+        "roots",
+        "of one sign, or of round brackets",
+        r"\\sqrt\s*(\[\w+\])?\s*(?:\(([^()]*)\)|([0-9a-zA-Z]|\\pi))",
+        _root,
+    ),
     Step("first argument", r"\frac12", r"\\(frac|binom)\s*([0-9a-zA-Z])", r"\\\1{\2}"),
     Step("second argument", r"\frac{1}2", rf"\\(frac|binom){_GROUP}\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
     Step(
@@ -136,7 +146,12 @@ COMMAND_STEPS = (
     ),
     Step("bases of logarithms", r"\log_2 8", r"(?<=\\log) ?_ ?(\d)", r"_{\1}"),
     Step("decimal logarithms", r"\lg", r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
-    Step("natural logarithms", r"\log without a base, \log_e", r"\\log(?![a-zA-Z])(?: *_ *\{? *e(?![a-z]) *\}?|(?!\s*_))", r"\\ln "),
+    Step(
+        "natural logarithms",
+        r"\log without a base, \log_e",
+        r"\\log(?![a-zA-Z])(?: *_ *\{? *e(?![a-z]) *\}?|(?!\s*_))",
+        r"\\ln ",
+    ),
 )
 NUMBERS = (
     Step(
