@@ -62,7 +62,7 @@ class RatioCheck:
         if not seen <= self.tolerance:
             raise Unsupported(
                 f"{method}: before the first update the ratio of new to old policy is not 1 in {self.host}: the "
-                f"{self.over} |log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, above "
+                f"{self.over} |log-prob of the trainer - old log-prob| is {seen:.2g} nats, above "
                 f"{self.tolerance:g}: {self.remedy}"
             )
 
@@ -305,6 +305,11 @@ class Update:
         if self.objective.follows_advantage:
             live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
         return self.rows[live]
+
+    def pieces(self, size: int) -> Iterator[Tensor]:
+        """The live rows in micro-batches of at most `size`; none where no row is live."""
+        live = self.live()
+        return (piece for piece in live.split(size) if len(piece))
 
     def loss(self, policy: Policy, rows: Tensor | None = None) -> Loss:
         """The loss of any rows of the update; losses of disjoint rows add up to that of the whole.

@@ -23,9 +23,8 @@ from ..core.parts import (
     Weight,
 )
 from ..methods import builder, kinds_of, method
-from .command_line import toml_value
+from .command_line import Entry, toml_value
 from .config import Config, Method
-from .method_list import Entry
 
 _ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
 

@@ -16,11 +16,11 @@ from ...core.statistics import Statistics
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...recipe.objective import warnings
-from ...runs import checkpoint, final
+from ...runs import checkpoint
 from ...runs.checkpoint import Progress
 from ...runs.directory import (
     LOGS,
-    Run,
+    OpenRun,
     describe,
     evaluations,
     held,
@@ -82,7 +82,7 @@ def train(config: Config, view: View) -> Outcome:
                 # It was empty and nothing was trained: the next attempt can have it.
                 shutil.rmtree(directory)
                 raise
-            return Training(engine, trainer, Run(directory, config, trackers), view, progress).run([])
+            return Training(engine, trainer, OpenRun(directory, config, trackers), view, progress).run([])
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
@@ -103,7 +103,7 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
         trainer = Trainer.of(config, engine.lm, engine.objective)
         progress, notes = open_checkpoint(directory, engine.lm.model, trainer.optimizer)
         if progress.step >= config.train.steps:
-            if final.is_there(directory, progress.step):
+            if checkpoint.has_model(directory, progress.step):
                 raise TokenPOError(
                     f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
                     f"--set train.steps={2 * progress.step}"
@@ -118,13 +118,13 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
             trainer.learner.load_state_dict(progress.learner)
         describe(directory, config, str(engine.objective))
         trackers = Trackers.open(directory, config, progress.step, view.say)
-        return Training(engine, trainer, Run(directory, config, trackers), view, progress).run(notes)
+        return Training(engine, trainer, OpenRun(directory, config, trackers), view, progress).run(notes)
 
 
 class Training:
     """A run between its first step and its last."""
 
-    def __init__(self, engine: Engine, trainer: Trainer, run: Run, view: View, progress: Progress) -> None:
+    def __init__(self, engine: Engine, trainer: Trainer, run: OpenRun, view: View, progress: Progress) -> None:
         self.engine, self.trainer, self.records, self.view = engine, trainer, run, view
         self.config, self.learner = engine.config, trainer.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
@@ -147,7 +147,7 @@ class Training:
                 self.save()
             finished = self.number >= config.train.steps
             if finished:
-                final.save(directory, self.engine.lm, self.number)
+                checkpoint.save_model(directory, self.engine.lm, self.number)
             return Outcome(directory, self.number, finished, evaluations(directory))
         finally:
             self.view.stop()

@@ -24,8 +24,8 @@ from ...base.errors import TokenPOError
 from ...core.objective import Objective
 from ...models import load, save
 from ...recipe.config import Config, load_config
+from ...recipe.files import find_recipe
 from ...recipe.model import load_model
-from ...recipe.shipped import find_recipe
 from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
 from ...tasks import make_task
