@@ -353,6 +353,7 @@ CASES = [
         dropped(),
         ("grpo", "the ratio of new to old policy is not 1 in TRL", "above 0.05"),
         "set disable_dropout=True, or lora_dropout=0",
+        varying=r"(?<=\| is )\S+(?= nats)",
     ),
     Case(
         "checkpoints within a rollout batch",

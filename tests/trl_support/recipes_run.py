@@ -18,7 +18,6 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 
-from device.stand_in import DEVICE, stand_in
 from tokenpo.engines.trl import main
 
 SHARDS = {
@@ -50,8 +49,10 @@ def shard() -> None:
     PartialState.set_device = on_the_processor
 
 
-def beside() -> None:
-    """Makes accelerate and transformers find what they would on a machine that has the device."""
+def beside() -> contextlib.AbstractContextManager[None]:
+    """Makes accelerate and transformers find what they would on a machine that has the device; enter it there."""
+    # Not above: torch would know of the device in the other runs too, and sharding would meet it.
+    from device.stand_in import DEVICE, stand_in
 
     def chosen(arguments: TrainingArguments) -> object:
         _ = arguments._setup_devices
@@ -59,6 +60,7 @@ def beside() -> None:
 
     PartialState.default_device = property(lambda state: DEVICE)
     TrainingArguments.device = property(chosen)
+    return stand_in()
 
 
 def run(where: str, out: Path, cases: list[str]) -> None:
@@ -80,7 +82,5 @@ def run(where: str, out: Path, cases: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "sharded":
         shard()
-    if sys.argv[1] == "standin":
-        beside()
-    with stand_in() if sys.argv[1] == "standin" else contextlib.nullcontext():
+    with beside() if sys.argv[1] == "standin" else contextlib.nullcontext():
         run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
