@@ -79,7 +79,12 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
+    from ..models.directory import check_directory, is_local, locate
+
     _require(engine)
+    model = locate(config.model.path)
+    if is_local(model):  # they have loaders of their own
+        check_directory(Path(model).expanduser())
     if engine == "verl":
         if resume:
             raise TokenPOError(
