@@ -154,7 +154,7 @@ def _directory(config: Config, resume: Path | None) -> Iterator[Path]:
     """The run directory, held for this process, with its config.json, which every process reads."""
     from ..base.files import write_whole
     from ..recipe import inputs
-    from ..runs.directory import held, never_began, new_directory, resumed_config
+    from ..runs.directory import binding, held, never_began, new_directory, resumed_config
 
     if resume is None:
         directory = new_directory(config)
@@ -170,7 +170,7 @@ def _directory(config: Config, resume: Path | None) -> Iterator[Path]:
     with held(directory):
         write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
         if resume is None:
-            inputs.write(directory, config)
+            inputs.write(directory, config, binding(config))
         yield directory
 
 

@@ -263,7 +263,7 @@ def _record(engine: Engine, learner: Learner, run: Run, experience: Experience, 
 
 
 def _save(engine: Engine, learner: Learner, run: Run, progress: Progress) -> None:
-    progress = dataclasses.replace(progress, sizes=run.sizes())
+    progress = dataclasses.replace(progress, sizes=run.sizes(), settings=run.settings)
     checkpoint.save(run.path, engine.lm.model, learner.optimizer, progress)
     checkpoint.prune(run.path, run.keep, progress.step)
 
