@@ -27,6 +27,7 @@ ELSEWHERE = {
     ("engines/vllm/processor.py", "_bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("cli/launch.py", "_verl_module"): "verl is missing: tests/cli/test_launch.py",
     ("cli/launch.py", "_require"): "an engine is missing: tests/cli/test_launch.py",
+    ("core/learner.py", "_given"): "credit of a host: tests/core/test_learner.py",
     ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
     ("tasks/rewards.py", "_signature"): "a function of the user's: tests/tasks/test_rewards.py",
     ("runs/trackers.py", "require_trackers"): "a package is missing: tests/engines/embedded/test_trackers.py",

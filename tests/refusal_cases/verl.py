@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from adapters.verl.support.composed import BASE
 from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
 from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
 
 import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
+from engines.verl.support.composed import BASE
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli import launch
 from tokenpo.engines.verl.command import command

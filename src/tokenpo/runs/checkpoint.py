@@ -4,7 +4,7 @@
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
 
 Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
-save: step, data cursor and the objective's memory say where the run stands. A directory is written under another name,
+save: step, data cursor and the learner's state say where the run stands. A directory is written under another name,
 brought to the disk and renamed; its checksums tell a good one from a damaged one.
 """
 
@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from ..base.errors import TokenPOError
 from ..base.files import remove_directory, table, whole_directory
@@ -32,15 +33,22 @@ _ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
+class LearnerState(TypedDict, total=False):
+    """What `Learner.state_dict` returns."""
+
+    objective: str
+    memory: list[dict[str, float]]
+    updates: Count
+
+
 @dataclass(frozen=True)
 class Progress:
     """Where a run stands after `step` steps.
 
     Args:
         step: rollout batches trained on.
-        updates: optimiser updates made; the learning rate follows it.
         cursor: the first problem of the training order that was not drawn yet.
-        memory: what each of the objective's memories holds, in their order; none before the first rollout.
+        learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
         settings: those of the run's config that its steps depend on; empty in runs of earlier versions.
     """
@@ -48,9 +56,8 @@ class Progress:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     step: Count = 0
-    updates: Count = 0
     cursor: Count = 0
-    memory: Sequence[Mapping[str, float]] | None = None
+    learner: LearnerState = field(default_factory=LearnerState)
     sizes: Mapping[str, Count] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ from ..models import LanguageModel
 from ..tasks.draw import Draw
 from ..tasks.experience import Experience, mixed_groups
 from .rollouts import Response, responses
-from .tally import Tracer
+from .tracer import Tracer
 
 
 class Clock:

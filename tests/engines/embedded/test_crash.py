@@ -22,7 +22,7 @@ import tokenpo.base.files
 import tokenpo.base.jsonl
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.engines.embedded import loop
+from tokenpo.core.learner import Learner
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.runs import checkpoint, final
@@ -279,8 +279,8 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     wanted, view = tiny("run", **sections), Notes()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
         resume(config.directory(), SilentView(), wanted)
-    recalled, seen = loop._recalled, []
-    monkeypatch.setattr(loop, "_recalled", lambda *given: seen.append(recalled(*given)) or seen[-1])
+    begin, seen = Learner.begin, []
+    monkeypatch.setattr(Learner, "begin", lambda self, *a, **k: seen.append(self.memory) or begin(self, *a, **k))
     assert resume(config.directory(), view, wanted, accept=True).steps == 3
     assert seen == [tokenpo.method("ha_dw").start()]
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.said)

@@ -181,8 +181,8 @@ def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
 
 
 ALTERED = {
-    "step": 7, "updates": "many", "cursor": -1, "sizes": [1], "memory": [[1]], "settings": {"seed": "x"}, "more": 1,
-    "updates ": None,
+    "step": 7, "cursor": -1, "sizes": [1], "settings": {"seed": "x"}, "learner": {"memory": [[1]]}, "more": 1,
+    "updates": 3,
 }  # fmt: skip
 
 

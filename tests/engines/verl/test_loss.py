@@ -18,7 +18,7 @@ need("verl.workers.utils.padding", "verl is not installed: our loss was not call
 
 from tensordict import TensorDict  # noqa: E402
 
-from adapters.verl.support import batches  # noqa: E402
+from engines.verl.support import batches  # noqa: E402
 from tokenpo.base.errors import MissingInput  # noqa: E402
 from tokenpo.core.parts import EntropyBonus  # noqa: E402
 from tokenpo.engines.verl import layout  # noqa: E402

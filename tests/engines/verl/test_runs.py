@@ -17,10 +17,9 @@ from foreign_support import need
 need("transfer_queue", "verl's V1 trainer is not installed: no whole run was made")
 need("verl.workers.utils.padding", "verl is not installed: no whole run was made")
 
-from adapters.verl.support.methods import CHOSEN, LOG, METHODS  # noqa: E402
-
 import own_method  # noqa: E402
-from adapters.verl.support import run  # noqa: E402
+from engines.verl.support import run  # noqa: E402
+from engines.verl.support.methods import CHOSEN, LOG, METHODS  # noqa: E402
 from tokenpo.engines.verl.data import write_parquet  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
@@ -49,7 +48,7 @@ def _overrides(directory: Path, steps: int, *more: str) -> list[str]:
         "trainer.n_gpus_per_node=2",
         f"trainer.total_training_steps={steps}",
         f"trainer.default_local_dir={directory / 'checkpoints'}",
-        "reward.custom_reward_function.path=pkg://tokenpo.adapters.verl.data",
+        "reward.custom_reward_function.path=pkg://tokenpo.engines.verl.data",
         *more,
     ]
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ... import models as language
+from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel, LoraOptions
 from ...recipe.config import Config
-from ...recipe.objective import build_objective, negotiate
+from ...recipe.objective import build_objective
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
 from .forward import Forward

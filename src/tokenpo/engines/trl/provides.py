@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...recipe.objective import negotiate
 
 ENGINE = "the TRL engine"
 ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})

@@ -19,11 +19,11 @@ from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
+from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.seeds import keyed_generator
 from ...core.types import Batch, Credit, Rollouts
 from ...methods import METHODS, paper
-from ...recipe.objective import schedule_notes
 from ...runs.tally import Tally, Tracer
 from ..embedded.step import HALF_TOLERANCE
 from . import contract

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...recipe.objective import negotiate
 
 # A need of an objective -> verl's field, and what makes verl fill it.
 TOKEN_FIELDS = {

@@ -11,10 +11,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.parts import AdaptiveTemperature
 from ...recipe.config import parse_config
-from ...recipe.objective import build_objective, schedule_notes
+from ...recipe.objective import build_objective
 from .provides import require_inputs
 from .temperature import LOOP, LOOPS, PROCESSOR
 

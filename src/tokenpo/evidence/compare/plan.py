@@ -9,9 +9,10 @@ from pathlib import Path
 
 from ...base.errors import TokenPOError
 from ...base.files import expanded
+from ...core.negotiation import negotiate
 from ...recipe.config import Config, load_config
 from ...recipe.method_list import SYNTAX, Entry, parse_entries
-from ...recipe.objective import build_objective, negotiate
+from ...recipe.objective import build_objective
 from ...recipe.shipped import find_recipe
 
 EVALUATIONS = 10

@@ -131,14 +131,14 @@ def _no_trl() -> None:
 def _rollout() -> None:
     from verl.workers.rollout import base
 
-    base._ROLLOUT_REGISTRY["cpu", "async"] = "adapters.verl.support.server.Adapter"
+    base._ROLLOUT_REGISTRY["cpu", "async"] = "engines.verl.support.server.Adapter"
 
 
 def _replica() -> None:
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     def load() -> Any:
-        from adapters.verl.support.server import Replica
+        from engines.verl.support.server import Replica
 
         return Replica
 
@@ -154,7 +154,7 @@ import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on
 
 
 def _turns() -> None:
-    import adapters.verl.support.turns  # noqa: F401 - registers itself
+    import engines.verl.support.turns  # noqa: F401 - registers itself
 
 
 after_import("verl.trainer.ppo.v1", _turns)

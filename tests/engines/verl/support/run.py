@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": path,
         "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": "adapters.verl.support.cpu",
+        "VERL_USE_EXTERNAL_MODULES": "engines.verl.support.cpu",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HYDRA_FULL_ERROR": "1",

@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from adapters.verl.support.methods import CHOSEN, LOG, METHODS
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 
 import tokenpo
+from engines.verl.support.methods import CHOSEN, LOG, METHODS
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.engines.verl.trainer import TokenPOTrainer
 

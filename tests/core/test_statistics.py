@@ -7,7 +7,7 @@ import torch
 
 import tokenpo
 from oracle_support import ragged
-from tokenpo.runs.tally import Tally
+from tokenpo.core.statistics import Statistics
 
 
 def _parts() -> tuple[tokenpo.Batch, tokenpo.Objective, tokenpo.Totals]:
@@ -24,17 +24,17 @@ def _parts() -> tuple[tokenpo.Batch, tokenpo.Objective, tokenpo.Totals]:
     return batch, objective, tokenpo.Totals.of(rollouts)
 
 
-def _seen(rows: list[slice]) -> Tally:
+def _seen(rows: list[slice]) -> Statistics:
     batch, objective, totals = _parts()
-    tally = Tally()
-    tally.add_minibatch(totals)
+    found = Statistics()
+    found.add_minibatch(totals)
     for part in rows:
         piece = batch.rows(part)
-        tally.add(piece, objective.loss(piece, totals))
-    return tally
+        found.add(piece, objective.loss(piece, totals))
+    return found
 
 
-def _together(one: Tally, other: Tally) -> Tally:
+def _together(one: Statistics, other: Statistics) -> Statistics:
     sent: list[torch.Tensor] = []
     other.across(lambda x: sent.append(x) or x, lambda x: sent.append(x) or x, "cpu")
     return one.across(lambda x: x + sent[0], lambda x: torch.maximum(x, sent[1]), "cpu")
