@@ -74,7 +74,9 @@ def test_every_readable_reference_is_equal_to_itself(pairs: Any) -> None:
 
 
 _BITS = [*r"\ { } ( ) [ ] $ , ; : = < > + - * / ^ _ . ! ? | & 0 1 2 9 x e i".split(), " ", "\n"]
-_BITS += r"\frac \sqrt \pm \cup \in \text{ \{ \} \le \ne \ldots \approx \pmod \overline cm or and answer is °½².".split()
+_BITS += (
+    r"\frac \sqrt \pm \cup \in \text{ \{ \} \le \ne \ldots \approx \pmod \overline cm or and answer is °½².".split()
+)
 
 
 @given(st.lists(st.sampled_from(_BITS), max_size=14).map("".join))
@@ -88,7 +90,9 @@ def test_any_text_is_read(text: str) -> None:
         assert answer is None or isinstance(answer.is_maths, bool)
 
 
-@pytest.mark.parametrize("reference", [r"\$36", r"\$18.90", r"\$32,\!348", "$36", r"32,\!348", "42%", "Monday", r"\text{(B)}"])
+@pytest.mark.parametrize(
+    "reference", [r"\$36", r"\$18.90", r"\$32,\!348", "$36", r"32,\!348", "42%", "Monday", r"\text{(B)}"]
+)
 def test_references_of_data_sets_are_read(math: Verifier, reference: str) -> None:
     number = re.sub(r"[^\d.a-zA-Z]|text", "", reference)
     with warnings.catch_warnings():

@@ -155,7 +155,8 @@ class Math:
         if not found:
             return
         first = "; ".join(f"{place}: {text!r:.80}" for place, text in found[:3])
-        message = f"the verifier 'math' cannot read {len(found)} of {len(texts)} references, of which only copies score: {first}"
+        message = f"the verifier 'math' cannot read {len(found)} of {len(texts)} references"
+        message += f", of which only copies score: {first}"
         if len(found) >= len(texts):
             raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
         warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
