@@ -29,7 +29,6 @@ from timing import fits, milliseconds
 from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
 from tokenpo.core.fused import fused_gradient
 from tokenpo.core.ops.token_stats import token_stats
-from tokenpo.engines.embedded.step import live_rows
 
 LENGTH, GROUP = 32, 2
 
@@ -59,7 +58,8 @@ class Step:
 
     def live(self) -> Step:
         """The rows that the embedded engine does not know to add nothing; the denominators stay."""
-        rows, part = live_rows(self.rollouts, self.credit, skip=self.objective.follows_advantage), copy.copy(self)
+        live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
+        rows, part = live.nonzero()[:, 0], copy.copy(self)
         hidden = self.problem.hidden.detach().unflatten(0, (-1, LENGTH))[rows].flatten(0, 1).requires_grad_()
         part.problem = dataclasses.replace(self.problem, hidden=hidden)
         part.rollouts, part.credit = self.rollouts.rows(rows), self.credit.rows(rows)

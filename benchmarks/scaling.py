@@ -27,10 +27,10 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
-from tokenpo.engines.embedded.step import Learner, improve
+from tokenpo.engines.embedded.updates import Trainer, improve
 from tokenpo.models import LanguageModel, Sampling, sample, score
 from tokenpo.recipe.config import parse_config
-from tokenpo.runs.tally import Tracer
+from tokenpo.runs.tracer import Tracer
 
 PROMPTS, PROMPT_TOKENS = 4, 8
 PARTS = ("sampling", "scoring", "update")
@@ -79,7 +79,7 @@ def cost(sizes: Sizes, repeats: int) -> dict[str, float]:
         "train": {"lr": 0.0, "minibatches": 1},
     }
     objective = tokenpo.method("grpo")
-    learner = Learner.of(parse_config(settings, "benchmark"), lm, objective)
+    trainer = Trainer.of(parse_config(settings, "benchmark"), lm, objective)
     seen: dict[str, list[float]] = {part: [] for part in PARTS}
     for turn in range(repeats + 1):
         marks = [time.process_time()]
@@ -92,7 +92,7 @@ def cost(sizes: Sizes, repeats: int) -> dict[str, float]:
             mask=drawn.mask, reward=torch.arange(len(drawn)).remainder(2).float(), group=drawn.prompt,
             old_logprob=drawn.logprob, temperature=drawn.temperature, token_ids=drawn.token_ids,
         )  # fmt: skip
-        improve(learner, rollouts, prompts, objective.prepare(rollouts), turn, Tracer(0))
+        improve(trainer, trainer.learner.begin(rollouts), prompts, Tracer(0))
         marks.append(time.process_time())
         if turn:
             for part, before, after in zip(PARTS, marks, marks[1:], strict=False):

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import torch
 
-# Each belongs to a process of its own, which a test starts.
-collect_ignore = ["ops/interpreted_softmax.py", "device/cases.py", "device/stand_in.py", "trl_support/device_run.py"]
-
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 torch.set_num_threads(1)
 # A shell starts what it runs in the background with Ctrl-C ignored, which tests of interrupts would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """What tests share is no place of doctests: some of it needs an engine, some a process of its own."""
+    shared = collection_path.suffix == ".py" and not collection_path.name.startswith(("test_", "conftest"))
+    return True if shared else None

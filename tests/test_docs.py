@@ -53,7 +53,7 @@ def test_generated_pages_are_what_the_code_says(tool: ModuleType, capsys: pytest
 def test_documented_totals_give_the_constant_length() -> None:
     """A loop that is copied must not divide by the longest response of each batch where a method wants a constant."""
     made = [x for path in DOCUMENTS for code in blocks(path, "python") for x in re.findall(r"Totals\.of\(.*?\)", code)]
-    assert len(made) >= 4 and all("length=" in x for x in made), made
+    assert len(made) >= 3 and all("length=" in x for x in made), made
 
 
 def test_check_names_what_is_stale(
@@ -236,8 +236,7 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.engines.embedded.loop import train
     from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
-    from tokenpo.runs.held_out import REWARDS
-    from tokenpo.runs.read import LOGGED
+    from tokenpo.runs.read import LOGGED, REWARDS
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

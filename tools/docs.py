@@ -1,10 +1,10 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, and the tables of
-README.md and docs/papers_recipes.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, and
+the tables of README.md and docs/papers_recipes.md.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
 
-The picture is drawn anew when the choices or numbers that it shows have changed, or when it is gone.
+The picture of the family is drawn anew when the choices or numbers that it shows have changed, or when it is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import family
-import papers
+import house
+import paper_recipes
 import task_page
 from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
@@ -219,9 +220,10 @@ def generated() -> dict[Path, str]:
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=everything, provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / "tasks.md"] = task_page.page()
+    files[PAGES.parent / "house.svg"] = house.drawing()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
-        files[recipes] = papers.page(recipes.read_text(encoding="utf-8"), PAPERS)
+        files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files

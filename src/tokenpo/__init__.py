@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
     from .core.coefficient import coefficients
     from .core.laws import check_method
+    from .core.learner import Learner, RatioCheck
     from .core.objective import Objective
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
     from .methods import method
@@ -23,10 +24,12 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "core.types",
     "Credit": "core.types",
+    "Learner": "core.learner",
     "Loss": "core.types",
     "MissingInput": "base.errors",
     "Objective": "core.objective",
     "Policy": "core.types",
+    "RatioCheck": "core.learner",
     "Rollouts": "core.types",
     "TokenPOError": "base.errors",
     "Totals": "core.types",
@@ -50,10 +53,12 @@ _MODULES = {
 __all__ = [
     "Batch",
     "Credit",
+    "Learner",
     "Loss",
     "MissingInput",
     "Objective",
     "Policy",
+    "RatioCheck",
     "Rollouts",
     "TokenPOError",
     "Totals",

@@ -13,9 +13,9 @@ from own_method import FILE
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
+from tokenpo.recipe.command_line import parse_entries
 from tokenpo.recipe.config import Method, load_config, parse_config
 from tokenpo.recipe.inputs import contents
-from tokenpo.recipe.method_list import parse_entries
 from tokenpo.recipe.objective import build_method
 
 SHORT = (

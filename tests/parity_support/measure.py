@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from adapters.verl.support.composed import composing
 
 import tokenpo
-from adapters.verl.support import batches
+from engines.verl.support import batches
+from engines.verl.support.composed import composing
 from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.trial import Inputs
 from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.chosen import chosen
+from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.verl.settings import configure
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart

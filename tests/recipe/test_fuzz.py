@@ -16,7 +16,7 @@ import tokenpo
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.recipe.config import Config, Train, fields_of, load_config
-from tokenpo.recipe.toml import to_toml
+from tokenpo.recipe.files import to_toml
 
 few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

@@ -10,13 +10,13 @@ import torch
 
 import tokenpo
 from tokenpo.cli import main as cli
+from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import Keep, Signal
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.models import load, locate, save
 from tokenpo.recipe.config import Config, parse_config
-from tokenpo.recipe.objective import negotiate
 
 from .case import Case
 

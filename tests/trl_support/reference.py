@@ -10,10 +10,10 @@ import torch
 
 import tokenpo
 from tokenpo import models as language
+from tokenpo.core.learner import Learner, Step
 from tokenpo.engines.embedded.forward import Forward
-from tokenpo.engines.embedded.step import Learner, accumulate
+from tokenpo.engines.embedded.updates import Trainer, gradients
 from tokenpo.recipe.config import Train
-from tokenpo.runs.tally import Tally
 
 
 class Reference:
@@ -28,7 +28,8 @@ class Reference:
         drift, graph = "entropy_drift" in needs, objective.entropy_gradient
         forward = Forward(self.lm, micro_rows, 10**6, drift=drift, entropy_grad=graph)
         optimizer = torch.optim.SGD(self.lm.model.parameters(), lr=0.0)
-        self.learner = Learner(self.lm, objective, optimizer, forward, Train(lr=0.0), longest, seed)
+        learner = Learner(objective, length=longest, seed=seed)
+        self.trainer = Trainer(self.lm, learner, forward, optimizer, Train(lr=0.0))
 
     def scored(
         self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
@@ -37,14 +38,14 @@ class Reference:
         self._set(weights)
         bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():
-            old = self.learner.forward.policy(bare, prompts)
+            old = self.trainer.forward.policy(bare, prompts)
             ref = Forward(self.ref, 256, 10**6).policy(bare, prompts)
             asked = {
                 "old_entropy": lambda: old.entropy,
                 "ref_logprob": lambda: ref.logprob,
-                "influence": lambda: self.learner.forward.influence(bare, prompts),
-                "divergence": lambda: self.learner.forward.divergence(bare, prompts),
-                "prompt_logprob": lambda: self.learner.forward.prompt_logprob(bare, prompts, 1.0),
+                "influence": lambda: self.trainer.forward.influence(bare, prompts),
+                "divergence": lambda: self.trainer.forward.divergence(bare, prompts),
+                "prompt_logprob": lambda: self.trainer.forward.prompt_logprob(bare, prompts, 1.0),
             }
             more = {name: find() for name, find in asked.items() if name in self.objective.needs}
         return dataclasses.replace(bare, old_logprob=old.logprob, **more)
@@ -67,16 +68,16 @@ class Reference:
             share: of the rollout batch's steps, how many came before.
         """
         self._set(weights)
-        parts = self.objective.split()
-        learner = dataclasses.replace(self.learner, objective=parts[int(share * len(parts))])
-        tally, chosen = Tally(), torch.tensor(rows)
-        accumulate(learner, rollouts.rows(chosen), prompts, credit.rows(chosen), step, tally)
-        return tally.summary()["loss"], {n: x.grad for n, x in self.lm.model.named_parameters()}
+        learner, passes = self.trainer.learner, len(self.objective.split())
+        begun = Step(self.objective, rollouts, credit, learner.length, learner.seed)
+        update = begun.update(torch.tensor(rows), int(share * passes), step)
+        value = sum(float(loss.value) for _, _, loss in gradients(self.trainer, update, prompts))
+        return value, {n: x.grad for n, x in self.lm.model.named_parameters()}
 
     def moved(self, rollouts: tokenpo.Rollouts, prompts: list[list[int]]) -> float:
         """The largest |log-ratio| of the weights last used to the rollouts' old policy."""
         with torch.no_grad():
-            now = self.learner.forward.policy(rollouts, prompts).logprob
+            now = self.trainer.forward.policy(rollouts, prompts).logprob
         return float((now - rollouts.old_logprob).abs().max())
 
     def _set(self, weights: dict[str, torch.Tensor]) -> None:

@@ -84,7 +84,7 @@ def require_loaded(what: str, about: Mapping[str, Any]) -> None:
 
     Args:
         what: the function's name in the message.
-        about: `calling.Loaded.about`.
+        about: `user_code.Loaded.about`.
 
     Raises:
         UnknownName: no such module or function; the message names the nearest function.

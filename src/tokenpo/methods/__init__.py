@@ -1,4 +1,4 @@
-"""Every method as one builder in one table. A builder's keywords are the only place where its defaults live."""
+"""One paper, one file, one builder in the table. A builder's keywords are the only place where its defaults live."""
 
 from __future__ import annotations
 

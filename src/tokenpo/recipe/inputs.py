@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..base.files import expanded, fingerprint, table, write_whole
+from ..base.files import expanded, fingerprint, json_object, write_whole
 from ..base.text import differences
 from ..base.user_code import module_file
 from ..models import locate
@@ -50,6 +50,6 @@ def write(run: Path, config: Config) -> None:
 
 def changed(run: Path, config: Config) -> list[str]:
     """One line for each input that is not what the run in this directory began with."""
-    then, now = table(run / FILE), contents(config)
+    then, now = json_object(run / FILE), contents(config)
     common = then.keys() & now.keys()
     return differences({name: then[name] for name in common}, {name: now[name] for name in common})

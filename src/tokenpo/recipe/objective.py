@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
 
-from ..base.errors import TokenPOError, UnknownName, Unsupported
+from ..base.errors import TokenPOError, UnknownName
+from ..core.negotiation import schedule_notes
 from ..core.objective import Objective
 from ..core.parts import (
     K1,
@@ -23,14 +23,8 @@ from ..core.parts import (
     Weight,
 )
 from ..methods import builder, kinds_of, method
-from .command_line import toml_value
+from .command_line import Entry, toml_value
 from .config import Config, Method
-from .method_list import Entry
-
-PROVIDES = frozenset({
-    "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift",
-    "prompt_logprob", "influence", "divergence",
-})  # fmt: skip
 
 _ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
 
@@ -117,57 +111,6 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
         )
     estimator = _ESTIMATORS[asked.estimator]
     return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
-
-
-def negotiate(
-    objective: Objective,
-    provides: frozenset[str] = PROVIDES,
-    engine: str = "the embedded engine",
-    remedies: Mapping[str, str] | None = None,
-) -> None:
-    """Refuses a method that reads what an engine does not have; nothing is ever replaced by something else.
-
-    Args:
-        provides: what the engine has of `objective.needs`.
-        engine: what messages call it.
-        remedies: input -> how the engine could be brought to provide it.
-
-    Raises:
-        Unsupported: naming method, input, engine and remedy.
-    """
-    for name in sorted(objective.needs - provides):
-        remedy = (remedies or {}).get(name) or (
-            f"choose another method, or compute {name} yourself and call the objective from your own loop"
-        )
-        raise Unsupported(
-            f"{objective.name} needs {name}, which {engine} does not provide (it has "
-            f"{', '.join(sorted(provides))}): {remedy}"
-        )
-
-
-def schedule_notes(objective: Objective, updates: int, more: str, one: str) -> list[str]:
-    """What of an objective is idle, or biased, with that many updates on a rollout batch.
-
-    Args:
-        more: how to make more updates, in a phrase.
-        one: how to make only one.
-    """
-    notes: list[str] = []
-    idle = objective.idle_on_policy
-    if idle and updates == 1:
-        parts = ", ".join(type(part).__name__ for part in idle)
-        notes.append(
-            f"{objective.name}: {parts} cannot act, because with one update per rollout batch the policy is still the "
-            f"one that sampled; {more}"
-        )
-    blind = objective.assumes_on_policy
-    if blind and updates > 1:
-        parts = ", ".join(type(part).__name__ for part in blind)
-        notes.append(
-            f"{objective.name}: {parts} takes the policy for the one that sampled, and after the first update on a "
-            f"rollout batch it is not; {one} for the method as published"
-        )
-    return notes
 
 
 def warnings(objective: Objective, config: Config) -> list[str]:

@@ -2,9 +2,10 @@
 
     checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
+    model/                                                        the final model; says which checkpoint it is of
 
 Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
-save: step, data cursor and the objective's memory say where the run stands. A directory is written under another name,
+save: step, data cursor and the learner's state say where the run stands. A directory is written under another name,
 brought to the disk and renamed; its checksums tell a good one from a damaged one.
 """
 
@@ -14,15 +15,18 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import models as language
 from ..base.errors import TokenPOError
-from ..base.files import remove_directory, table, whole_directory
+from ..base.files import json_object, remove_directory, whole_directory
+from ..models.directory import trained
 
 _SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
@@ -35,16 +39,14 @@ class Progress:
 
     Args:
         step: rollout batches trained on.
-        updates: optimiser updates made; the learning rate follows it.
         cursor: the first problem of the training order that was not drawn yet.
-        memory: what each of the objective's memories holds, in their order; none before the first rollout.
+        learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
     """
 
     step: int = 0
-    updates: int = 0
     cursor: int = 0
-    memory: Sequence[Mapping[str, float]] | None = None
+    learner: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -112,7 +114,7 @@ def exists(directory: Path) -> bool:
 
 def weights(directory: Path, step: int) -> str | None:
     """The checksum of the weights in the checkpoint of a step; None where there is none."""
-    return table(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
+    return json_object(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
 
 
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -139,6 +141,29 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
             x.copy_(saved[name])
     _set_moments(model, optimizer, load_file(path / "optimizer.safetensors"))
     return progress
+
+
+def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
+    """Writes model/, with the step of the checkpoint that it is of and the checksum of the weights there.
+
+    Raises:
+        OSError, SafetensorError: the disk is full, or worse.
+    """
+    language.save(lm, run / "model", _model_of(run, step))
+
+
+def has_model(run: Path, step: int) -> bool:
+    """Whether model/ is of the checkpoint of this step: no older model can pass for it."""
+    return trained(run / "model") == _model_of(run, step)
+
+
+def owes_model(run: Path, step: int) -> bool:
+    """Whether there is a checkpoint of this step, but no model/ that is of it."""
+    return weights(run, step) is not None and not has_model(run, step)
+
+
+def _model_of(run: Path, step: int) -> dict[str, object]:
+    return {"step": step, "weights": weights(run, step)}
 
 
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -175,7 +200,7 @@ def _step(path: Path) -> int:
 
 
 def _is_whole(path: Path) -> bool:
-    sums = table(path / _SUMS)
+    sums = json_object(path / _SUMS)
     try:
         return sums.keys() in (_STATE, _ALL) and all(_checksum(path / name) == value for name, value in sums.items())
     except OSError:

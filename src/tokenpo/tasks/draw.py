@@ -42,6 +42,10 @@ class Draw:
     def group_size(self) -> int:
         return len(self.scores) // len(self.problems)
 
+    def group(self) -> Tensor:
+        """[N] int, the place in `problems`."""
+        return torch.arange(len(self.problems), device=self.mask.device).repeat_interleave(self.group_size)
+
     def reward(self) -> Tensor:
         """[N] float32."""
         return torch.tensor([score.reward for score in self.scores], dtype=torch.float32)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..core import dynamic_sampling
 from ..core.types import Rollouts
 from .draw import Draw
 
@@ -40,8 +41,8 @@ class Experience:
 
 def mixed_groups(piece: Draw) -> list[int]:
     """The groups whose rewards are not all equal."""
-    reward = piece.reward().view(len(piece.problems), piece.group_size)
-    return (reward != reward[:, :1]).any(1).nonzero()[:, 0].tolist()
+    mixed = dynamic_sampling.mixed_groups(piece.reward().to(piece.mask.device), piece.group(), piece.mask)
+    return mixed.view(-1, piece.group_size).any(1).nonzero()[:, 0].tolist()
 
 
 def joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]]) -> Draw | None:
@@ -80,7 +81,7 @@ def facts(kept: Draw) -> Rollouts:
     return Rollouts(
         mask=kept.mask,
         reward=kept.reward().to(device),
-        group=torch.arange(len(kept.problems), device=device).repeat_interleave(kept.group_size),
+        group=kept.group(),
         old_logprob=kept.logprob,
         old_entropy=kept.entropy,
         rollout_logprob=kept.logprob,

@@ -22,10 +22,10 @@ import tokenpo.base.files
 import tokenpo.base.jsonl
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.engines.embedded import loop
+from tokenpo.core.learner import Learner
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.view import SilentView
-from tokenpo.runs import checkpoint, final
+from tokenpo.runs import checkpoint
 from tokenpo.runs.directory import held
 
 SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
@@ -197,7 +197,7 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
         elif where == "tensors":
             patch.setattr("safetensors.torch.save_file", refuse)
         else:
-            patch.setattr(final.language, "save", refuse)
+            patch.setattr(checkpoint.language, "save", refuse)
         with pytest.raises(TokenPOError, match=r"No space left on device.*--resume") as caught:
             train(tiny("run"), SilentView())
     assert "\n" not in str(caught.value)
@@ -279,8 +279,8 @@ def test_accepted_changes_are_noted_and_another_method_begins_its_memory(tiny, m
     wanted, view = tiny("run", **sections), Notes()
     with pytest.raises(TokenPOError, match=r"method\.name: hapo -> ha_dw"):
         resume(config.directory(), SilentView(), wanted)
-    recalled, seen = loop._recalled, []
-    monkeypatch.setattr(loop, "_recalled", lambda *given: seen.append(recalled(*given)) or seen[-1])
+    begin, seen = Learner.begin, []
+    monkeypatch.setattr(Learner, "begin", lambda self, *a, **k: seen.append(self.memory) or begin(self, *a, **k))
     assert resume(config.directory(), view, wanted, accept=True).steps == 3
     assert seen == [tokenpo.method("ha_dw").start()]
     assert any("from step 3 on with other settings: method.name: hapo -> ha_dw" in line for line in view.said)

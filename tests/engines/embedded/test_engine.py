@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.core.negotiation import EVERYTHING, negotiate
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.step import Learner
+from tokenpo.engines.embedded.updates import Trainer
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.methods import METHODS, method
 from tokenpo.recipe.config import Config, parse_config
-from tokenpo.recipe.objective import PROVIDES, build_objective, negotiate, warnings
+from tokenpo.recipe.objective import build_objective, warnings
 
 
 def recipe(**sections) -> Config:
@@ -42,7 +43,7 @@ def test_a_need_that_the_engine_cannot_meet_is_refused():
     with pytest.raises(Unsupported, match=r"foreign needs hidden_states.*embedded engine.*choose another method"):
         negotiate(Foreign())
     for name in METHODS:
-        assert method(name).needs <= PROVIDES
+        assert method(name).needs <= EVERYTHING
 
 
 def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
@@ -161,7 +162,7 @@ def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin
     adapters = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}} if lora else {}
     config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
     engine = build_engine(config)
-    forward = Learner.of(config, engine.lm, engine.objective).forward
+    forward = Trainer.of(config, engine.lm, engine.objective).forward
     experience = collect(config, engine.lm, engine.task, 0, None)
     with torch.no_grad():
         for x in engine.lm.model.parameters():

@@ -13,16 +13,17 @@ import torch
 
 import tokenpo
 from tokenpo.base.errors import NotFinite, TokenPOError
+from tokenpo.core.learner import Step
 from tokenpo.core.parts import Penalty, Weight
-from tokenpo.core.seeds import keyed_generator
+from tokenpo.core.statistics import Statistics
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
-from tokenpo.engines.embedded.evaluation import evaluate
 from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.step import Learner, _descend, accumulate, improve, minibatches
+from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.engines.embedded.view import SilentView
-from tokenpo.runs.tally import Tally, Tracer
+from tokenpo.runs.evaluation import evaluate
+from tokenpo.runs.tracer import Tracer
 from tokenpo.tasks import Score
 
 BAD = [float("nan"), float("inf"), float("-inf")]
@@ -52,9 +53,9 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
         engine = dataclasses.replace(engine, objective=objective, reference=engine.lm)
-        learner = Learner.of(config, engine.lm, objective)
-        rollouts = with_optional_inputs(engine, learner.forward, experience.rollouts, experience.kept)
-        credit, wrong = objective.prepare(rollouts), chance.randrange(2)
+        trainer = Trainer.of(config, engine.lm, objective)
+        rollouts = with_optional_inputs(engine, trainer.forward, experience.rollouts, experience.kept)
+        step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
 
         def passes(self, rollouts, prompts, kind=kind, bad=bad, first=first, wrong=wrong):
@@ -70,21 +71,22 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         with monkeypatch.context() as patch:
             patch.setattr(Forward, "_passes", passes)
             words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
-            arguments = (learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0))
+            arguments = (trainer, step, experience.kept.prompts, Tracer(0))
             if nonfinite == "stop":
                 with pytest.raises(NotFinite, match=rf"update \d of \d: .*{words}"):
                     improve(*arguments)
             else:
-                tally = improve(*arguments)
-                assert tally.skipped, name
-                assert all(re.search(words, why) for why in tally.skipped)
-                assert tally.summary()["skipped_updates"] == len(tally.skipped)
-                broken[kind] += len(tally.skipped)
+                improve(*arguments)
+                skipped = step.statistics.skipped
+                assert skipped, name
+                assert all(re.search(words, why) for why in skipped)
+                assert trainer.learner.metrics()["skipped_updates"] == len(skipped)
+                broken[kind] += len(skipped)
         with torch.no_grad():
             for parameter, x in engine.lm.model.named_parameters():
                 assert torch.isfinite(x).all(), (name, parameter)
                 x.copy_(start[parameter])
-        moments = [value for entry in learner.optimizer.state.values() for value in entry.values()]
+        moments = [value for entry in trainer.optimizer.state.values() for value in entry.values()]
         assert all(torch.isfinite(value).all() for value in moments), name
     assert nonfinite == "stop" or min(broken.values()) > 10
 
@@ -105,11 +107,15 @@ def test_a_skipped_update_moves_nothing_and_a_run_goes_on(small, coin, tmp_path,
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line.get("skipped_updates") for line in lines] == [None, 1, 0]
     assert any(
-        re.match(r"step 1: skipped update 2 of 2: the gradient of model\.\S+ is not finite", x) for x in view.lines
+        re.match(
+            r"step 1: skipped update 2 of 2: the norm of the gradient of grpo is nan: the gradient of model\.\S+",
+            x,
+        )
+        for x in view.lines
     )
     assert lines[1]["loss"] is not None and lines[1]["grad_norm"] is not None
     state = json.loads((tmp_path / "run" / "checkpoints" / "step-000002" / "state.json").read_text())
-    assert state["updates"] == 4  # it keeps its place: the order of rows and the warm-up follow the number
+    assert state["learner"]["updates"] == 4  # it keeps its place: the order of rows and the warm-up follow the number
 
 
 def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path, monkeypatch):
@@ -119,25 +125,23 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path,
     engine = build_engine(config)
     experience = collect(config, engine.lm, engine.task, 0, None)
     rollouts, prompts = experience.rollouts, experience.kept.prompts
-    credit = engine.objective.prepare(rollouts)
     start = [x.detach().clone() for x in engine.lm.model.parameters()]
 
     def after(run) -> tuple[list[torch.Tensor], dict[str, float]]:
-        learner = Learner.of(config, engine.lm, engine.objective)
-        tally = run(learner)
-        moments = [value for entry in learner.optimizer.state.values() for value in entry.values()]
-        found = [x.detach().clone() for x in (*learner.parameters, *moments)]
+        trainer = Trainer.of(config, engine.lm, engine.objective)
+        run(trainer, trainer.learner.begin(rollouts))
+        moments = [value for entry in trainer.optimizer.state.values() for value in entry.values()]
+        found = [x.detach().clone() for x in (*trainer.parameters, *moments)]
         with torch.no_grad():
-            for x, value in zip(learner.parameters, start, strict=True):
+            for x, value in zip(trainer.parameters, start, strict=True):
                 x.copy_(value)
-        return found, tally.summary()
+        return found, trainer.learner.metrics()
 
-    def second(learner: Learner) -> Tally:
-        rows = minibatches(rollouts.group, learner.options, keyed_generator(learner.seed, "minibatches", 0))[1]
-        tally = Tally()
-        accumulate(learner, rollouts.rows(rows), prompts, credit.rows(rows), 1, tally, rows)
-        tally.add_update(*_descend(learner, 1))
-        return tally
+    def second(trainer: Trainer, step: Step) -> None:
+        update = list(step.updates(minibatches=2))[1]
+        for _, batch, loss in gradients(trainer, update, prompts):
+            update.statistics.add(batch, loss)
+        _descend(trainer, update)
 
     alone, said_alone = after(second)
     ordinary, calls = Forward._passes, []
@@ -148,7 +152,7 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path,
             yield seen._replace(out=seen.out * math.nan) if len(calls) == 2 else seen
 
     monkeypatch.setattr(Forward, "_passes", passes)
-    left, said = after(lambda learner: improve(learner, rollouts, prompts, credit, 0, Tracer(0)))
+    left, said = after(lambda trainer, step: improve(trainer, step, prompts, Tracer(0)))
     assert len(calls) > 3
     assert all(torch.equal(a, b) for a, b in zip(left, alone, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(left, start, strict=False))
@@ -160,12 +164,12 @@ def test_a_loss_that_is_no_number_is_not_learned_from(small, coin, tmp_path, mon
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
     engine = build_engine(config)
     experience = collect(config, engine.lm, engine.task, 0, None)
-    learner = Learner.of(config, engine.lm, engine.objective)
-    monkeypatch.setattr(Tally, "loss", math.nan)
-    arguments = (experience.rollouts, experience.kept.prompts, engine.objective.prepare(experience.rollouts), 0)
-    skipped = improve(learner, *arguments, Tracer(0)).skipped
-    assert skipped == [f"update {i} of 2: the loss of grpo is nan" for i in (1, 2)]
-    assert not learner.optimizer.state
+    trainer = Trainer.of(config, engine.lm, engine.objective)
+    monkeypatch.setattr(Statistics, "loss", math.nan)
+    step = trainer.learner.begin(experience.rollouts)
+    improve(trainer, step, experience.kept.prompts, Tracer(0))
+    assert step.statistics.skipped == [f"update {i} of 2: the loss of grpo is nan" for i in (1, 2)]
+    assert not trainer.optimizer.state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,12 +201,12 @@ def test_a_part_that_breaks_the_loss_is_named_with_the_place_in_the_rollout_batc
     weight = Fewer(float(rollouts.old_logprob[row, token]))
     assert (rollouts.old_logprob[rollouts.mask] == weight.logprob).sum() == 1
     objective = dataclasses.replace(tokenpo.method("grpo"), weights=(weight,), name="mine")
-    credit = objective.prepare(rollouts)
-    assert credit.advantage[row].any()
-    learner = Learner.of(config, engine.lm, objective)
-    skipped = improve(learner, rollouts, experience.kept.prompts, credit, 0, Tracer(0)).skipped
+    trainer = Trainer.of(config, engine.lm, objective)
+    step = trainer.learner.begin(rollouts)
+    assert step.credit.advantage[row].any()
+    improve(trainer, step, experience.kept.prompts, Tracer(0))
     said = f"the loss of mine is nan: weight {weight!r} is nan on token {token} of rollout {row}"
-    assert [why.partition(": ")[2] for why in skipped] == [said]
+    assert [why.partition(": ")[2] for why in step.statistics.skipped] == [said]
 
 
 def test_a_part_that_breaks_the_gradient_is_named(small, coin, tmp_path):
@@ -210,12 +214,10 @@ def test_a_part_that_breaks_the_gradient_is_named(small, coin, tmp_path):
     engine = build_engine(config)
     experience = collect(config, engine.lm, engine.task, 0, None)
     objective = dataclasses.replace(tokenpo.method("grpo"), penalties=(Root(),))
-    learner = Learner.of(config, engine.lm, objective)
-    arguments = experience.rollouts, experience.kept.prompts, objective.prepare(experience.rollouts), 0, Tracer(0)
-    with pytest.raises(
-        NotFinite, match=r"is not finite: the gradient of penalty Root\(\) is nan on token \d+ of rollout"
-    ):
-        improve(learner, *arguments)
+    trainer = Trainer.of(config, engine.lm, objective)
+    step = trainer.learner.begin(experience.rollouts)
+    with pytest.raises(NotFinite, match=r"is nan: the gradient of penalty Root\(\) is nan on token \d+ of rollout"):
+        improve(trainer, step, experience.kept.prompts, Tracer(0))
 
 
 def test_a_reward_that_is_no_number(small, coin, tmp_path, monkeypatch, bad=1e300):
@@ -267,10 +269,10 @@ def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
     engine, real, calls = build_engine(config), evaluate, iter(range(100))
 
-    def broken(engine):
+    def broken(config, lm, task):
+        found = real(config, lm, task)
         if next(calls):
-            return real(engine)
-        found = real(engine)
+            return found
         with torch.no_grad():
             engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
         return found

@@ -34,9 +34,9 @@ def test_what_is_recorded_is_what_was_trained_on(small, coin, tmp_path, monkeypa
     given = []
     improve = loop.improve
 
-    def watched(learner, rollouts, *rest, **more):
-        given.append(rollouts)
-        return improve(learner, rollouts, *rest, **more)
+    def watched(trainer, step, *rest):
+        given.append(step.rollouts)
+        return improve(trainer, step, *rest)
 
     monkeypatch.setattr(loop, "improve", watched)
     config = small(

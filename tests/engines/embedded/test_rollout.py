@@ -81,7 +81,7 @@ def test_a_step_with_nothing_to_learn_from_changes_nothing_and_is_logged(small, 
     assert lines[0]["reward"] == 1.0
     assert lines[0]["ratio_mean"] is None
     state = json.loads((outcome.directory / "checkpoints" / "step-000002" / "state.json").read_text())
-    assert (state["updates"], state["cursor"]) == (0, 24)
+    assert (state["learner"]["updates"], state["cursor"]) == (0, 24)
 
 
 def test_the_adaptive_temperature_follows_the_previous_batch(small, coin, tmp_path):

@@ -27,7 +27,7 @@ from transformers import (  # noqa: E402
     Qwen3ForCausalLM,
 )
 
-from tokenpo.engines.trl.head import has_whole_plain_head, head_work, wants_head  # noqa: E402
+from tokenpo.engines.trl.forward import has_whole_plain_head, head_work, wants_head  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -28,9 +28,8 @@ from transformers import (  # noqa: E402
 
 from refusal_cases.trl import args, even  # noqa: E402
 from tokenpo.engines.trl import TokenPOTrainer  # noqa: E402
-from tokenpo.engines.trl.phase_one import Drawn, Scored, over_ranks, rollouts_of  # noqa: E402
-from tokenpo.engines.trl.prompts import plain  # noqa: E402
-from tokenpo.engines.trl.record import traces  # noqa: E402
+from tokenpo.engines.trl.records import traces  # noqa: E402
+from tokenpo.engines.trl.rollout_batch import Drawn, Rewarded, RolloutBatch, over_ranks, plain  # noqa: E402
 from tokenpo.models.tiny import tokenizer  # noqa: E402
 
 
@@ -45,7 +44,7 @@ def rows(prompts: list[Any]) -> dict[str, torch.Tensor]:
     trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1), reward_weights=torch.ones(1))
     mask = torch.ones(len(prompts), 1, dtype=torch.bool)
     local = {"mask": mask, "old_logprob": -mask.float(), "token_ids": mask.long()}
-    return over_ranks(trainer, local, Scored(mask.float(), prompts, []), 2)
+    return over_ranks(trainer, local, Rewarded(mask.float(), prompts, []), 2)
 
 
 def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
@@ -57,7 +56,7 @@ def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
 
 def test_a_trace_names_the_picture() -> None:
     prompts = [asked("red"), asked("red")]
-    drawn = Drawn(rollouts_of(rows(prompts), 2), None, None, {}, 1, 0.0, slice(0, 2), prompts)
+    drawn = RolloutBatch.of(Drawn({}, rows(prompts), prompts), 2, 0)
     letters = SimpleNamespace(convert_ids_to_tokens=lambda i: str(i), decode=lambda ids, **how: "x" * len(ids))
     (record,) = traces(1, drawn, {1: {}}, letters)
     image, text = json.loads(json.dumps(record["prompt"]))[0]["content"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from tokenpo.engines.vllm.parameters import KEYS
+from tokenpo.models.request_temperature import KEYS
 from trl_support import run_script
 from trl_support.drawn import heated
 

@@ -13,13 +13,13 @@ from tokenpo.methods import METHODS
 
 need("verl.workers.utils.padding", "verl is not installed: our settings were not read from its config")
 
-from adapters.verl.support.composed import composing  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
+from engines.verl.support.composed import composing  # noqa: E402
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.core.parts import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
 from tokenpo.engines.verl.settings import _SILENT, Settings, configure  # noqa: E402
-from tokenpo.engines.verl.temperature import PROCESSOR  # noqa: E402
+from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
 
 
 @pytest.fixture(scope="module")

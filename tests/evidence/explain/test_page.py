@@ -13,7 +13,7 @@ from tokenpo.evidence.explain.explanation import explain_all
 from tokenpo.evidence.explain.page import chosen, draw_responses, render
 from tokenpo.evidence.page.frame import write as write_whole
 from tokenpo.evidence.page.tokens import HEAD, TAIL
-from tokenpo.recipe.method_list import parse_entries
+from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, write
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,8 @@ from torch import Tensor
 
 from ...base.errors import NotFinite
 from ...core.fused import fused_gradient
-from ...core.objective import Objective
-from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from ...core.learner import Update, only
+from ...core.types import Batch, Loss, Policy, Rollouts
 from ...models import LanguageModel, divergence, influence, prompt_logprob, score
 from ...models.precision import precision
 from ...models.score import Predictions, has_plain_head, predictions
@@ -68,33 +67,38 @@ class Forward:
             )
 
     def learn(
-        self, objective: Objective, rollouts: Rollouts, prompts: Sequence[Sequence[int]], credit: Credit, totals: Totals
+        self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]
     ) -> Iterator[tuple[Tensor, Batch, Loss]]:
-        """Adds the gradient of any rows' loss to the parameters' `.grad`; (rows, batch, loss) of each forward pass.
+        """Adds the gradient of these rows' loss to the parameters' `.grad`; gives, of each forward pass, which of the
+        rows it took, batch and loss.
 
         Where logits are nothing but the head's product, loss and head are one piece of work and no logits are kept.
+
+        Args:
+            rows: places in the rollout batch.
         """
+        rollouts, credit = update.of(rows)
         head = self.lm.model.get_output_embeddings()
         if not has_plain_head(self.lm):
-            batch = Batch(rollouts, credit, wanted(self.policy(rollouts, prompts), objective.needs))
+            batch = Batch(rollouts, credit, only(self.policy(rollouts, prompts), update.objective.needs))
             batch.policy.logprob.retain_grad()
-            loss = objective.loss(batch, totals)
+            loss = update.objective.loss(batch, update.totals)
             loss.value.backward()
             yield torch.arange(len(rollouts), device=self.lm.device), batch, loss
             return
         for seen in self._passes(rollouts, prompts):
-            rows = seen.row.unique_consecutive()  # in the order of their tokens
-            part, share = rollouts.rows(rows), credit.rows(rows)
+            places = seen.row.unique_consecutive()  # in the order of their tokens
+            part, share = rollouts.rows(places), credit.rows(places)
             try:
                 with precision(self.lm.device, self.autocast):
                     fused, pulled = fused_gradient(
-                        objective, seen.out, head.weight, part, share, totals, bias=head.bias
+                        update.objective, seen.out, head.weight, part, share, update.totals, bias=head.bias
                     )
             except NotFinite as error:
-                raise error if error.row is None else NotFinite(str(error), int(rows[error.row])) from error
+                raise error if error.row is None else NotFinite(str(error), int(places[error.row])) from error
             if seen.out.requires_grad:
                 seen.out.backward(pulled)
-            yield rows, fused.batch(part, share), fused.loss
+            yield places, fused.batch(part, share), fused.loss
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows; autocast covers the passes, not what is done between them."""
@@ -121,15 +125,6 @@ class Forward:
         with precision(self.lm.device, self.autocast):
             of_prompt = prompt_logprob(self.lm, prompts, temperature, max_tokens=self.micro_tokens)
         return of_prompt[rollouts.group]
-
-
-def wanted(policy: Policy, needs: frozenset[str]) -> Policy:
-    """What the objective asked for and nothing else, so that it cannot come to depend on more."""
-    return dataclasses.replace(
-        policy,
-        entropy=policy.entropy if "entropy" in needs else None,
-        entropy_drift=policy.entropy_drift if "entropy_drift" in needs else None,
-    )
 
 
 def _texts(

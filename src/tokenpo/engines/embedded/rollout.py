@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...core.dynamic_sampling import refill
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.token_draw import TemperatureRule
@@ -49,7 +50,7 @@ def _fill(draws: Draws, cursor: int, wanted: int, extra: int, *, choose: bool) -
         have, seen = sum(map(len, kept)), sum(len(piece.problems) for piece in drawn)
         if have >= wanted or len(drawn) > extra:
             return drawn, kept
-        count = wanted if have == 0 else min(wanted, -(-(wanted - have) * seen // have))
+        count = refill(wanted, have, seen)
 
 
 def _first(kept: Sequence[list[int]], most: int) -> list[list[int]]:

@@ -16,7 +16,7 @@ from ...tasks import held_out, make_task
 from .data import write_parquet
 from .passthrough import brings_data, literal, with_passthrough
 
-REWARD = "pkg://tokenpo.adapters.verl.data"
+REWARD = "pkg://tokenpo.engines.verl.data"
 LONGEST_PROMPT = 1024
 # Plain prompts reach the model as they are, as they do in the embedded engine.
 _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

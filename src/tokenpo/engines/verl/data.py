@@ -74,7 +74,7 @@ def compute_score(
 ) -> dict[str, float]:
     """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" what accuracy counts.
 
-    Set reward.custom_reward_function.path=pkg://tokenpo.adapters.verl.data.
+    Set reward.custom_reward_function.path=pkg://tokenpo.engines.verl.data.
 
     Raises:
         TokenPOError: the row was not written by `write_parquet`.

@@ -9,8 +9,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
-from ...recipe.command_line import toml_value
-from ...recipe.method_list import Entry
+from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares

@@ -1,0 +1,32 @@
+"""Dynamic sampling: groups whose rewards are all equal teach nothing and are replaced, up to a cap."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .ops.group import Groups
+
+
+def mixed_groups(reward: Tensor, group: Tensor, mask: Tensor) -> Tensor:
+    """[N] bool: the rollout has a response, and in its group two rewards differ.
+
+    Args:
+        reward: [N].
+        group: [N].
+        mask: [N, T].
+    """
+    return Groups.of(group, mask.any(1)).varied(reward)
+
+
+def refill(wanted: int, kept: int, drawn: int) -> int:
+    """How many groups to draw next: as many as the share kept so far suggests, at most a whole batch.
+
+    >>> refill(8, 0, 8), refill(8, 2, 8), refill(8, 7, 8), refill(8, 8, 8)
+    (8, 8, 2, 0)
+
+    Args:
+        wanted: groups of a batch.
+        kept: groups so far whose rewards differ.
+        drawn: groups so far.
+    """
+    return wanted if kept == 0 else min(wanted, -(-(wanted - kept) * drawn // kept))

@@ -1,0 +1,137 @@
+"""Statistics of a step, gathered from the very tensors of the loss; read from the device once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .ops import kl
+from .types import Batch, Loss, Totals
+
+_SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance")
+_EXTREMES = ("ratio_min", "ratio_max", "distance")
+
+
+class Statistics:
+    """Sums over the tokens that went through the loss; fractions are of all tokens of the minibatches.
+
+    Rows that were skipped (no advantage on any token) count as neither clipped nor effective and have no part in the
+    ratio and KL statistics.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._extremes: dict[str, Tensor] = {}
+        self._tokens = 0.0
+        self._updates: list[tuple[Tensor, float]] = []
+        self.skipped: list[str] = []
+
+    def add_minibatch(self, totals: Totals) -> None:
+        self._tokens += totals.tokens
+
+    @torch.no_grad()
+    def add(self, batch: Batch, loss: Loss) -> None:
+        mask, terms = batch.mask, loss.terms
+        moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
+        ratio, clipped = terms["ratio"], terms["clipped"].bool() & mask
+        below = clipped & (ratio < 1)
+        pull = (terms["advantage"] * terms["weight"] != 0) & ~clipped | (terms["penalty"] != 0)
+        self._add(
+            count=mask.sum(),
+            ratio=ratio.where(mask, 0.0).sum(),
+            low=below.sum(),
+            high=(clipped & ~below).sum(),
+            kl=kl.k3(moved).sum(),
+            effective=(pull & (terms["coefficient"] != 0) & mask).sum(),
+            loss=loss.value.detach(),
+            distance=moved.abs().sum(),
+        )
+        self._reach("ratio_min", -ratio.where(mask, torch.inf).min())
+        self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
+        self._reach("distance", moved.abs().max())
+
+    def include(self, other: Statistics) -> None:
+        """Adds what others have gathered of a minibatch; its updates are left out."""
+        self._tokens += other._tokens
+        self._add(**other._sums)
+        for name, value in other._extremes.items():
+            self._reach(name, value)
+
+    def skip(self, why: str) -> None:
+        """An update that was not made, as a number was not finite."""
+        self.skipped.append(why)
+
+    def add_update(self, grad_norm: Tensor, lr: float) -> None:
+        self._updates.append((grad_norm, lr))
+
+    @property
+    def loss(self) -> float:
+        """Summed over what was added."""
+        return float(self._sums.get("loss", 0.0))
+
+    @property
+    def updates(self) -> int:
+        """Made or skipped: they key the order of rows and set the learning rate."""
+        return len(self._updates) + len(self.skipped)
+
+    def across(
+        self, add: Callable[[Tensor], Tensor], largest: Callable[[Tensor], Tensor], device: torch.device | str
+    ) -> Statistics:
+        """The statistics of every rank of a run, from those of each; all ranks call it.
+
+        Args:
+            add: a vector to its sum over the ranks.
+            largest: a vector to its largest entries over the ranks.
+            device: where the vectors lie for it.
+        """
+        whole = Statistics()
+        whole._tokens, whole._updates = self._tokens, self._updates
+        zero, least = torch.zeros(()), torch.full((), -torch.inf)
+        sums = add(torch.stack([self._sums.get(name, zero).float().to(device) for name in _SUMS]))
+        extremes = largest(torch.stack([self._extremes.get(name, least).float().to(device) for name in _EXTREMES]))
+        # A rank without a token to evaluate has added nothing, and neither have all of them without one.
+        if sums[_SUMS.index("count")] > 0:
+            whole._sums = dict(zip(_SUMS, sums, strict=True))
+            whole._extremes = dict(zip(_EXTREMES, extremes, strict=True))
+        return whole
+
+    def disagreement(self) -> tuple[float, float] | None:
+        """(largest, mean) |lp - lp_old| so far, nats; None where nothing was evaluated."""
+        if not self._sums:
+            return None
+        return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["count"])
+
+    def summary(self) -> dict[str, float]:
+        """The step's line of metrics, as far as the updates go; NaN where no token was evaluated."""
+        sums = {name: float(x) for name, x in self._sums.items()}
+        scored, every = sums.get("count", 0.0), self._tokens
+        low, high = _over(sums.get("low", 0.0), every), _over(sums.get("high", 0.0), every)
+        updates = max(len(self._updates), 1)
+        return {
+            "ratio_mean": _over(sums.get("ratio", 0.0), scored),
+            "ratio_min": -float(self._extremes.get("ratio_min", torch.nan)),
+            "ratio_max": float(self._extremes.get("ratio_max", torch.nan)),
+            "clip_fraction": low + high,
+            "clip_low_fraction": low,
+            "clip_high_fraction": high,
+            "kl": _over(sums.get("kl", 0.0), scored),
+            "effective_tokens": _over(sums.get("effective", 0.0), every),
+            "loss": sums.get("loss", 0.0) / updates,
+            "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
+            "lr": self._updates[-1][1] if self._updates else torch.nan,
+            "skipped_updates": len(self.skipped),
+        }
+
+    def _add(self, **values: Tensor) -> None:
+        for name, value in values.items():
+            value = value.double() if value.device.type != "mps" else value.float()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def _reach(self, name: str, value: Tensor) -> None:
+        self._extremes[name] = torch.maximum(self._extremes[name], value) if name in self._extremes else value
+
+
+def _over(a: float, b: float) -> float:
+    return a / b if b else float("nan")

@@ -1,0 +1,170 @@
+"""The updates on one rollout batch: forward and backward passes, and the optimiser.
+
+What an update is made of (rows, credit, denominators, the look at the whole, the checks) is the learner's. How it is
+split into forward passes changes nothing, and rows that cannot have a gradient are not evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...base.errors import NotFinite
+from ...core.culprit import broken
+from ...core.learner import HALF_TOLERANCE, Learner, RatioCheck, Step, Update
+from ...core.objective import Objective
+from ...core.types import Batch, Loss
+from ...models import LanguageModel
+from ...recipe.config import Config, Train
+from ...runs.tracer import Tracer
+from .forward import Forward
+
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What moves the weights: model, forward passes and optimiser, and the learner that says what for."""
+
+    lm: LanguageModel
+    learner: Learner
+    forward: Forward
+    optimizer: torch.optim.Optimizer
+    options: Train
+
+    @staticmethod
+    def of(config: Config, lm: LanguageModel, objective: Objective) -> Trainer:
+        options = config.train
+        trainable = [x for x in lm.model.parameters() if x.requires_grad]
+        optimizer = torch.optim.AdamW(
+            trainable, lr=options.lr, betas=options.betas, eps=options.eps, weight_decay=options.weight_decay
+        )
+        forward = Forward(
+            lm,
+            options.micro_rows,
+            options.micro_tokens,
+            drift="entropy_drift" in objective.needs,
+            autocast=options.autocast,
+            entropy_grad=objective.entropy_gradient,
+        )
+        learner = Learner(
+            objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=_ratio_check(options, lm)
+        )
+        return Trainer(lm, learner, forward, optimizer, options)
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        return [x for group in self.optimizer.param_groups for x in group["params"]]
+
+
+def _ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
+    half = options.autocast and lm.device.type != "cpu"
+    half = half or next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
+    remedy = (
+        "set rollout.rescore = true, which takes the old log-probs from the trainer's own forward pass, model.dtype = "
+        "'float32', or a larger train.ratio_tolerance"
+    )
+    check = RatioCheck("the embedded engine", remedy)
+    if half:
+        check = dataclasses.replace(check, tolerance=HALF_TOLERANCE, over="mean")
+    return dataclasses.replace(check, tolerance=options.ratio_tolerance or check.tolerance)
+
+
+def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer) -> None:
+    """Trains on one rollout batch: passes x epochs x minibatches updates.
+
+    Args:
+        prompts: token ids of the prompt of each group.
+        tracer: is shown the last minibatch.
+
+    Raises:
+        NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
+    """
+    options, learner = trainer.options, trainer.learner
+    plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)
+    tracer.choose(plan[-1][1], step.rollouts, step.credit)
+    for number, (part, rows) in enumerate(plan):
+        update = step.update(rows, part, step.first + number)
+        watching = tracer if number == len(plan) - 1 else None
+        try:
+            for places, batch, loss in gradients(trainer, update, prompts):
+                update.statistics.add(batch, loss)
+                if watching is not None:
+                    watching.add(places, batch, loss)
+            with _blaming(trainer, update, prompts):
+                _descend(trainer, update)
+        except NotFinite as error:
+            text = f"update {number + 1} of {len(plan)}: {error}"
+            if options.nonfinite == "stop":
+                raise NotFinite(text, error.row) from error
+            learner.skip(update, text)
+    _require_finite_weights(trainer)
+
+
+def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tuple[Tensor, Batch, Loss]]:
+    """Leaves in `.grad` the gradient of the update's loss; gives rows, batch and loss of each forward pass."""
+    forward = trainer.forward
+    for parameter in trainer.parameters:
+        # Zeros, not None: AdamW leaves a parameter without gradient alone, so a minibatch without live rows would
+        # otherwise differ from one whose gradient is zero.
+        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+    if update.observes:
+        with torch.no_grad():
+            update.observe(forward.policy(update.rollouts, prompts))
+    live = torch.searchsorted(update.rows, update.live())
+    for part in forward.splits(update.rollouts, prompts, live):
+        places = update.rows[part]
+        try:
+            for at, batch, loss in forward.learn(update, places, prompts):
+                yield places[at], batch, loss
+        except NotFinite as error:
+            raise update.located(error, places) from error
+
+
+def learning_rate(options: Train, update: int) -> float:
+    """Of update 0, 1, ...: rises linearly over `warmup` updates, then stays."""
+    return options.lr * min(1.0, (update + 1) / (options.warmup + 1))
+
+
+def _descend(trainer: Trainer, update: Update) -> None:
+    """One step of the optimiser, once the learner has found nothing wrong: one NaN would make every weight NaN."""
+    rate = learning_rate(trainer.options, update.number)
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = rate
+    norm = torch.nn.utils.get_total_norm([x.grad for x in trainer.parameters if x.grad is not None])
+    trainer.learner.check(update, norm, rate)
+    if trainer.options.grad_clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(trainer.parameters, trainer.options.grad_clip, norm)
+    trainer.optimizer.step()
+
+
+@contextlib.contextmanager
+def _blaming(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[None]:
+    """Adds to an error of a whole update where it comes from, by evaluating it once more."""
+    try:
+        yield
+    except NotFinite as error:
+        grads = ((name, x.grad) for name, x in trainer.lm.model.named_parameters() if x.grad is not None)
+        bad = next((name for name, grad in grads if not torch.isfinite(grad).all()), None)
+        for places, batch, _ in gradients(trainer, update, prompts):
+            if found := broken(update.objective, batch, update.totals):
+                found = dataclasses.replace(found, row=int(places[found.row]))
+                raise NotFinite(f"{error}: {found}") from error
+        raise NotFinite(f"{error}: the gradient of {bad} is not finite") if bad else error from error
+
+
+def _require_finite_weights(trainer: Trainer) -> None:
+    """Raises where the updates themselves overflowed: that can't be undone, but the last checkpoint is whole."""
+    trained = [(name, x) for name, x in trainer.lm.model.named_parameters() if x.requires_grad]
+    sound = torch.stack([torch.isfinite(x).all() for _, x in trained])
+    if not sound.all():
+        name = trained[int((~sound).nonzero()[0])][0]
+        raise NotFinite(
+            f"the update broke the weights {name}: lower train.lr (it is {trainer.options.lr:g}) and go on from the "
+            "last checkpoint"
+        )

@@ -1,0 +1,78 @@
+"""The loss's own tensors of a few responses, kept for the per-token report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ..core.ops import kl
+from ..core.types import Batch, Credit, Loss, Rollouts
+
+
+class Tracer:
+    """Keeps the loss's own tensors of a few responses, for the per-token report; docs/report.md says what each is.
+
+    Args:
+        most: responses to keep; 0 keeps none.
+    """
+
+    NAMES: Sequence[str] = ("advantage", "weight", "ratio", "clipped", "low", "high", "penalty", "coefficient", "loss")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.found: dict[int, Mapping[str, list[float]]] = {}
+        self.wanted: frozenset[int] = frozenset()
+
+    def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
+        """Wants the best and the worst response of one group after the other, groups with an advantage first."""
+        if not self.most:
+            return
+        live = {row: bool((credit.advantage[row] != 0).any()) for row in rows.tolist()}
+        reward, group = rollouts.reward.tolist(), rollouts.group.tolist()
+        members: dict[int, list[int]] = {}
+        for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
+            members.setdefault(group[row], []).append(row)
+        ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
+        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+
+    def want(self, rows: Sequence[int]) -> None:
+        """Wants these rows of the rollout batch and no others."""
+        self.wanted = frozenset(rows)
+
+    def watch(self, rows: Tensor, batch: Batch) -> None:
+        """Before the loss: asks for the gradient in the log-probabilities if a wanted row is in this micro-batch."""
+        if batch.policy.logprob.requires_grad and not self.wanted.isdisjoint(rows.tolist()):
+            batch.policy.logprob.retain_grad()
+
+    @torch.no_grad()
+    def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
+        """After the backward pass: takes what it wants from a micro-batch.
+
+        Args:
+            rows: [M] its places in the rollout batch.
+        """
+        wanted = [(place, row) for place, row in enumerate(rows.tolist()) if row in self.wanted]
+        shown = self._shown(batch, loss) if wanted else {}
+        for place, row in wanted:
+            kept = batch.mask[place]
+            self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+
+    def _shown(self, batch: Batch, loss: Loss) -> dict[str, Tensor]:
+        policy, facts = batch.policy, batch.rollouts
+        logprob, old = policy.logprob.detach(), facts.old_logprob
+        shown = {name: loss.terms[name] for name in self.NAMES if name in loss.terms}
+        shown |= {"logprob": logprob, "old_logprob": old, "kl": kl.k3(logprob - old)}
+        # Of another tensor than a leaf, it would have to be asked for (`watch`).
+        if (policy.logprob.is_leaf or policy.logprob.retains_grad) and policy.logprob.grad is not None:
+            share = loss.terms["coefficient"]
+            # A coefficient of 0 leaves a token out of the loss.
+            shown["effective"] = torch.where(share == 0, 0.0, -policy.logprob.grad / share)
+        if facts.ref_logprob is not None:
+            shown["kl_ref"] = kl.k3(facts.ref_logprob - logprob)
+        if facts.old_entropy is not None:
+            shown["entropy"] = facts.old_entropy
+        if facts.temperature is not None:
+            shown["temperature"] = facts.temperature
+        return shown

@@ -1,0 +1,294 @@
+"""The learner carries an objective through a run as a straight-line loop over prepare, observe and loss would."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tokenpo
+from oracle_support import OPTIONAL, ragged
+from tokenpo.base.errors import NotFinite, TokenPOError, UnknownName, Unsupported
+from tokenpo.core.learner import Learner, RatioCheck, deal
+from tokenpo.core.parts import Weight
+from tokenpo.core.seeds import keyed_generator
+from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
+
+LENGTH = 12
+# A memory, the look at the whole step, two passes, a penalty: what a learner carries.
+METHODS = ["grpo", "ha_dw", "clip_cov", "lopti", "hapo", "kl_cov"]
+
+
+def batch_of(seed: int, needs: frozenset[str] = frozenset()) -> tuple[Rollouts, Policy]:
+    sample = ragged(seed).alive()
+    facts: dict[str, Any] = {name: torch.tensor(getattr(sample, name)) for name in ("mask", "reward", "group")}
+    facts |= {name: torch.tensor(getattr(sample, name)) for name in ("old_logprob", *OPTIONAL) if name in needs}
+    facts["old_logprob"] = torch.tensor(sample.old_logprob)
+    entropy = torch.tensor(sample.entropy) if "entropy" in needs else None
+    return Rollouts(**facts), Policy(torch.tensor(sample.logprob), entropy)
+
+
+def leaf(policy: Policy) -> Policy:
+    return dataclasses.replace(policy, logprob=policy.logprob.clone().requires_grad_())
+
+
+def straight(objective: Any, batches: list[tuple[Rollouts, Policy]], seed: int, epochs: int, minibatches: int) -> list:
+    """(loss, gradient at the log-probs) of each update, written out: no learner, no micro-batches."""
+    state, number, found = objective.start(), 0, []
+    for rollouts, policy in batches:
+        credit = objective.prepare(rollouts, state)
+        state = objective.after(state, rollouts)
+        draws = keyed_generator(seed, "minibatches", number)
+        plan = deal(rollouts.group, epochs, minibatches, "groups", draws)
+        for part in objective.split():
+            for rows in plan:
+                seen = leaf(policy.rows(rows))
+                batch = Batch(rollouts.rows(rows), credit.rows(rows), seen)
+                batch = part.observe(batch, keyed_generator(seed, "observe", number))
+                loss = part.loss(batch, Totals.of(batch.rollouts, LENGTH))
+                loss.value.backward()
+                found.append((float(loss.value), seen.logprob.grad))
+                number += 1
+    return found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_is_the_loop_written_out(name: str) -> None:
+    objective = tokenpo.method(name)
+    batches = [batch_of(seed, objective.needs) for seed in range(3)]
+    learner, found = Learner(objective, length=LENGTH, seed=7, ratio=None), []
+    for rollouts, policy in batches:
+        for update in learner.begin(rollouts).updates(epochs=2, minibatches=3):
+            seen = leaf(policy.rows(update.rows))
+            update.observe(policy.rows(update.rows))
+            value = 0.0
+            for places in torch.arange(len(update.rows)).split(4):  # micro-batches add up
+                loss = update.loss(seen.rows(places), update.rows[places])
+                loss.value.backward()
+                value += float(loss.value)
+            learner.check(update)
+            found.append((value, seen.logprob.grad))
+    expected = straight(objective, batches, 7, 2, 3)
+    assert len(found) == len(expected) == learner.updates == 3 * 2 * 3 * len(objective.split())
+    for (value, gradient), (wanted, wanted_gradient) in zip(found, expected, strict=True):
+        assert value == pytest.approx(wanted, rel=1e-12, abs=1e-14)
+        torch.testing.assert_close(gradient, wanted_gradient, rtol=1e-12, atol=1e-14)
+
+
+def test_resumed_it_goes_on_as_if_it_had_never_stopped() -> None:
+    """HA-DW remembers the accuracy of batches, Clip-Cov draws tokens by the number of the update."""
+    for name in ("ha_dw", "clip_cov"):
+        objective = tokenpo.method(name)
+        batches = [batch_of(seed, objective.needs) for seed in range(4)]
+
+        def values(learner: Learner, some: list, found: list[float]) -> list[float]:
+            for rollouts, policy in some:
+                for update in learner.begin(rollouts).updates(minibatches=2):
+                    update.observe(policy.rows(update.rows))
+                    found.append(float(update.loss(policy.rows(update.rows)).value))
+            return found
+
+        whole = values(Learner(objective, length=LENGTH, ratio=None), batches, [])
+        first = Learner(objective, length=LENGTH, ratio=None)
+        seen = values(first, batches[:2], [])
+        second = Learner(objective, length=LENGTH, ratio=None)
+        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        assert values(second, batches[2:], seen) == whole
+
+
+def test_no_other_objective_takes_its_state() -> None:
+    state = Learner(tokenpo.method("ha_dw"), length=1).state_dict()
+    other = Learner(tokenpo.method("grpo"), length=1)
+    with pytest.raises(TokenPOError, match=r"another objective than grpo as it is now.*\n*objective ha_dw"):
+        other.load_state_dict(state)
+    for damaged in ({}, {**state, "memory": 3}, {**state, "updates": "x"}, {**state, "memory": [[1]]}):
+        with pytest.raises(TokenPOError, match="no state of a learner"):
+            Learner(tokenpo.method("ha_dw"), length=1).load_state_dict(damaged)
+
+
+def test_memories_see_all_that_was_drawn() -> None:
+    (rollouts, _), (more, _) = batch_of(0), batch_of(1)
+    objective = tokenpo.method("ha_dw")
+    learner = Learner(objective, length=LENGTH)
+    step = learner.begin(rollouts, drawn=more)
+    assert torch.equal(step.credit.advantage, objective.prepare(rollouts).advantage)  # as the memory was before
+    assert learner.memory == objective.after(objective.start(), more) != objective.after(objective.start(), rollouts)
+    before = learner.memory
+    learner.look(rollouts)
+    assert learner.memory == before
+
+
+def test_an_update_can_be_sent_to_where_its_losses_are_made() -> None:
+    objective = tokenpo.method("clip_cov")
+    rollouts, policy = batch_of(3)
+    (update,) = Learner(objective, length=LENGTH, seed=2).begin(rollouts).updates()
+    update.observe(policy)
+    sent = pickle.loads(pickle.dumps(update))
+    assert float(sent.loss(policy).value) == float(update.loss(policy).value)
+
+
+def test_an_objective_that_looks_at_the_whole_is_refused_where_that_was_forgotten() -> None:
+    rollouts, policy = batch_of(3)
+    (update,) = Learner(tokenpo.method("clip_cov"), length=LENGTH).begin(rollouts).updates()
+    some = torch.arange(4)
+    with pytest.raises(TokenPOError, match="clip_cov reads statistics of the current policy over the whole"):
+        update.loss(policy.rows(some), some)
+
+
+def test_rows_of_another_update_are_refused() -> None:
+    rollouts, policy = batch_of(3)
+    one, other = Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(minibatches=2)
+    with pytest.raises(TokenPOError, match="rows that are not the update's"):
+        one.loss(policy.rows(other.rows), other.rows)
+    with pytest.raises(UnknownName, match="by='group' is no choice; did you mean 'groups'"):
+        list(Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(by="group"))  # type: ignore[arg-type]
+
+
+def test_the_first_update_needs_the_policy_that_sampled() -> None:
+    rollouts, _ = batch_of(3)
+    off = Policy(rollouts.old_logprob - 0.01)
+    learner = Learner(tokenpo.method("grpo"), length=LENGTH)
+    (update,) = learner.begin(rollouts).updates()
+    update.loss(off)
+    with pytest.raises(Unsupported, match=r"grpo: before the first update.*largest.*is 0\.01 nats, above 0\.001"):
+        learner.check(update)
+    assert learner.updates == 0
+    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=RatioCheck(tolerance=0.02))
+    first, second = learner.begin(rollouts).updates(minibatches=2)
+    first.loss(off.rows(first.rows))
+    learner.check(first)
+    second.loss(Policy(rollouts.old_logprob[second.rows] - 1))  # by then it has moved
+    learner.check(second)
+    assert learner.updates == 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Hole(Weight):
+    """NaN on the third token of rollout 5, told by its log-probability."""
+
+    logprob: float
+
+    def __call__(self, batch: Batch, trust: Any) -> Tensor:
+        return torch.where(batch.rollouts.old_logprob == self.logprob, math.nan, torch.ones_like(trust.ratio))
+
+
+def test_a_loss_that_is_not_finite_is_stopped_and_its_part_named() -> None:
+    rollouts, policy = batch_of(3)
+    row = int(rollouts.mask[:, 2].nonzero()[-1])
+    hole = Hole(float(rollouts.old_logprob[row, 2]))
+    objective = dataclasses.replace(tokenpo.method("grpo"), weights=(hole,), name="mine")
+    learner = Learner(objective, length=LENGTH, ratio=None)
+    updates = list(learner.begin(rollouts).updates(minibatches=2))
+    (update,) = [update for update in updates if row in update.rows.tolist()]
+    update.loss(policy.rows(update.rows))
+    with pytest.raises(NotFinite, match="the loss of mine is nan"):
+        learner.check(update)
+    assert f"is nan on token 2 of rollout {row}" in update.culprit(policy.rows(update.rows))
+    learner.skip(update, "it broke")
+    assert learner.metrics()["skipped_updates"] == 1 and learner.updates == update.number + 1
+
+
+def test_a_policy_that_is_not_finite_names_the_row_of_the_rollout_batch() -> None:
+    rollouts, policy = batch_of(3)
+    update = list(Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(minibatches=2))[1]
+    row = int(update.rows[3])
+    broken = policy.logprob.clone()
+    broken[row] = math.nan
+    with pytest.raises(NotFinite, match=f"row {row} of the rollout batch: Policy.logprob") as raised:
+        update.loss(Policy(broken[update.rows]))
+    assert raised.value.row == row
+
+
+def test_credit_of_the_host_takes_the_place_of_the_groups() -> None:
+    rollouts, policy = batch_of(3)
+    given = torch.randn(rollouts.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    given[~rollouts.mask] = math.nan  # padding may hold anything
+    objective = tokenpo.method("dapo")
+    step = Learner(objective, length=LENGTH, ratio=None).begin(rollouts, credit=given)
+    (update,) = step.updates()
+    expected = objective.loss(
+        Batch(rollouts, Credit(given.where(rollouts.mask, 0.0)), policy), Totals.of(rollouts, LENGTH)
+    )
+    assert float(update.loss(policy).value) == float(expected.value)
+
+
+@pytest.mark.parametrize("name", ["gtpo", "grpo_s"])
+def test_credit_of_the_host_is_refused_where_the_method_is_its_credit(name: str) -> None:
+    objective = tokenpo.method(name)
+    rollouts, _ = batch_of(3, objective.needs)
+    with pytest.raises(Unsupported, match=f"{name} makes its own credit .* leave credit= out"):
+        Learner(objective, length=LENGTH).begin(rollouts, credit=torch.zeros(rollouts.mask.shape))
+
+
+def test_its_metrics_are_of_the_updates_that_were_made() -> None:
+    rollouts, policy = batch_of(3)
+    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
+    losses = []
+    for update in learner.begin(rollouts).updates(minibatches=2):
+        losses.append(float(update.loss(policy.rows(update.rows)).value))
+        learner.check(update, grad_norm=torch.tensor(3.0), lr=0.5)
+    seen = learner.metrics()
+    assert seen["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
+    assert (seen["grad_norm"], seen["lr"], seen["skipped_updates"]) == (3.0, 0.5, 0)
+    moved = (policy.logprob - rollouts.old_logprob).exp()[rollouts.mask]
+    assert seen["ratio_mean"] == pytest.approx(float(moved.mean()), rel=1e-9)
+
+
+def test_every_row_is_in_one_minibatch_of_each_epoch() -> None:
+    group = torch.arange(5).repeat_interleave(3)
+    for by in ("groups", "rows"):
+        plan = deal(group, 3, 2, by, torch.Generator().manual_seed(0))
+        assert len(plan) == 6
+        for epoch in (plan[:2], plan[2:4], plan[4:]):
+            assert torch.cat(epoch).sort().values.tolist() == list(range(15))
+            if by == "groups":
+                assert not set(group[epoch[0]].tolist()) & set(group[epoch[1]].tolist())
+        assert any(not torch.equal(a, b) for a, b in zip(plan[:2], plan[2:4], strict=True))
+
+
+def test_fewer_groups_than_minibatches_make_fewer_updates() -> None:
+    plan = deal(torch.tensor([0, 0, 1, 1]), 1, 8, "groups", torch.Generator().manual_seed(0))
+    assert [len(part) for part in plan] == [2, 2]
+
+
+def test_every_rollout_batch_is_dealt_anew_and_the_same_again() -> None:
+    rollouts, policy = batch_of(3)
+
+    def dealt(batches: int) -> list[list[int]]:
+        learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
+        found = []
+        for _ in range(batches):
+            for update in learner.begin(rollouts).updates(minibatches=2):
+                found.append(update.rows.tolist())
+                update.loss(policy.rows(update.rows))
+                learner.check(update)
+        return found
+
+    assert dealt(3) == dealt(3)
+    assert len({tuple(rows) for rows in dealt(3)}) > 2
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("grpo", {}), ("kl_cov", {"fraction": 0.4}), ("clip_cov", {"fraction": 0.4, "cov_low": -math.inf})],
+)
+def test_micro_batches_of_rows_that_come_twice_add_up(method: str, options: dict[str, float]) -> None:
+    """Rows 0 to 5 and 2 to 4 again: the loss of all nine is that of the six and of the three, in any order."""
+    rollouts, policy = batch_of(3)
+    step = Learner(tokenpo.method(method, **options), length=LENGTH).begin(rollouts)
+    update = step.update(torch.tensor([0, 1, 2, 3, 4, 5, 4, 3, 2]))
+    assert update.rows.tolist() == [0, 1, 2, 2, 3, 3, 4, 4, 5]
+    update.observe(policy.rows(update.rows))
+    whole = update.loss(policy.rows(update.rows)).value
+    parts = [torch.tensor([5, 0, 4, 1, 3, 2]), torch.tensor([2, 4, 3])]
+    torch.testing.assert_close(sum(update.loss(policy.rows(rows), rows).value for rows in parts), whole)
+    assert len(update.credit.signals) == (method != "grpo")
+    for signal in update.credit.signals.values():
+        # Row 2 stands at places 2 and 3, the next two behind it.
+        assert (signal[2:7:2] == signal[3:8:2]).all() and 0 < signal.sum() < update.rollouts.mask.sum()
