@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from adapters.verl.support import batches
 from adapters.verl.support.composed import composing
 
 import tokenpo
-from adapters.verl.support import batches
 from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator

@@ -16,9 +16,9 @@ from foreign_support import need
 
 need("verl.workers.utils.padding", "verl is not installed: our loss was not called in its layout")
 
+from adapters.verl.support import batches  # noqa: E402
 from tensordict import TensorDict  # noqa: E402
 
-from adapters.verl.support import batches  # noqa: E402
 from tokenpo.base.errors import MissingInput  # noqa: E402
 from tokenpo.core.parts import EntropyBonus  # noqa: E402
 from tokenpo.engines.verl import layout  # noqa: E402

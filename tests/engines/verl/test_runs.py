@@ -17,10 +17,10 @@ from foreign_support import need
 need("transfer_queue", "verl's V1 trainer is not installed: no whole run was made")
 need("verl.workers.utils.padding", "verl is not installed: no whole run was made")
 
+from adapters.verl.support import run  # noqa: E402
 from adapters.verl.support.methods import CHOSEN, LOG, METHODS  # noqa: E402
 
 import own_method  # noqa: E402
-from adapters.verl.support import run  # noqa: E402
 from tokenpo.engines.verl.data import write_parquet  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 

@@ -16,6 +16,7 @@ from foreign_support import need
 need("verl.workers.utils.padding", "verl is not installed: no token of its runs was traced")
 
 from adapters.verl.support import batches  # noqa: E402
+
 from tokenpo.engines.verl.trace import PARTS, Record, _answer  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
