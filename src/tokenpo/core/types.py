@@ -8,20 +8,21 @@ entropies are in nats, at the temperature that sampled the token.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..base.errors import TokenPOError
+from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from .boundary import Boundary
 
 _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
 )  # fmt: skip
 _LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
+_PER_ROLLOUT = ("prompt_logprob",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,18 @@ class Rollouts:
     def __len__(self) -> int:
         return self.mask.shape[0]
 
+    def need(self, name: str) -> Tensor:
+        """An optional field, which a part that asks for it declares in `reads`.
+
+        Raises:
+            MissingInput: it is absent.
+        """
+        return _present(self, name)
+
+    def only(self, names: Collection[str]) -> Rollouts:
+        """The same without the optional fields that are not named."""
+        return _only(self, names)
+
     def rows(self, index: Any) -> Rollouts:
         """The rollouts at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
         return _sliced(self, index)
@@ -110,6 +123,18 @@ class Policy:
     logprob: Tensor
     entropy: Tensor | None = None
     entropy_drift: Tensor | None = None
+
+    def need(self, name: str) -> Tensor:
+        """An optional field, which a part that asks for it declares in `reads`.
+
+        Raises:
+            MissingInput: it is absent.
+        """
+        return _present(self, name)
+
+    def only(self, names: Collection[str]) -> Policy:
+        """The same without the optional fields that are not named."""
+        return _only(self, names)
 
     def rows(self, index: Any) -> Policy:
         """The rows at `index`."""
@@ -160,6 +185,18 @@ class Batch:
         """[N, T] bool, true on response tokens."""
         return self.rollouts.mask
 
+    def need(self, name: str) -> Tensor:
+        """An optional field of the rollouts or the policy, which a part that asks for it declares in `reads`.
+
+        Raises:
+            MissingInput: it is absent.
+        """
+        return _present(self.policy if name in vars(self.policy) else self.rollouts, name)
+
+    def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
+        """The same credit with other rollouts and another policy, which are not checked."""
+        return _copied(self, {"rollouts": rollouts, "credit": self.credit, "policy": policy})
+
     def signal(self, key: Any) -> Tensor:
         """The [N, T] tensor of a signal that `prepare` or `observe` computed."""
         try:
@@ -177,7 +214,7 @@ class Batch:
 
     def with_policy(self, policy: Policy) -> Batch:
         """The same batch with another policy, which is not checked."""
-        return _copied(self, {"rollouts": self.rollouts, "credit": self.credit, "policy": policy})
+        return self.of(self.rollouts, policy)
 
     def rows(self, index: Any) -> Batch:
         """The rows at `index`: whole rows only, so that sequence-level quantities stay what they are."""
@@ -246,6 +283,29 @@ class Loss:
 
     value: Tensor
     terms: Mapping[str, Tensor]
+
+
+def absent(name: str, said: str) -> TokenPOError:
+    """The error for an input that was not given, or that there is not; `said` begins its sentence."""
+    known = {field.name: owner for owner in (Rollouts, Policy) for field in dataclasses.fields(owner)}
+    if name not in known:
+        return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, known)}")
+    shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
+    return MissingInput(f"{said}: give {known[name].__name__}({name}=...) with shape {shape}", name)
+
+
+def _only(owner: Any, names: Collection[str]) -> Any:
+    optional = {field.name for field in dataclasses.fields(owner) if field.default is None}
+    return _copied(owner, {k: None if k in optional and k not in names else x for k, x in vars(owner).items()})
+
+
+def _present(owner: Rollouts | Policy, name: str) -> Tensor:
+    fields, kind = vars(owner), type(owner).__name__
+    if name not in fields:
+        raise UnknownName(f"{kind} has no field {name!r}; {nearest(name, fields)}")
+    if fields[name] is None:
+        raise absent(name, f"{kind}.{name} is absent")
+    return fields[name]
 
 
 def _sliced(value: Any, index: Any) -> Any:
