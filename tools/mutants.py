@@ -3,7 +3,7 @@
     python tools/mutants.py [--only PATH ...] [--sample K] [--seed S] [--list]
 
 Each mutant is one changed expression of `ops`, `signals`, `stages`, `methods`, `fused`, `objective.py`,
-`phase_two.py`, `blocks.py` or `terms.py`: a flipped sign, a swapped operator, a dropped mask, stop-gradient or clamp, a
+`phase_two.py` or `blocks.py`: a flipped sign, a swapped operator, a dropped mask, stop-gradient or clamp, a
 changed constant. A forked child of a process that has torch loaded already imports the package with that one change and
 runs the core's tests until the first failure: the nearest tests first, the rest after. Works on a copy of the tree.
 Exit 1 when a mutant survives.
@@ -34,7 +34,7 @@ from mutation import Change, changes
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("src/tokenpo")
 FOLDERS = ("ops", "signals", "stages", "methods", "fused")
-FILES = ("objective.py", "phase_two.py", "blocks.py", "terms.py")
+FILES = ("objective.py", "phase_two.py", "blocks.py")
 # In this order: small and sharp ones first.
 TESTS = (
     "tests/core/test_objective.py", "tests/core/ops", "tests/core/parts", "tests/core/test_types.py",
