@@ -57,7 +57,7 @@ _MANY = ("weights", "penalties", "shaping", "passes")
 _MAYBE = ("temperature", "only")
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
-Facts = TypeVar("Facts", Rollouts, Policy)
+Given = TypeVar("Given", Rollouts, Policy)
 State = Mapping[Memory, Mapping[str, float]]
 
 
@@ -258,7 +258,7 @@ class Objective:
         facts = self._declared(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
         return batch.of(facts, self._declared(batch.policy, self.needs - _ROLLOUT_FIELDS))
 
-    def _declared(self, owner: Facts, names: frozenset[str]) -> Facts:
+    def _declared(self, owner: Given, names: frozenset[str]) -> Given:
         """What the parts are given: each input that they declare, and no other."""
         for name in sorted(names):
             if getattr(owner, name, None) is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -26,7 +26,34 @@ _PER_ROLLOUT = ("prompt_logprob",)
 
 
 @dataclass(frozen=True, eq=False)
-class Rollouts:
+class Fields:
+    """Tensors by name, some of them optional: those whose default is None."""
+
+    def need(self, name: str) -> Tensor:
+        """The field, which a part that asks for an optional one declares in `reads`.
+
+        Raises:
+            MissingInput: it is absent.
+        """
+        fields, kind = vars(self), type(self).__name__
+        if name not in fields:
+            raise UnknownName(f"{kind} has no field {name!r}; {nearest(name, fields)}")
+        if fields[name] is None:
+            raise absent(name, f"{kind}.{name} is absent")
+        return fields[name]
+
+    def only(self, names: Collection[str]) -> Self:
+        """The same without the optional fields that are not named."""
+        optional = {field.name for field in dataclasses.fields(self) if field.default is None}
+        return _copied(self, {k: None if k in optional and k not in names else x for k, x in vars(self).items()})
+
+    def rows(self, index: Any) -> Self:
+        """Those at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
+        return _sliced(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts(Fields):
     """Facts about N sampled responses; no later step changes them.
 
     Padded positions may hold anything, NaN included: they are zeroed here and never read again. Half-precision
@@ -92,25 +119,9 @@ class Rollouts:
     def __len__(self) -> int:
         return self.mask.shape[0]
 
-    def need(self, name: str) -> Tensor:
-        """An optional field, which a part that asks for it declares in `reads`.
-
-        Raises:
-            MissingInput: it is absent.
-        """
-        return _present(self, name)
-
-    def only(self, names: Collection[str]) -> Rollouts:
-        """The same without the optional fields that are not named."""
-        return _only(self, names)
-
-    def rows(self, index: Any) -> Rollouts:
-        """The rollouts at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
-        return _sliced(self, index)
-
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(Fields):
     """What the current policy says of the tokens in a batch.
 
     Args:
@@ -123,22 +134,6 @@ class Policy:
     logprob: Tensor
     entropy: Tensor | None = None
     entropy_drift: Tensor | None = None
-
-    def need(self, name: str) -> Tensor:
-        """An optional field, which a part that asks for it declares in `reads`.
-
-        Raises:
-            MissingInput: it is absent.
-        """
-        return _present(self, name)
-
-    def only(self, names: Collection[str]) -> Policy:
-        """The same without the optional fields that are not named."""
-        return _only(self, names)
-
-    def rows(self, index: Any) -> Policy:
-        """The rows at `index`."""
-        return _sliced(self, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +186,7 @@ class Batch:
         Raises:
             MissingInput: it is absent.
         """
-        return _present(self.policy if name in vars(self.policy) else self.rollouts, name)
+        return (self.policy if name in vars(self.policy) else self.rollouts).need(name)
 
     def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
         """The same credit with other rollouts and another policy, which are not checked."""
@@ -292,20 +287,6 @@ def absent(name: str, said: str) -> TokenPOError:
         return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, known)}")
     shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
     return MissingInput(f"{said}: give {known[name].__name__}({name}=...) with shape {shape}", name)
-
-
-def _only(owner: Any, names: Collection[str]) -> Any:
-    optional = {field.name for field in dataclasses.fields(owner) if field.default is None}
-    return _copied(owner, {k: None if k in optional and k not in names else x for k, x in vars(owner).items()})
-
-
-def _present(owner: Rollouts | Policy, name: str) -> Tensor:
-    fields, kind = vars(owner), type(owner).__name__
-    if name not in fields:
-        raise UnknownName(f"{kind} has no field {name!r}; {nearest(name, fields)}")
-    if fields[name] is None:
-        raise absent(name, f"{kind}.{name} is absent")
-    return fields[name]
 
 
 def _sliced(value: Any, index: Any) -> Any:
