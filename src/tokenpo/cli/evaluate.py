@@ -237,8 +237,7 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
     """Prints the table, and writes results.json."""
     import dataclasses
 
-    from rich.console import Console
-
+    from ..base.console import Console
     from ..evidence.evaluate.run import write_results
     from ..evidence.evaluate.summary import summarise
     from ..evidence.evaluate.table import show
@@ -247,7 +246,7 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
     summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
     # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
     needed = 20 + 25 * len({number.k for number in summary.numbers})
-    show(summary, title, Console(width=max(needed, Console().width)))
+    show(summary, title, Console(sys.stdout, width=max(needed, Console(sys.stdout).width)))
     if out is not None:
         print(f"results: {write_results(out, config, summary)}")
 
@@ -270,10 +269,11 @@ def _short(name: str) -> str:
 @contextmanager
 def _progress(count: int) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    from ..base.console import Console
+
+    console = Console(sys.stderr)
     if not console.is_terminal:
         yield lambda done: None
         return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...base.console import Console
 from ..page.text import visible
 from . import words
 from .result import Comparison, Result
@@ -17,7 +17,7 @@ WIDTH = 120  # of lines that no terminal limits
 
 def show(comparison: Comparison, stream: TextIO) -> None:
     """Prints it."""
-    console = Console(file=stream, highlight=False)
+    console = Console(stream, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
     console.print(_means(comparison))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...base.console import Console
 from .estimators import METRICS
 from .summary import Number, Summary
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TextIO
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...base.console import Console
 from ...base.text import number
 from ..page.text import percent, visible
 from .result import Explanation
@@ -23,7 +23,7 @@ COLUMNS = (
 
 def show(result: Explanation, stream: TextIO) -> None:
     """Prints it."""
-    console = Console(file=stream, highlight=False)
+    console = Console(stream, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
     console.print(_shares(result))
