@@ -29,7 +29,7 @@ from tokenpo.core.parts import (
     StraightThrough,
     walk,
 )
-from tokenpo.core.ranges import Share, members
+from tokenpo.core.ranges import Share, members, range_of
 from tokenpo.methods import METHODS, kinds_of, options_of, published
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0)
@@ -41,7 +41,7 @@ TRIED: dict[str, tuple[Any, ...]] = {
 }
 SENTENCE = re.compile(
     r"(method )?(?P<method>\w+): (option )?(?P<option>\w+)"
-    r"( of \w+)? (is .+, expected .+|= .+ must be .+|= .+ takes the place of the baseline: .+)"
+    r"(?P<part> of \w+)? (is .+, expected .+|= .+ must be .+|= .+ takes the place of the baseline: .+)"
 )
 # What an option needs beside it to have an effect.
 BESIDE: dict[str, dict[str, Any]] = {
@@ -52,7 +52,9 @@ BESIDE: dict[str, dict[str, Any]] = {
 # The field of a part that the message names instead, where two options do not go together.
 TOGETHER = {
     ("tr_grpo", "lower"): "upper",
+    ("tr_grpo", "upper"): "upper",
     ("clip_cov", "cov_low"): "cov_high",
+    ("clip_cov", "cov_high"): "cov_high",
     ("dapo", "overlong_length"): "cache",
     ("dapo", "overlong_cache"): "cache",
     ("aer", "start"): "initial",
@@ -97,6 +99,14 @@ def _is_finite(objective: Objective) -> bool:
     return all(bool(torch.isfinite(x).all()) for x in (*tensors, *remembered))
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_every_number_names_its_range(name: str) -> None:
+    for option, parameter in options_of(METHODS[name]).items():
+        assert not isinstance(parameter.annotation, str), f"{option}: {parameter.annotation}"
+        numeric = {"float", "int", "tuple[float, float]"} & {*kinds_of(parameter)}
+        assert bool(numeric) == (range_of(parameter.annotation) is not None), option
+
+
 @pytest.mark.filterwarnings("ignore:tr_grpo. inside the ratio")
 @pytest.mark.parametrize("name", METHODS)
 def test_an_option_without_meaning_is_refused_by_name(name: str) -> None:
@@ -108,7 +118,8 @@ def test_an_option_without_meaning_is_refused_by_name(name: str) -> None:
             except tokenpo.TokenPOError as error:
                 said = SENTENCE.fullmatch(str(error))
                 assert said and said["method"] == name, f"{given}: {error}"
-                assert said["option"] in (option, TOGETHER.get((name, option))), f"{given}: {error}"
+                own = said["option"] == option and not said["part"]
+                assert own or said["option"] == TOGETHER.get((name, option)), f"{given}: {error}"
             else:
                 assert _is_finite(objective), f"{name} {given} is accepted"
 
