@@ -168,7 +168,7 @@ def test_a_mistake_in_the_file_names_the_file_although_flags_are_given(tmp_path:
         ("dapo", "dual", [1], "a number or none"),
         ("gtpo", "entropy_clamp", (1,), "two numbers or none"),
         ("gtpo", "entropy_clamp", (1, True), "two numbers or none"),
-        ("tr_grpo", "normalise_weights", 1, "true or false"),
+        ("cispo", "absolute", 1, "true or false"),
         ("tepo", "estimator", 3, "text"),
     ],
 )

@@ -355,7 +355,7 @@ def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None
     lines = (tmp_path / "out" / "tokenpo" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [1, 2]
     for tolerance in (0.0, -1.0, float("nan")):
-        with pytest.raises(TokenPOError, match="ratio_tolerance = .* must be above 0"):
+        with pytest.raises(TokenPOError, match=r"ratio_tolerance = .* must be above 0"):
             args(ratio_tolerance=tolerance)
     config = recipe(train={"ratio_tolerance": 0.2})
     plan = schedule(config, accepted(config), 1, 10)

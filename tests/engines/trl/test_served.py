@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from tokenpo.models.request_temperature import KEYS
 from trl_support import run_script
-from trl_support.drawn import heated
+from trl_support.reference import heated
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 

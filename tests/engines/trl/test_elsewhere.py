@@ -1,9 +1,11 @@
-"""Weights that FSDP2 shards over two processes: the run is the one with all weights in each."""
+"""A recipe that TRL trains is the same run wherever it is made: on a device that is none (`device.stand_in` says what
+that shows), and with weights that FSDP2 shards over two processes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,35 +15,59 @@ from tokenpo.models import load, locate
 from trl_support import run_script
 
 pytestmark = pytest.mark.usefixtures("trl_here")
+# A temperature for every token; statistics of the whole step; a reference.
 CASES = ("hapo", "kl_cov", "adv_reweight")
 # Times, and what rounding decides: which small entropy is the tenth percentile, which penalty is exactly 0.
 LEFT_OUT = ("seconds", "entropy_q", "effective_tokens")
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    out = [tmp_path_factory.mktemp(kind, numbered=False) for kind in ("whole", "sharded")]
+def made(kinds: tuple[str, str], factory: pytest.TempPathFactory, processes: int) -> list[Path]:
+    out = [factory.mktemp(kind, numbered=False) for kind in kinds]
     for kind in out:
-        run_script("sharded_run.py", kind.name, kind, *CASES, processes=2)
+        run_script("recipes_run.py", kind.name, kind, *CASES, processes=processes)
     return out
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_is_that_with_all_weights_in_each_process(runs: list[Path], case: str) -> None:
-    logs, weights = [], []
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return made(("cpu", "standin"), tmp_path_factory, 1)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return made(("whole", "sharded"), tmp_path_factory, 2)
+
+
+def same(runs: list[Path], case: str, atol: float, left_out: tuple[str, ...]) -> None:
+    """Metrics, and the weights of the model that is left."""
+    logs: list[list[dict[str, Any]]] = []
     for run in runs:
         lines = (run / case / "trl" / "tokenpo" / "metrics.jsonl").read_text().splitlines()
-        logs.append([{k: x for k, x in json.loads(line).items() if not k.startswith(LEFT_OUT)} for line in lines])
-        weights.append(dict(load(run / case / "model").model.named_parameters()))
-    for whole, sharded in zip(*logs, strict=True):
-        assert sharded == pytest.approx(whole, rel=1e-4, abs=1e-5)
-    for name, whole in weights[0].items():
-        torch.testing.assert_close(weights[1][name], whole, rtol=1e-5, atol=1e-6)
+        logs.append([{k: x for k, x in json.loads(line).items() if not k.startswith(left_out)} for line in lines])
+    for here, there in zip(*logs, strict=True):
+        assert there == pytest.approx(here, rel=1e-4, abs=atol)
+    here, there = (dict(load(run / case / "model").model.named_parameters()) for run in runs)
+    for name in here:
+        torch.testing.assert_close(there[name], here[name], rtol=1e-5, atol=1e-6)
 
 
-def test_an_adapter_is_left_by_itself_and_merged_in(runs: list[Path]) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_is_that_of_the_processor(devices: list[Path], case: str) -> None:
+    """The same responses from the same random numbers; float32 in another order, as TRL takes the head there.
+
+    A loss is a mean of terms of size one that cancel.
+    """
+    same(devices, case, 5e-5, ("seconds", "effective_tokens"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_is_that_with_all_weights_in_each_process(shards: list[Path], case: str) -> None:
+    same(shards, case, 1e-5, LEFT_OUT)
+
+
+def test_an_adapter_is_left_by_itself_and_merged_in(shards: list[Path]) -> None:
     """W + (alpha / rank) B A, from what stands in adapter/."""
-    for run in runs:
+    for run in shards:
         adapter = load_file(run / "adv_reweight" / "adapter" / "adapter_model.safetensors")
         settings = json.loads((run / "adv_reweight" / "adapter" / "adapter_config.json").read_text())
         start, end = (
