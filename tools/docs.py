@@ -23,7 +23,8 @@ from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
-from tokenpo.methods import METHODS, paper
+from tokenpo.core.ranges import range_of
+from tokenpo.methods import METHODS, kinds_of, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
@@ -159,14 +160,16 @@ def needs(objective: Objective) -> str:
 
 
 def options(name: str) -> str:
-    """The builder's keywords as a table: type and default from its signature, meaning from its docstring."""
+    """The builder's keywords as a table: values and default from its signature, meaning from its docstring."""
     meaning = arguments(inspect.getdoc(METHODS[name]) or "")
     rows = []
-    for option, parameter in inspect.signature(METHODS[name]).parameters.items():
+    for option, parameter in options_of(METHODS[name]).items():
         if option not in meaning:
             raise SystemExit(f"{name}: option {option} has no line under Args in its builder's docstring")
-        rows.append((f"`{option}`", code(parameter.annotation), code(repr(parameter.default)), cell(meaning[option])))
-    return table(("option", "type", "default", "meaning"), rows) if rows else "None."
+        allowed = range_of(parameter.annotation)
+        values = allowed.text if allowed else " or ".join(code(kind) for kind in kinds_of(parameter))
+        rows.append((f"`{option}`", cell(values), code(repr(parameter.default)), cell(meaning[option])))
+    return table(("option", "value", "default", "meaning"), rows) if rows else "None."
 
 
 def parts(objective: Objective) -> str:

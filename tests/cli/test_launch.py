@@ -294,3 +294,19 @@ def test_the_command_line_does_not_import_an_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("engine", launch.ENGINES)
+def test_no_engine_is_given_weights_that_are_pickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, engine: str
+) -> None:
+    """Their own loaders would take them."""
+    monkeypatch.setattr(launch, "_require", lambda name: None)
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "pytorch_model.bin").write_bytes(b"")
+    given = ["launch", "quickstart", "--engine", engine, "--set", f"model.path={model}", "--out", str(tmp_path / "run")]
+    assert main(given) == 2
+    assert "are pickled (pytorch_model.bin)" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

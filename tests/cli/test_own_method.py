@@ -44,7 +44,7 @@ def either(*, low: float | None = None): pass
 def pair(*, b: tuple[float, float] = (0, 1)): pass
 """
 NEEDY = """class Position(Weight):
-    def needs(self):
+    def reads(self):
         return frozenset()
 """
 
@@ -208,7 +208,7 @@ def test_its_module_is_executed_once() -> None:
             TokenPOError,
             r"objective late: Position is no frozen dataclass that compares by its fields alone: put @dataclasses",
         ),
-        ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
+        ("needy.py:late", {}, TokenPOError, r"objective late: reads of Position is a method: let it be a set of names"),
         ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
         ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
     ],

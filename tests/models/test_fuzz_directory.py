@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.models import load
+from tokenpo.models.directory import check_directory, identity
 from tokenpo.models.model import _load_tokenizer, _load_weights
 from tokenpo.models.tiny import tokenizer
 
@@ -83,7 +85,65 @@ def extra_token(directory: Path) -> None:
     )
 
 
+def elsewhere(directory: Path, name: str, write: Any = save_file) -> None:
+    """The weights under another name, which an index gives."""
+    weights = directory / "model.safetensors"
+    content = load_file(weights)
+    weights.unlink()
+    (directory / name).parent.mkdir(exist_ok=True)
+    write(content, directory / name, **({"metadata": {"format": "pt"}} if write is save_file else {}))
+    index = {"metadata": {}, "weight_map": dict.fromkeys(content, name)}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def named_by_config(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory.parent / "w.safetensors")
+    changed(directory / "config.json", transformers_weights="../w.safetensors")
+
+
+def tokenizer_elsewhere(directory: Path, **settings: Any) -> None:
+    shutil.copy(directory / "tokenizer.json", directory.parent / "tokenizer.4.0.0.json")
+    changed(directory / "tokenizer_config.json", **settings)
+
+
+def far_token(directory: Path) -> None:
+    """The library of the tokenizers prints every number that has no token, up to this one."""
+    model = json.loads((directory / "tokenizer.json").read_text())["model"]
+    model["vocab"]["far"] = 2**31
+    changed(directory / "tokenizer.json", model=model)
+
+
+def far_added_token(directory: Path) -> None:
+    token = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word", "special"), False) | {"content": "far"}
+    changed(directory / "tokenizer_config.json", added_tokens_decoder={str(2**31): token})
+
+
 DAMAGE: dict[str, Any] = {
+    "an index that names a pickle": lambda d: elsewhere(d, "w.bin", torch.save),
+    "an index that names a directory below": lambda d: elsewhere(d, "sub/w.safetensors"),
+    "an index that names a directory above": lambda d: elsewhere(d, "../w.safetensors"),
+    "an index that names a number": lambda d: (d / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": 1}}'
+    ),
+    "a config that names weights elsewhere": named_by_config,
+    "attention from the hub": lambda d: changed(d / "config.json", attn_implementation="somebody/kernel"),
+    "attention from the hub, as it is kept": lambda d: changed(
+        d / "config.json", _attn_implementation="somebody/kernel"
+    ),
+    "experts from the hub, inside": lambda d: changed(
+        d / "config.json", text_config={"_experts_implementation_internal": "somebody/kernel"}
+    ),
+    "a tokenizer file elsewhere": lambda d: tokenizer_elsewhere(
+        d, tokenizer_file=str(d.parent / "tokenizer.4.0.0.json")
+    ),
+    "tokenizer files elsewhere": lambda d: tokenizer_elsewhere(d, fast_tokenizer_files=["../tokenizer.4.0.0.json"]),
+    "a token far away": far_token,
+    "an added token far away": far_added_token,
+    "an added token far away, as it was kept": lambda d: (d / "added_tokens.json").write_text('{"far": 2147483648}'),
+    "a token of text": lambda d: (d / "added_tokens.json").write_text('{"far": "one"}'),
+    "settings of a tokenizer that are nested without end": lambda d: (d / "tokenizer_config.json").write_text(
+        "[" * 10**5
+    ),
     "no config": lambda d: (d / "config.json").unlink(),
     "config is a list": lambda d: (d / "config.json").write_text("[]"),
     "config is cut": lambda d: (d / "config.json").write_text((d / "config.json").read_text()[:40]),
@@ -124,13 +184,13 @@ def test_a_damaged_directory_is_one_sentence(whole: Path, tmp_path: Path, monkey
     shutil.copytree(whole, directory)
     (directory / "evil.py").write_text(f"open({MARK!r}, 'w')")
     DAMAGE[what](directory)
-    before = {file.name: file.read_bytes() for file in directory.iterdir()}
+    before = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
     with pytest.raises(TokenPOError) as caught:
         load(directory)
     assert str(directory) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / MARK).exists()
-    assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()} == before
 
 
 def with_code(directory: Path) -> None:
@@ -160,6 +220,56 @@ def test_the_loader_itself_takes_no_pickle(whole: Path, tmp_path: Path) -> None:
     weights.unlink()
     with pytest.raises(TokenPOError, match="cannot load a causal language model"):
         _load_weights(str(directory), torch.float32)
+
+
+def of_hub(directory: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name under which the directory lies in the cache of the hub, which is not asked for anything."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for module in (huggingface_hub.constants, transformers.utils.hub):
+        monkeypatch.setattr(module, "HF_HUB_CACHE", str(cache), raising=False)
+    commit = "0" * 40
+    kept = cache / "models--some--model"
+    shutil.copytree(directory, kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
+    return "some/model"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda d: elsewhere(d, "w.bin", torch.save), r"index\.json names the weight file 'w\.bin'"),
+        (far_token, "gives the token 'far' the number 2147483648"),
+        (lambda d: changed(d / "config.json", attn_implementation="somebody/kernel"), "code from the hub"),
+        (lambda d: None, None),
+    ],
+)
+def test_a_model_of_the_hub_is_looked_through_before_it_is_loaded(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, words: str | None
+) -> None:
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    spoil(directory)
+    name = of_hub(directory, tmp_path / "cache", monkeypatch)
+    if words is None:
+        assert load(name).encode("1+1=")
+    else:
+        with pytest.raises(TokenPOError, match=words):
+            load(name)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "part.safetensors", "vocab.bpe", "tokenizer.model", "x.jinja"])
+def test_whatever_is_read_tells_a_directory_from_another(whole: Path, tmp_path: Path, name: str) -> None:
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    if name == "part.safetensors":
+        elsewhere(directory, name)
+    elif not (directory / name).exists():
+        (directory / name).write_text("one")
+    before = identity(directory)
+    check_directory(directory)
+    (directory / name).write_bytes((directory / name).read_bytes()[:-1] + b"!")
+    assert identity(directory) != before
 
 
 def test_a_token_without_an_embedding_is_refused_where_a_prompt_has_it(whole: Path, tmp_path: Path) -> None:

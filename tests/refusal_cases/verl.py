@@ -109,7 +109,7 @@ def _recipe(**sections: Any) -> Callable[[Path], None]:
 
 
 def _resumed(directory: Path) -> None:
-    launch.train(parse_config({}, "recipe.toml"), "verl", str(directory), 1)
+    launch.train(parse_config({}, "recipe.toml"), "verl", directory, 1)
 
 
 def _named_loop(directory: Path) -> None:

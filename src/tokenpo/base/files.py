@@ -141,7 +141,8 @@ def write_whole(path: Path, text: str) -> Path:
         OSError: as `whole`.
     """
     with whole(path) as part:
-        part.write_text(text, encoding="utf-8", newline="\n")
+        # Half a character, quoted from somewhere, is its escape: JSON reads it as what it was.
+        part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
     return path
 
 

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 _COLDEST = 2.0**-126  # float32's smallest number with all its digits; a GPU may take a smaller one for 0
+
+# What a terminal obeys or reorders text by, and what no file can hold: C0 and C1 controls but for line breaks and tabs,
+# the marks of bidirectional text, half characters.
+_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def disarmed(text: str) -> str:
+    """The text with escapes in place of what a terminal would obey.
+
+    >>> print(disarmed("\\x1b[31mred \\u202e"))
+    \\x1b[31mred \\u202e
+    """
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def duration(seconds: float) -> str:

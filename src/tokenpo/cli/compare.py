@@ -137,11 +137,10 @@ class ProgressLines:
     """A line for every run that ends, and on a terminal one that says what is under way."""
 
     def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:
-        from rich.console import Console
-
+        from ..base.console import Console
         from ..evidence.compare.runs import State, state
 
-        self._console = Console(file=stream, highlight=False)
+        self._console = Console(stream, highlight=False)
         self._status = self._console.status("") if self._console.is_terminal else None
         self._all, self._jobs = len(plan.runs), jobs
         self._done = sum(state(run) is State.DONE for run in plan.runs)

@@ -263,10 +263,11 @@ def _short(name: str) -> str:
 @contextmanager
 def _progress(count: int) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    from ..base.console import Console
+
+    console = Console(sys.stderr)
     if not console.is_terminal:
         yield lambda done: None
         return

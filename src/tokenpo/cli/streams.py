@@ -1,31 +1,48 @@
-"""Standard output and error for work that outlives its reader: `| head` goes early, `| tee` with the same Ctrl-C."""
+"""Standard output and error: what is quoted from files is text and no command to the terminal, in any encoding; and the
+work outlives its reader: `| head` goes early, `| tee` with the same Ctrl-C, a terminal that is closed with SIGHUP.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..base.errors import TokenPOError
+from ..base.text import disarmed
 
 
 class Outliving:
     """A text stream; what is written after its reader has gone is lost, and the writer goes on.
 
+    Control characters are shown as escapes, except line breaks and tabs, and so is what its encoding lacks.
+
+    Args:
+        filtered: false leaves control characters as they are.
+
     Raises:
         TokenPOError: on writing, when the disk that it goes to is full.
     """
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, *, filtered: bool = True) -> None:
+        self._stream, self._filtered = stream, filtered
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
+    @property
+    def unfiltered(self) -> Outliving:
+        """The same for a library that writes its own escapes."""
+        return Outliving(self._stream, filtered=False)
+
     def write(self, text: str) -> int:
-        self._heard(lambda: self._stream.write(text))
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        shown = (disarmed(text) if self._filtered else text).encode(encoding, "backslashreplace").decode(encoding)
+        self._heard(lambda: self._stream.write(shown))
         return len(text)
 
     def flush(self) -> None:
@@ -37,9 +54,15 @@ class Outliving:
         except BrokenPipeError:
             self._lose()
         except OSError as error:
+            closed = error.errno == errno.EIO and self._is_terminal()
             self._lose()
-
+            if closed:
+                return
             raise TokenPOError(f"what is printed cannot be written: {error.strerror}") from error
+
+    def _is_terminal(self) -> bool:
+        # A terminal that is closed says no more that it is one.
+        return stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)
 
     def _lose(self) -> None:
         # What the stream still holds has to go somewhere: Python flushes it once more at its end.

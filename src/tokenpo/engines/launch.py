@@ -17,9 +17,10 @@ from typing import Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
+from ..models.directory import check_directory, is_local, locate
 from ..recipe import inputs
 from ..recipe.config import Config
-from ..runs.directory import held, never_began, new_directory, resumed_config
+from ..runs.directory import binding, held, never_began, new_directory, resumed_config
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"
 
@@ -31,6 +32,9 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
     _require(engine)
+    model = locate(config.model.path)
+    if is_local(model):  # these engines have loaders of their own
+        check_directory(Path(model).expanduser())
     if engine == "verl":
         if resume:
             raise TokenPOError(
@@ -122,7 +126,7 @@ def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
     with held(directory):
         write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
         if resume is None:
-            inputs.write(directory, config)
+            inputs.write(directory, config, binding(config))
         yield directory
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded, fingerprint, json_object
@@ -14,10 +15,17 @@ from ..base.files import expanded, fingerprint, json_object
 RECORD = "trained.json"
 ASSETS = Path(__file__).parent / "assets" / "tiny"
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
-# What transformers may read there: weights, configs, tokenizer, chat templates.
-_READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "additional_chat_templates/*.jinja")
+# What transformers may read there, as `check_names` holds it to: weights, configs, tokenizer, chat templates.
+_TEMPLATES = "additional_chat_templates/*.jinja"
+_READ = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.bpe", "*.codes", "*.spm", _TEMPLATES)
+_INDEX = ".safetensors.index.json"
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+_SETTINGS = "tokenizer_config.json"
+# What `check_names` and `check_tokens` look at, beside the index.
+CHECKED = ("config.json", _SETTINGS, "tokenizer.json", "vocab.json", "added_tokens.json")
+# Written by earlier versions of transformers, and never read.
+_UNREAD = ("special_tokens_map_file",)
 
 
 def is_local(path_or_hub_id: str | Path) -> bool:
@@ -97,7 +105,7 @@ def check_directory(path: Path) -> None:
 
     Raises:
         TokenPOError: it does not exist, holds an adapter, has no config.json, only pickled weights, none, some shards
-            missing, wants to run its own code, or has no tokenizer.
+            missing, wants to run its own code, or has no tokenizer; or as `check_names`.
     """
     _require_there(path)
     if not path.is_dir():
@@ -107,18 +115,100 @@ def check_directory(path: Path) -> None:
             f"{path} holds a LoRA adapter (adapter_config.json), which is never applied here: merge it into its base "
             "model first, or move it away from weights that are whole without it"
         )
-    config = _config(path)
-    if config.get("auto_map"):
+    if not (path / "config.json").is_file():
+        raise TokenPOError(f"model directory {path} has no config.json: is it a Hugging Face model directory?")
+    if _object(path / "config.json").get("auto_map"):
         raise TokenPOError(
             f"the model in {path} brings its own Python code (auto_map in config.json), which is never run here: "
             "use a model of an architecture that transformers knows"
         )
+    check_names(path)
     _check_weights(path)
     if not any((path / name).is_file() for name in _TOKENIZERS):
         raise TokenPOError(
             f"model directory {path} has no tokenizer (tokenizer.json): "
             "save the model's tokenizer there with tokenizer.save_pretrained"
         )
+
+
+def check_names(path: Path) -> None:
+    """Refuses files that send the loaders elsewhere: whatever they read is safetensors or text of this directory.
+
+    A weight file is named plainly and ends in .safetensors, since anything else would be unpickled; a tokenizer's files
+    go by their own names; attention and experts are computed by transformers, not by code of the hub.
+
+    Raises:
+        TokenPOError: naming the file and what it names.
+    """
+    config = path / "config.json"
+    for key, value in _settings(_object(config)):
+        if "_implementation" in key and isinstance(value, str) and not value.isidentifier():
+            raise TokenPOError(
+                f"{config} asks for {key} = {value!r:.80}, code from the hub, which is never run here: take the key out"
+            )
+    weights = weights_file(path)
+    told = [(config, weights.replace(_INDEX, ".safetensors"))]
+    told += [(index_of(path / weights), name) for name in _shards(path / weights) or ()]
+    for file, name in told:
+        if not _is_plain(name, ".safetensors"):
+            raise TokenPOError(
+                f"{file} names the weight file {name!r:.80}: only files of the model directory itself whose names end "
+                "in .safetensors are read; convert it, and put it there"
+            )
+    _check_tokenizer_files(path)
+
+
+def _check_tokenizer_files(path: Path) -> None:
+    tokenizer = _object(path / _SETTINGS)
+    told = [(key, value) for key, value in tokenizer.items() if key.endswith("_file") and key not in _UNREAD]
+    versions = tokenizer.get("fast_tokenizer_files")
+    told += [("fast_tokenizer_files", name) for name in versions or () if not _is_plain(name, ".json")]
+    for key, name in told:
+        if name is not None:
+            raise TokenPOError(
+                f"{path / _SETTINGS} names the file {name!r:.80} in {key}: a tokenizer is read from the files of its "
+                "own directory alone, by their names; take the key out"
+            )
+
+
+def check_tokens(path: Path, rows: int) -> None:
+    """Refuses a tokenizer with a token far beyond what the model embeds: the tokenizer's library fills such a gap.
+
+    A few tokens beyond are found in good models; a prompt that has one is refused where it is read.
+
+    Args:
+        rows: of the model's input embedding.
+
+    Raises:
+        TokenPOError: naming file, token and number.
+    """
+    tokens = list(_tokens(path))
+    for file, token, number in tokens:
+        if not isinstance(number, int) or not 0 <= number < rows + len(tokens):
+            raise TokenPOError(
+                f"{file} gives the token {token!r:.40} the number {number!r:.40}, but the model embeds {rows} tokens: "
+                "use the tokenizer that belongs to the weights"
+            )
+
+
+def _tokens(path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    """(file, token, number) for each that a file of the tokenizer writes down."""
+    file = path / "tokenizer.json"
+    whole = _object(file)
+    model = whole.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    for token, number in vocabulary.items() if isinstance(vocabulary, dict) else ():
+        yield file, token, number
+    added = whole.get("added_tokens")
+    for token in added if isinstance(added, list) else ():
+        if isinstance(token, dict):
+            yield file, token.get("content"), token.get("id")
+    for name in ("vocab.json", "added_tokens.json"):
+        for token, number in _object(path / name).items():
+            yield path / name, token, number
+    decoder = _object(path / _SETTINGS).get("added_tokens_decoder")
+    for number, token in decoder.items() if isinstance(decoder, dict) else ():
+        yield path / _SETTINGS, token, int(number) if number.isascii() and number.isdigit() else number
 
 
 def _require_there(path: Path) -> None:
@@ -128,31 +218,63 @@ def _require_there(path: Path) -> None:
         raise TokenPOError(f"there is no directory {path} here: give the directory of a run or of a model{hub}")
 
 
-def _config(path: Path) -> dict:
-    file = path / "config.json"
-    if not file.is_file():
-        raise TokenPOError(f"model directory {path} has no config.json: is it a Hugging Face model directory?")
+def _object(file: Path) -> dict[str, Any]:
+    """What a JSON file of the directory holds; empty where there is none.
+
+    Raises:
+        TokenPOError: it is not the text of a JSON object.
+    """
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise TokenPOError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise TokenPOError(f"{file} is not valid JSON: {error}") from error
-    if not isinstance(config, dict):
+    if not isinstance(content, dict):
         raise TokenPOError(f"{file} must hold a JSON object")
-    return config
+    return content
+
+
+def _settings(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every setting of a config and of the configs inside it, as `_object` read it."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        yield from _settings(item) if isinstance(item, dict) else [(key, item)]
+
+
+def weights_file(path: Path) -> str:
+    """The file that transformers reads: another than the usual one where the config names it."""
+    return str(_object(path / "config.json").get("transformers_weights") or "model.safetensors")
+
+
+def index_of(weights: Path) -> Path:
+    """Where it is written which files hold the weights, where they are in several."""
+    return weights.with_name(weights.name.removesuffix(_INDEX).removesuffix(".safetensors") + _INDEX)
+
+
+def _shards(weights: Path) -> list[Any] | None:
+    """The files that the index names; None where there is no index."""
+    index = index_of(weights)
+    if not index.is_file():
+        return None
+    try:
+        return sorted(set(_object(index)["weight_map"].values()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TokenPOError(f"{index} is not a valid index of weight files") from error
+
+
+def _is_plain(name: Any, suffix: str) -> bool:
+    return isinstance(name, str) and name.endswith(suffix) and Path(name).name == name and "\\" not in name
 
 
 def _check_weights(path: Path) -> None:
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TokenPOError(f"{index} is not a valid index of weight files") from error
-        missing = [name for name in shards if not (path / name).is_file()]
-        if missing:
-            raise TokenPOError(f"model directory {path} lacks the weight file {missing[0]} that its index names")
-        return
-    if (path / "model.safetensors").is_file():
+    weights = weights_file(path)
+    shards = _shards(path / weights)
+    missing = [name for name in shards or () if not (path / name).is_file()]
+    if missing:
+        raise TokenPOError(f"model directory {path} lacks the weight file {missing[0]} that its index names")
+    if shards or (path / weights).is_file():
         return
     pickled = sorted(file.name for pattern in _PICKLES for file in path.glob(pattern))
     if pickled:
@@ -160,4 +282,4 @@ def _check_weights(path: Path) -> None:
             f"the weights in {path} are pickled ({pickled[0]}), and unpickling can run code: convert them to "
             "safetensors first (model.save_pretrained in an environment where you trust them)"
         )
-    raise TokenPOError(f"model directory {path} has no weights: expected model.safetensors")
+    raise TokenPOError(f"model directory {path} has no weights: expected {weights}")

@@ -21,7 +21,17 @@ from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
 from ..base.text import first_line
 from .device import resolve_device
-from .directory import RECORD, check_directory, is_local, path_of
+from .directory import (
+    CHECKED,
+    RECORD,
+    check_directory,
+    check_names,
+    check_tokens,
+    index_of,
+    is_local,
+    path_of,
+    weights_file,
+)
 from .lora import LoraOptions, adapted
 from .tokens import pieces
 
@@ -120,13 +130,17 @@ def load(
     if dtype not in _DTYPES:
         raise UnknownName(f"unknown dtype {dtype!r}: {nearest(dtype, _DTYPES)}")
     where = str(path_or_hub_id)
-    local = is_local(path_or_hub_id)
-    if local:
+    if is_local(path_or_hub_id):
         where = str(path_of(path_or_hub_id))
         check_directory(Path(where))
+        files = Path(where)
+    else:
+        files = _from_hub(where)
     device = resolve_device(device)
     _check_device(device)
     model = _load_weights(where, _DTYPES[dtype]).to(device)
+    if files is not None:
+        check_tokens(files, model.get_input_embeddings().weight.shape[0])
     tokenizer = _load_tokenizer(where)
     eos_ids = _eos_ids(model, tokenizer, where)
     pad_id = _pad_id(model, tokenizer, eos_ids)
@@ -182,6 +196,25 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
     finally:
         if training:
             model.train()
+
+
+def _from_hub(name: str) -> Path | None:
+    """Where the small files of a model of the hub lie, checked as those of a directory; None where it has none."""
+    from transformers.utils.hub import cached_file
+
+    def fetched(file: str) -> Path | None:
+        found = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        return None if found is None else Path(found)
+
+    try:
+        files = [fetched(file) for file in CHECKED]
+        if files[0] is None:
+            return None
+        fetched(index_of(Path(weights_file(files[0].parent))).name)
+    except OSError:  # not there, or not to be had: the loader says which
+        return None
+    check_names(files[0].parent)
+    return files[0].parent
 
 
 def _load_weights(where: str, dtype: torch.dtype) -> Any:

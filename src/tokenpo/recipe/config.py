@@ -233,7 +233,7 @@ def load_config(
         TokenPOError: not TOML or JSON, an override without "=", a value of the wrong kind.
         UnknownName: a section or key that does not exist.
     """
-    raw = _read(recipe)
+    raw = read_raw(recipe)
     raw.setdefault("name", recipe.stem)
     current = raw.get("method")
     if method is not None and not (isinstance(current, dict) and current.get("name") == method):
@@ -244,7 +244,12 @@ def load_config(
     return parse_config(raw, str(recipe), told)
 
 
-def _read(recipe: Path) -> dict[str, Any]:
+def read_raw(recipe: Path) -> dict[str, Any]:
+    """The tables of a recipe or a config.json, as they are written there.
+
+    Raises:
+        TokenPOError: it cannot be read, or is not TOML or JSON.
+    """
     try:
         text = recipe.read_text(encoding="utf-8")
         raw = json.loads(text) if recipe.suffix == ".json" else tomllib.loads(text)

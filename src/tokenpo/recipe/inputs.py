@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..base.files import expanded, fingerprint, json_object, write_whole
 from ..base.text import differences
@@ -13,6 +15,7 @@ from ..models.directory import identity, is_local
 from .config import Config
 
 FILE = "inputs.json"
+_SETTINGS = "settings"
 
 
 def contents(config: Config) -> dict[str, str]:
@@ -43,9 +46,15 @@ def _code(name: str) -> Path | None:
     return module_file(place, [str(Path.cwd())]) if place else None
 
 
-def write(run: Path, config: Config) -> None:
-    """Writes down what a run that begins in this directory reads."""
-    write_whole(run / FILE, json.dumps(contents(config), indent=2) + "\n")
+def write(run: Path, config: Config, settings: Mapping[str, Any]) -> None:
+    """Writes down what a run that begins in this directory reads, and the settings that its steps depend on."""
+    write_whole(run / FILE, json.dumps({**contents(config), _SETTINGS: settings}, indent=2) + "\n")
+
+
+def settings(run: Path) -> Mapping[str, Any]:
+    """The settings with which the run in this directory began; empty where it is not known."""
+    found = json_object(run / FILE).get(_SETTINGS)
+    return found if isinstance(found, dict) else {}
 
 
 def changed(run: Path, config: Config) -> list[str]:

@@ -12,6 +12,7 @@ from ..base.errors import TokenPOError, nearest
 
 Told = Mapping[tuple[str, ...], str]  # path of a setting -> the flag that set it
 Fields = Callable[[tuple[str, ...]], Mapping[str, Any]]
+_DEEPEST = 32  # sections, tables and lists inside each other
 _MOST = 5  # mistakes that one sentence tells: a file that is no recipe at all would fill the screen
 _FREE = ("options", "method")  # tables that hold what a task or a method takes
 
@@ -26,11 +27,16 @@ def explain(problems: Sequence[ErrorDetails], where: str, told: Told, fields_of:
 
 
 def refuse_unwritable(value: Any, path: tuple[str, ...], where: str, told: Told) -> None:
-    """Refuses dates, which no setting is and config.json could not hold, and half a character, which no file can.
+    """Refuses dates, which no setting is and config.json could not hold, half a character, which no file can, and
+    tables in tables without end.
 
     Raises:
         TokenPOError: naming the setting.
     """
+    if len(path) > _DEEPEST:
+        raise TokenPOError(
+            f"{_teller(path, where, told)}: {'.'.join(path):.60}... is nested more than {_DEEPEST} deep: no setting is"
+        )
     if isinstance(value, (datetime.date, datetime.time)):
         raise TokenPOError(f"{_teller(path, where, told)}: {'.'.join(path)} = {value} is a date: put it in quotes")
     half = next((x for x in (*path, value) if isinstance(x, str) and not _is_unicode(x)), None)

@@ -18,10 +18,12 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from .. import models as language
 from ..base.errors import TokenPOError
@@ -31,6 +33,15 @@ from ..models.directory import trained
 _SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
 _ALL = _STATE | {"model.safetensors", "optimizer.safetensors"}
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class LearnerState(TypedDict, total=False):
+    """What `Learner.state_dict` returns."""
+
+    objective: str
+    memory: list[dict[str, float]]
+    updates: Count
 
 
 @dataclass(frozen=True)
@@ -42,12 +53,19 @@ class Progress:
         cursor: the first problem of the training order that was not drawn yet.
         learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
+        settings: those of the run's config that its steps depend on; empty in runs of earlier versions.
     """
 
-    step: int = 0
-    cursor: int = 0
-    learner: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    step: Count = 0
+    cursor: Count = 0
+    learner: LearnerState = field(default_factory=LearnerState)
+    sizes: Mapping[str, Count] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_PROGRESS = TypeAdapter(Progress)
 
 
 def begin(directory: Path, progress: Progress) -> Path:
@@ -117,29 +135,36 @@ def weights(directory: Path, step: int) -> str | None:
     return json_object(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
 
 
+def last_progress(directory: Path) -> Progress | None:
+    """Where the newest checkpoint that can be read says that the run stands; its tensors are not looked at."""
+    for path in _found(directory):
+        sums = json_object(path / _SUMS)
+        try:
+            if sums.get("state.json") == _checksum(path / "state.json"):
+                return _progress(path)
+        except OSError:
+            continue
+    return None
+
+
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Brings model and optimiser, both fresh, to the state of a checkpoint.
 
     Raises:
         TokenPOError: its tensors are not those of this model, or another version wrote it.
     """
-    from safetensors.torch import load_file
-
-    try:
-        progress = Progress(**json.loads((path / "state.json").read_text(encoding="utf-8")))
-    except TypeError as error:
-        raise TokenPOError(f"{path} was written by another version of tokenpo: resume with that one") from error
+    progress = _progress(path)
     if not (path / "model.safetensors").is_file():
         return progress
     weights = _weights(model)
-    saved = load_file(path / "model.safetensors")
+    saved = _tensors(path / "model.safetensors")
     if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
         odd = sorted(saved.keys() ^ weights.keys()) or [n for n, x in weights.items() if saved[n].shape != x.shape]
         raise TokenPOError(f"{path} was saved from another model than the recipe names: {odd[0]} does not fit")
     with torch.no_grad():
         for name, x in weights.items():
             x.copy_(saved[name])
-    _set_moments(model, optimizer, load_file(path / "optimizer.safetensors"))
+    _set_moments(path, model, optimizer)
     return progress
 
 
@@ -166,6 +191,33 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
     return {"step": step, "weights": weights(run, step)}
 
 
+def _progress(path: Path) -> Progress:
+    file = path / "state.json"
+    try:
+        progress = _PROGRESS.validate_json(file.read_bytes())
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise TokenPOError(
+            f"{file} is not the state of a run{f' ({place:.80})' if place else ''}: resume with the version of tokenpo "
+            f"that wrote it, or remove {path} to go on from the checkpoint before it"
+        ) from error
+    if progress.step != _step(path):
+        raise TokenPOError(f"{file} is of step {progress.step}: put back the one that belongs there, or remove {path}")
+    return progress
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise TokenPOError(
+            f"{file} cannot be read ({error}): remove {file.parent} to go on from the one before it"
+        ) from error
+
+
 def _weights(model: torch.nn.Module) -> dict[str, Tensor]:
     """What training changes; frozen tensors (the base under LoRA) come from the model directory."""
     return {name: x for name, x in model.named_parameters() if x.requires_grad}
@@ -176,14 +228,16 @@ def _moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
     return {f"{key}/{name}": value for name, entry in state.items() for key, value in entry.items()}
 
 
-def _set_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
-    by_name: dict[str, dict[str, Tensor]] = {}
-    for label, value in saved.items():
-        key, name = label.split("/", 1)
+def _set_moments(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    weights, by_name = _weights(model), dict[str, dict[str, Tensor]]()
+    for label, value in _tensors(path / "optimizer.safetensors").items():
+        key, _, name = label.partition("/")
+        if name not in weights or value.shape not in ((), weights[name].shape):
+            raise TokenPOError(f"{path} was saved from another model than the recipe names: {label} does not fit")
         by_name.setdefault(name, {})[key] = value
     order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     place = {parameter: i for i, parameter in enumerate(order)}
-    state = {place[x]: by_name[name] for name, x in _weights(model).items() if name in by_name}
+    state = {place[x]: by_name[name] for name, x in weights.items() if name in by_name}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -22,7 +22,7 @@ from ..base.errors import TokenPOError
 from ..base.files import expanded, is_fresh, json_object, locked, numbered, sweep, write_whole
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe import inputs
-from ..recipe.config import Config, differences, parse_config
+from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
 from . import checkpoint
 from .checkpoint import Progress
@@ -46,6 +46,7 @@ class OpenRun:
     def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path
         self.keep = config.output.keep
+        self.settings = binding(config)
         self.metrics, self.samples, self.trace = (Lines(path / name) for name in LOGS)
         self._trackers = trackers
 
@@ -60,6 +61,12 @@ class OpenRun:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
         self._trackers.close()
+
+
+def binding(config: Config) -> dict[str, Any]:
+    """The settings that the steps of a run depend on: all but those that may change when it is resumed."""
+    settings = config.model_dump(mode="json", exclude={"output": True, "train": {"steps"}})
+    return json.loads(json.dumps(settings))
 
 
 def evaluations(path: Path) -> list[dict[str, float]]:
@@ -138,7 +145,7 @@ def describe(path: Path, config: Config, objective: str) -> None:
     """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
     _describe(path, json.dumps(config.model_dump(), indent=2), objective, ())
     write_whole(path / "recipe.toml", to_toml(config))
-    inputs.write(path, config)
+    inputs.write(path, config, binding(config))
 
 
 def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
@@ -186,23 +193,37 @@ def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = F
     file = path / "config.json"
     if not file.is_file():
         raise TokenPOError(f"{path} holds no config.json: give the directory of a run, as tokenpo train printed it")
-    try:
-        old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        if isinstance(error, TokenPOError):
-            raise
-        raise TokenPOError(f"{file} cannot be read ({error}): put the config of this run back there") from error
+    old = parse_config(read_raw(file), str(file))
     wanted = wanted or old
     place = wanted.output.dir
     if place not in (None, old.output.dir) and expanded(place).resolve() != path.resolve():
         raise TokenPOError(f"{path} is resumed where it is, not in {place}: leave out --out and output.dir")
-    changed = [line for line in differences(old, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
-    if changed and not accept:
+    made, step = _made_with(path, old)
+    changed = [line for line in differences(made, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
+    if changed and not accept and not _accepted(path, step).issuperset(changed):
         raise TokenPOError(
             f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
             f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
         )
     return wanted, changed
+
+
+def _made_with(path: Path, told: Config) -> tuple[Config, int]:
+    """The settings of the steps that are made, and how many that are: config.json can have been edited since.
+
+    Args:
+        told: what config.json says; it counts where nothing else has them.
+    """
+    last = checkpoint.last_progress(path) or Progress()
+    settings = last.settings or inputs.settings(path)  # before its first update a run has them in inputs.json alone
+    return (parse_config(settings, f"the record of step {last.step} in {path}") if settings else told), last.step
+
+
+def _accepted(path: Path, step: int) -> set[str]:
+    """The changes that were accepted for the steps after this one, by a resumed run that died before its checkpoint."""
+    log = path / "changes.jsonl"
+    lines = whole_lines(log, with_step, []) if log.is_file() else ()
+    return {change for line in lines if line.value["step"] == step for change in line.value.get("changes") or ()}
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
@@ -246,9 +267,8 @@ def _has_lines(path: Path) -> bool:
 
 
 def _other_software(path: Path) -> list[str]:
-    try:
-        before = dict(json.loads((path / "versions.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    before = json_object(path / "versions.json")
+    if not before:
         return ["versions.json is gone or damaged, so whether this is the software that began the run is not known"]
     now = versions()
     changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]

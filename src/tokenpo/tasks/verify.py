@@ -147,16 +147,16 @@ class Math:
 
     def check(self, problems: list[Problem]) -> None:
         """Reads every reference once: warns of those that no answer can equal, and refuses where all are such."""
-        texts = {problem.place or str(n): references(problem.answer) for n, problem in enumerate(problems)}
-        doubtful = sorted({text for each in texts.values() for text in each if not _PLAIN.fullmatch(text)})
+        all_of_them = [(problem.place, text) for problem in problems for text in references(problem.answer)]
+        doubtful = sorted({text for _, text in all_of_them if not _PLAIN.fullmatch(text)})
         outcomes = zip(doubtful, self._pool.map([([text], text, True) for text in doubtful]), strict=True)
         unreadable = {text for text, outcome in outcomes if outcome.note or not outcome.value[3]}
-        found = [(place, text) for place, each in texts.items() for text in each if text in unreadable]
+        found = [(place, text) for place, text in all_of_them if text in unreadable]
         if not found:
             return
         first = "; ".join(f"{place}: {text!r:.80}" for place, text in found[:3])
-        message = f"the verifier 'math' cannot read {len(found)} of {len(texts)} references, of which only copies score: {first}"
-        if len(found) >= len(texts):
+        message = f"math cannot read {len(found)} of {len(all_of_them)} references, of which only copies score: {first}"
+        if len(found) == len(all_of_them):
             raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
         warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from safetensors.torch import save as dump
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.embedded.loop import resume, train
@@ -139,6 +141,94 @@ def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, mode
         resume(run, SilentView())
     _, changed = resumed_config(run, config, accept=True)
     assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
+
+
+def test_an_edited_config_is_another_config(small, coin, tmp_path):
+    """Not by hand in the run directory either, whatever recipe.toml says; and the files stay as they are."""
+    run = tmp_path / "run"
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    config, recipe = run / "config.json", (run / "recipe.toml").read_text()
+    edited = json.loads(config.read_text())
+    edited["train"] |= {"lr": 0.02, "steps": 6}
+    config.write_text(json.dumps(edited))
+    with pytest.raises(TokenPOError, match=r"another config \(train\.lr: 0\.01 -> 0\.02\): .*--accept-changes"):
+        resume(run, SilentView())
+    (run / "inputs.json").unlink()  # the checkpoint knows it without
+    with pytest.raises(TokenPOError, match=r"another config \(train\.lr: 0\.01 -> 0\.02\)"):
+        resume(run, SilentView())
+    assert (run / "recipe.toml").read_text() == recipe
+    assert resume(run, SilentView(), accept=True).steps == 6
+    assert json.loads((run / "changes.jsonl").read_text())["changes"] == ["train.lr: 0.01 -> 0.02"]
+
+
+def test_a_config_edited_before_the_first_checkpoint_is_another_config(small, tmp_path):
+    describe(tmp_path, small(tmp_path), "")
+    edited = json.loads((tmp_path / "config.json").read_text()) | {"seed": 6}
+    (tmp_path / "config.json").write_text(json.dumps(edited))
+    with pytest.raises(TokenPOError, match=r"another config \(seed: 5 -> 6\)"):
+        resumed_config(tmp_path, None)
+
+
+def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
+    """A resumed run that dies before its next checkpoint need not be told again; another change is another matter."""
+    run, longer = tmp_path / "run", {"steps": 6, "lr": 0.02}
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    with pytest.raises(RuntimeError, match="power cut"):
+        resume(run, Crash(step=5), small(run, evaluate={"problems": 0}, train=longer), accept=True)
+    with pytest.raises(TokenPOError, match=r"train\.lr: 0\.01 -> 0\.03"):
+        resume(run, SilentView(), small(run, evaluate={"problems": 0}, train=longer | {"lr": 0.03}))
+    assert resume(run, SilentView()).steps == 6
+
+
+ALTERED = {
+    "step": 7, "cursor": -1, "sizes": [1], "settings": {"seed": "x"}, "learner": {"memory": [[1]]}, "more": 1,
+    "updates": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ALTERED)
+def test_an_altered_state_whose_checksum_fits_is_one_sentence(key, small, coin, tmp_path):
+    run = tmp_path / "run"
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    last = max((run / "checkpoints").iterdir())
+    state = json.loads((last / "state.json").read_text()) | {key: ALTERED[key]}
+    forged(last, "state.json", json.dumps(state).encode())
+    with pytest.raises(TokenPOError, match=r"step-000004|step 4") as caught:
+        resume(run, SilentView(), small(run, evaluate={"problems": 0}, train={"steps": 5}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"7", b"[" * 10**5, b"\xff", b'{"settings": ' + b'{"a":' * 500 + b"1" + b"}" * 501]
+)
+def test_any_bytes_as_a_state_are_one_sentence(content, small, coin, tmp_path):
+    run = tmp_path / "run"
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    forged(max((run / "checkpoints").iterdir()), "state.json", content)
+    with pytest.raises(TokenPOError, match=r"state\.json is not the state of a run") as caught:
+        resume(run, SilentView())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [{"exp_avg/nowhere": torch.zeros(1)}, {"nameless": torch.zeros(1)}, {"exp_avg/{}": torch.zeros(3, 3, 3)}, None],
+)
+def test_other_moments_are_one_sentence(moments, small, coin, tmp_path):
+    run = tmp_path / "run"
+    train(small(run, evaluate={"problems": 0}), SilentView())
+    last = max((run / "checkpoints").iterdir())
+    name = next(iter(load_file(last / "model.safetensors")))
+    content = b"no tensors" if moments is None else dump({key.format(name): x for key, x in moments.items()})
+    forged(last, "optimizer.safetensors", content)
+    with pytest.raises(TokenPOError, match=r"step-000004.* (does not fit|cannot be read)"):
+        resume(run, SilentView(), small(run, evaluate={"problems": 0}, train={"steps": 5}))
+
+
+def forged(place: Path, name: str, content: bytes) -> None:
+    (place / name).write_bytes(content)
+    sums = json.loads((place / "checksums.json").read_text())
+    (place / "checksums.json").write_text(json.dumps(sums | {name: hashlib.sha256(content).hexdigest()}))
 
 
 REFUSED = {

@@ -8,6 +8,7 @@ import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from ...base.errors import NotFinite, TokenPOError
 from ...base.interrupt import Interrupt
@@ -17,7 +18,7 @@ from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...recipe.objective import warnings
 from ...runs import checkpoint
-from ...runs.checkpoint import Progress
+from ...runs.checkpoint import LearnerState, Progress
 from ...runs.directory import (
     LOGS,
     OpenRun,
@@ -74,7 +75,7 @@ def train(config: Config, view: View) -> Outcome:
         directory = new_directory(config)
         with held(directory):
             describe(directory, config, str(engine.objective))
-            progress = Progress(learner=trainer.learner.state_dict(), sizes=dict.fromkeys(LOGS, 0))
+            progress = Progress(learner=cast(LearnerState, trainer.learner.state_dict()), sizes=dict.fromkeys(LOGS, 0))
             checkpoint.begin(directory, progress)
             try:
                 trackers = Trackers.open(directory, config, 0, view.say)
@@ -237,7 +238,8 @@ class Training:
         return evaluate(self.config, self.engine.lm, self.engine.task)
 
     def save(self) -> None:
-        progress = Progress(self.number, self.cursor, self.learner.state_dict(), self.records.sizes())
+        state, records = cast(LearnerState, self.learner.state_dict()), self.records
+        progress = Progress(self.number, self.cursor, state, records.sizes(), records.settings)
         checkpoint.save(self.records.path, self.engine.lm.model, self.trainer.optimizer, progress)
         checkpoint.prune(self.records.path, self.records.keep, progress.step)
 

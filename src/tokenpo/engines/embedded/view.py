@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ...base.console import Console
 from ...base.text import duration, number
 from .engine import Engine
 
@@ -47,7 +48,7 @@ class View(Protocol):
 
 def make_view(stream: TextIO) -> View:
     """Live on a terminal that can redraw, else plain."""
-    console = Console(file=stream)
+    console = Console(stream)
     return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(stream)
 
 

@@ -71,4 +71,4 @@ def write(text: str, target: Path) -> Path:
     try:
         return write_whole(target, text)
     except OSError as error:
-        raise TokenPOError(f"cannot write the report to {target}: {error.strerror}; give another place") from error
+        raise TokenPOError(f"cannot write {target}: {error.strerror}; give another place") from error

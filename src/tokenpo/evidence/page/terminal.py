@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TextIO
 
 import rich.table
-from rich.console import Console
 from rich.text import Text
 
+from ...base.console import Console
 from .table import Cell, Table
 
 WIDTH = 120  # of lines that no terminal limits
@@ -16,7 +16,7 @@ WIDTH = 120  # of lines that no terminal limits
 
 def print_parts(parts: Iterable[Table | str], stream: TextIO, *, framed: bool = True, least: int = 0) -> None:
     """Tables and lines below each other, at least `least` characters wide."""
-    console = Console(file=stream, highlight=False)
+    console = Console(stream, highlight=False)
     console.width = max(console.width if console.is_terminal else WIDTH, least)
     for part in parts:
         console.print(Text(part) if isinstance(part, str) else _drawn(part, framed))
