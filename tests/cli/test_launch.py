@@ -13,6 +13,7 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
+from tokenpo.cli.options import ENGINES
 from tokenpo.engines import launch
 from tokenpo.engines.embedded.loop import resume
 from tokenpo.engines.embedded.view import SilentView
@@ -296,7 +297,7 @@ def test_the_command_line_does_not_import_an_engine() -> None:
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("engine", launch.ENGINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_no_engine_is_given_weights_that_are_pickled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, engine: str
 ) -> None:
