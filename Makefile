@@ -41,8 +41,9 @@ bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/objective.py --alone
 
-mutants: $(VENV)/.dev  ## break the formulas on purpose; every mutant must be killed
-	$(BIN)/python tools/mutants.py
+mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test notices; ONLY="tokenpo.core.ops.ratio.*" of a part
+	$(BIN)/pip install --quiet -c constraints.txt mutmut==3.8.1
+	$(BIN)/python tools/mutants.py $(ONLY)
 
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/docs.py
@@ -52,7 +53,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) build dist runs .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) build dist runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt

@@ -26,7 +26,7 @@ PARTS = [
     ("imports", "importlib._bootstrap>", "_find_and_load"),
     ("engine: task, model", "embedded/engine.py", "build_engine"),
     ("rollouts", "embedded/rollout.py", "collect"),
-    ("evaluations", "embedded/evaluation.py", "evaluate"),
+    ("evaluations", "runs/evaluation.py", "evaluate"),
     ("  sampling, in both", "models/sampler.py", "sample"),
     ("  verification, in both", "tokenpo/tasks/", "score"),
     ("credit", "tokenpo/core/objective.py", "prepare"),

@@ -23,10 +23,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
+from tokenpo.core.learner import Update
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.learned import by_policy, in_head
-from tokenpo.engines.trl.phase_two import Step, temperature_of
-from tokenpo.engines.trl.rows import packed
+from tokenpo.engines.trl.cycle import ROW
+from tokenpo.engines.trl.loss import by_policy, in_head
 from tokenpo.models.tiny import tokenizer
 
 PROMPT, GROUP = 16, 8
@@ -53,7 +53,7 @@ def trainer(chosen: argparse.Namespace, directory: str) -> TokenPOTrainer:
     return made
 
 
-def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[str, torch.Tensor], Step]:
+def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[str, torch.Tensor], Update]:
     """Every response as long as allowed, every group with an advantage."""
     draw = torch.Generator().manual_seed(1)
     shape, device = (chosen.rows, chosen.length), chosen.device
@@ -67,22 +67,19 @@ def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[
     facts: dict[str, Any] = {
         "mask": ones.bool(), "reward": (place % 2).float(), "group": place // GROUP, "temperature": ones.float(),
     }  # fmt: skip
-    travelling = {"tokenpo_temperature": ones.float(), "tokenpo_mask": ones.bool()}
     with torch.no_grad():
-        now = made.forward_passes.policy(made.model, inputs, temperature_of(travelling)).logprob.float()
+        now = made.forward_passes.policy(made.model, inputs, ones.float()).logprob.float()
     near = now + 0.05 * torch.randn(shape, generator=draw).to(device)
     rollouts = tokenpo.Rollouts(**facts, old_logprob=near, token_ids=ids)
-    credit = made.policy_objective.prepare(rollouts)
-    inputs |= packed(rollouts, credit, slice(None), chosen.length)
-    return inputs, Step(made.policy_objective, tokenpo.Totals.of(rollouts), ())
+    return inputs | {ROW: place}, made.learner.begin(rollouts).update(place)
 
 
-def candidates(made: TokenPOTrainer, inputs: dict[str, torch.Tensor], step: Step) -> dict[str, Run]:
+def candidates(made: TokenPOTrainer, inputs: dict[str, torch.Tensor], update: Update) -> dict[str, Run]:
     def run(score: Callable[..., Any]) -> Run:
         def once() -> None:
             for parameter in made.model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
-            score(made.model, inputs, step, []).value.backward()
+            score(made.model, inputs, update).value.backward()
 
         return once
 

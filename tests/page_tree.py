@@ -11,6 +11,7 @@ from typing import Any
 VOID = {"meta", "input", "br", "img", "link", "base", "embed", "hr", "source"}
 # The page leaves out the end tags of tables: the tag on the left ends these.
 IMPLIED = {"td": {"td", "th"}, "th": {"td", "th"}, "tr": {"td", "th", "tr"}, "tbody": {"td", "th", "tr", "thead"}}
+IMPLIED["tfoot"] = IMPLIED["tbody"] | {"tbody"}
 
 
 @dataclass

@@ -14,8 +14,8 @@ import pytest
 import tokenpo
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.negotiation import negotiate
-from tokenpo.engines.trl import provides as trl
-from tokenpo.engines.verl import provides as verl
+from tokenpo.engines import verl
+from tokenpo.engines.trl import objective as trl
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

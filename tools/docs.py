@@ -1,10 +1,10 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, and the tables of
-README.md and docs/papers_recipes.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, and
+the tables of README.md and docs/papers_recipes.md.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
 
-The picture is drawn anew when the choices or numbers that it shows have changed, or when it is gone.
+The picture of the family is drawn anew when the choices or numbers that it shows have changed, or when it is gone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import family
-import papers
+import house
+import paper_recipes
 import task_page
 from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
-from tokenpo.methods import METHODS, paper
+from tokenpo.core.ranges import range_of
+from tokenpo.methods import METHODS, kinds_of, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
@@ -158,14 +160,16 @@ def needs(objective: Objective) -> str:
 
 
 def options(name: str) -> str:
-    """The builder's keywords as a table: type and default from its signature, meaning from its docstring."""
+    """The builder's keywords as a table: values and default from its signature, meaning from its docstring."""
     meaning = arguments(inspect.getdoc(METHODS[name]) or "")
     rows = []
-    for option, parameter in inspect.signature(METHODS[name]).parameters.items():
+    for option, parameter in options_of(METHODS[name]).items():
         if option not in meaning:
             raise SystemExit(f"{name}: option {option} has no line under Args in its builder's docstring")
-        rows.append((f"`{option}`", code(parameter.annotation), code(repr(parameter.default)), cell(meaning[option])))
-    return table(("option", "type", "default", "meaning"), rows) if rows else "None."
+        allowed = range_of(parameter.annotation)
+        values = allowed.text if allowed else " or ".join(code(kind) for kind in kinds_of(parameter))
+        rows.append((f"`{option}`", cell(values), code(repr(parameter.default)), cell(meaning[option])))
+    return table(("option", "value", "default", "meaning"), rows) if rows else "None."
 
 
 def parts(objective: Objective) -> str:
@@ -219,9 +223,10 @@ def generated() -> dict[Path, str]:
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=everything, provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / "tasks.md"] = task_page.page()
+    files[PAGES.parent / "house.svg"] = house.drawing()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
-        files[recipes] = papers.page(recipes.read_text(encoding="utf-8"), PAPERS)
+        files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files

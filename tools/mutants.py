@@ -1,286 +1,150 @@
-"""Breaks the core on purpose, one place at a time, and reports every break that no test notices.
+"""Breaks core and methods on purpose, one expression at a time, and lists every break that no test notices.
 
-    python tools/mutants.py [--only PATH ...] [--sample K] [--seed S] [--list]
+    python tools/mutants.py [PATTERN ...]     such as "tokenpo.core.ops.ratio.*"; default: everything
 
-Each mutant is one changed expression of `ops`, `signals`, `stages`, `methods`, `fused`, `objective.py`,
-`phase_two.py`, `blocks.py` or `terms.py`: a flipped sign, a swapped operator, a dropped mask, stop-gradient or clamp, a
-changed constant. A forked child of a process that has torch loaded already imports the package with that one change and
-runs the core's tests until the first failure: the nearest tests first, the rest after. Works on a copy of the tree.
-Exit 1 when a mutant survives.
+mutmut does it: [tool.mutmut] in pyproject.toml names files and tests, `mutants/` keeps what was found, so that only
+functions that changed are tried again, and `mutmut browse` shows it. The ways of breaking are the ones below: what is
+lost in a loss is a stop-gradient, a bound or a mask, and mutmut's own have none of these. A survivor is a test that is
+missing, or a change that changes nothing; which of the two, a reader decides. Not broken are properties, defaults of
+fields and constants of modules, which mutmut does not reach.
 """
 
 from __future__ import annotations
 
-import argparse
-import ast
-import collections
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
-import random
-import shutil
-import signal
+import re
+import subprocess
 import sys
-import tempfile
-import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
-from equivalent import EQUIVALENT
-from mutation import Change, changes
+import libcst as cst
+import libcst.matchers as m
+from mutmut.__main__ import cli
+from mutmut.mutation import file_mutation, mutators
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = Path("src/tokenpo")
-FOLDERS = ("ops", "signals", "stages", "methods", "fused")
-FILES = ("objective.py", "phase_two.py", "blocks.py", "terms.py")
-# In this order: small and sharp ones first.
-TESTS = (
-    "tests/core/test_objective.py", "tests/core/ops", "tests/core/parts", "tests/core/test_types.py",
-    "tests/methods/test_table.py", "tests/core/test_selection.py", "tests/core/test_polar.py",
-    "tests/core/test_parts.py",
-    "tests/core/test_blocks.py", "tests/core/test_fused_oracle.py", "tests/core/test_fused.py",
-    "tests/methods",
-    "tests/core/test_check_method.py", "tests/test_outside_method.py",
-)  # fmt: skip
-PYTEST = ("-x", "-q", "-o", "addopts=", "--import-mode=importlib", "-m", "not slow", "-p", "no:cacheprovider")
-PARALLEL = 2
-SECONDS = 240.0
-NO_TESTS = 5
+DROPPED = {"detach", "clamp", "clamp_", "masked_fill", "double", "abs", "square", "sqrt", "log", "exp"}
+SWAPPED = {"min": "max", "amin": "amax", "minimum": "maximum"}
+SWAPPED |= {b: a for a, b in SWAPPED.items()}
+NEGATED = {
+    cst.LessThan: cst.GreaterThanEqual, cst.GreaterThanEqual: cst.LessThan, cst.GreaterThan: cst.LessThanEqual,
+    cst.LessThanEqual: cst.GreaterThan,
+}  # fmt: skip
+# Their functions stay functions; mutmut leaves out everything that is decorated.
+DECORATORS = re.compile(r"published\(.*\)|torch\.(no|enable)_grad\(\)|functools\.cache")
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one file.
-
-    Args:
-        path: of the file, relative to the repository.
-        change: what is written where.
-    """
-
-    path: Path
-    change: Change
-
-    @property
-    def module(self) -> str:
-        parts = self.path.relative_to("src").with_suffix("").parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return str(self.path.relative_to(PACKAGE)), self.change.before, self.change.after
-
-    @property
-    def equivalent(self) -> str | None:
-        """Why nothing can notice it, if that is known."""
-        return EQUIVALENT.get(self.key)
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.change.line}\n    - {self.change.before}\n    + {self.change.after}"
+def bracketed(x: cst.BaseExpression) -> cst.BaseExpression:
+    return x.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-class Mutated(importlib.machinery.SourceFileLoader):
-    """Loads a file as if it held another text."""
-
-    def __init__(self, name: str, path: str, text: str) -> None:
-        super().__init__(name, path)
-        self.text = text
-
-    def get_code(self, fullname: str):
-        return compile(self.text, self.path, "exec", dont_inherit=True)
-
-
-class Hook(importlib.abc.MetaPathFinder):
-    """Finds the mutated module before anybody else does."""
-
-    def __init__(self, mutant: Mutant, root: Path) -> None:
-        self.mutant, self.file = mutant, root / mutant.path
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname != self.mutant.module:
-            return None
-        loader = Mutated(fullname, str(self.file), self.mutant.change.text)
-        places = [str(self.file.parent)] if self.file.name == "__init__.py" else None
-        return importlib.util.spec_from_file_location(
-            fullname, self.file, loader=loader, submodule_search_locations=places
-        )
+def lost_call(node: cst.Call) -> Iterator[cst.CSTNode]:
+    """x.detach(), x.clamp(...), torch.log(x) → x; where(m, a, b) → a; min= ↔ max=."""
+    function = node.func
+    if isinstance(function, cst.Attribute) and function.attr.value in DROPPED:
+        free = m.matches(function.value, m.Name("torch"))
+        yield bracketed(node.args[0].value if free else function.value)
+    if isinstance(function, cst.Attribute) and function.attr.value == "where" and len(node.args) == 3:
+        yield bracketed(node.args[1].value)
+    names = [arg.keyword and arg.keyword.value for arg in node.args]
+    for i, name in enumerate(names):
+        if name in ("min", "max") and SWAPPED[name] not in names:
+            other = node.args[i].with_changes(keyword=cst.Name(SWAPPED[name]))
+            yield node.with_changes(args=[*node.args[:i], other, *node.args[i + 1 :]])
 
 
-def sources() -> list[Path]:
-    """The files that are mutated, in the order of their names."""
-    found = [p for folder in FOLDERS for p in sorted((ROOT / PACKAGE / folder).glob("*.py"))]
-    return [p.relative_to(ROOT) for p in (*found, *(ROOT / PACKAGE / name for name in FILES))]
+def lost_mask(node: cst.BinaryOperation) -> Iterator[cst.CSTNode]:
+    """a & b → a, b."""
+    if isinstance(node.operator, cst.BitAnd):
+        yield bracketed(node.left)
+        yield bracketed(node.right)
 
 
-def mutants(only: list[str]) -> list[Mutant]:
-    """Every mutant of the files whose path begins with one of `only` (all, if there is none)."""
-    chosen = [p for p in sources() if not only or any(str(p).startswith(o.removeprefix("./")) for o in only)]
-    return [Mutant(path, change) for path in chosen for change in changes((ROOT / path).read_text())]
+def lost_sign(node: cst.UnaryOperation) -> Iterator[cst.CSTNode]:
+    """−x → x; but −1 as a dimension stays."""
+    if isinstance(node.operator, cst.Minus) and not isinstance(node.expression, cst.Integer):
+        yield bracketed(node.expression)
 
 
-def nearest_tests(path: Path) -> list[str]:
-    """The tests that are about this file: the first to ask."""
-    here = path.relative_to(PACKAGE)
-    near = [Path("tests") / here.parent / f"test_{here.stem}.py"]
-    if here.parts[0] == "methods":
-        names = [n.name for n in ast.parse((ROOT / path).read_text()).body if isinstance(n, ast.FunctionDef)]
-        near = [Path("tests/methods/test_table.py"), *(Path("tests/methods") / name for name in names)]
-    if here.parts[0] == "signals":
-        near = [Path("tests/core/parts")]
-    if here.parts[0] == "fused":
-        near = [Path("tests/core/test_fused_oracle.py"), Path("tests/core/test_fused.py")]
-    return [str(p) for p in near if (ROOT / p).exists()]
+def other_extreme(node: cst.Attribute) -> Iterator[cst.CSTNode]:
+    """x.min ↔ x.max; torch.inf → −torch.inf."""
+    if node.attr.value in SWAPPED:
+        yield node.with_changes(attr=cst.Name(SWAPPED[node.attr.value]))
+    if node.attr.value == "inf":
+        yield bracketed(cst.UnaryOperation(cst.Minus(), node))
 
 
-def copied() -> tempfile.TemporaryDirectory:
-    """The tree as it is now, so that it can be edited while the mutants run."""
-    place = tempfile.TemporaryDirectory(prefix="mutants-")
-    ignored = shutil.ignore_patterns("__pycache__", "assets")
-    for name in ("src", "tests", "benchmarks"):  # tests share their measuring with the benchmarks
-        shutil.copytree(ROOT / name, Path(place.name) / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", place.name)
-    return place
+def other_reduction(node: cst.SimpleString) -> Iterator[cst.CSTNode]:
+    """The "amin" of a scatter_reduce ↔ "amax"."""
+    if (name := node.value.strip("\"'")) in SWAPPED:
+        yield node.with_changes(value=f'"{SWAPPED[name]}"')
 
 
-def child(mutant: Mutant | None, root: Path, log: Path) -> int:
-    """Runs the tests on a mutant (None: on the code as it is) and never returns; the exit code is pytest's."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        os.chdir(root)
-        sys.path.insert(0, str(root / "src"))
-        near = nearest_tests(mutant.path) if mutant else []
-        if mutant:
-            sys.meta_path.insert(0, Hook(mutant, root))
-        import pytest
-
-        code = int(pytest.main([*PYTEST, *near])) if near else 0
-        if code in (0, NO_TESTS):
-            rest = [test for test in TESTS if (root / test).exists() and test not in near]
-            code = int(pytest.main([*PYTEST, *rest]))
-    finally:
-        sys.stdout.flush()
-        os._exit(code)
+def other_side(node: cst.ComparisonTarget) -> Iterator[cst.CSTNode]:
+    """a < b → a >= b; mutmut's own is a <= b."""
+    if other := NEGATED.get(type(node.operator)):
+        yield node.with_changes(operator=other())
 
 
-def verdicts(queue: list[Mutant], root: Path) -> Iterator[tuple[Mutant, str, float]]:
-    """(mutant, "killed" | "timeout" | "survived", seconds), as they come."""
-    waiting = collections.deque(queue)
-    running: dict[int, tuple[Mutant, float]] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < PARALLEL:
-                mutant = waiting.popleft()
-                log = root / f"mutant-{len(waiting)}.log"
-                running[child(mutant, root, log)] = (mutant, time.monotonic())
-            for pid, (mutant, start) in list(running.items()):
-                seconds = time.monotonic() - start
-                verdict = judged(pid, seconds)
-                if verdict is not None:
-                    del running[pid]
-                    yield mutant, verdict, seconds
-            time.sleep(0.01)
-    finally:
-        for pid in running:
-            os.killpg(pid, signal.SIGKILL)
+def other_branch(node: cst.If) -> Iterator[cst.CSTNode]:
+    yield node.with_changes(test=cst.UnaryOperation(cst.Not(), bracketed(node.test)))
 
 
-def judged(pid: int, seconds: float) -> str | None:
-    """What became of a child, None while it runs; one that runs too long is ended."""
-    done, status = os.waitpid(pid, os.WNOHANG)
-    if done:
-        return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
-    if seconds <= SECONDS:
-        return None
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return "timeout"
+OURS = [
+    (cst.Call, lost_call), (cst.BinaryOperation, lost_mask), (cst.UnaryOperation, lost_sign),
+    (cst.Attribute, other_extreme), (cst.SimpleString, other_reduction), (cst.ComparisonTarget, other_side),
+    (cst.If, other_branch),
+]  # fmt: skip
+# Of mutmut's: the others change texts, or put None where a tensor belongs, which is only another crash.
+THEIRS = {
+    mutators.operator_number, mutators.operator_name, mutators.operator_remove_unary_ops, mutators.operator_swap_op,
+    mutators.operator_keywords, mutators.operator_if_exp,
+}  # fmt: skip
 
 
-def baseline(root: Path) -> None:
-    """The tests must pass on the code as it is, or every mutant would count as killed."""
-    log = root / "baseline.log"
-    start = time.monotonic()
-    pid = child(None, root, log)
-    try:
-        _, status = os.waitpid(pid, 0)
-    except BaseException:
-        os.killpg(pid, signal.SIGKILL)
-        raise
-    if os.waitstatus_to_exitcode(status) != 0:
-        sys.exit(f"the tests fail without any mutant:\n{log.read_text()[-3000:]}")
-    print(f"tests pass on the code as it is, {time.monotonic() - start:.0f} s", flush=True)
+def teach() -> None:
+    """Gives mutmut these ways of breaking, and the decorated functions that it can try."""
+    mutators.mutation_operators[:] = [rule for rule in mutators.mutation_operators if rule[1] in THEIRS] + OURS
+    skips = file_mutation.MutationVisitor._skip_node_and_children
+
+    def left_out(visitor: object, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.FunctionDef) and node.decorators:
+            written = [cst.Module([]).code_for_node(decorator.decorator) for decorator in node.decorators]
+            if all(DECORATORS.fullmatch(text) for text in written):
+                return False
+        # Not a message, nor what only checks.
+        return isinstance(node, cst.Raise | cst.Assert | cst.FormattedString) or skips(visitor, node)
+
+    file_mutation.MutationVisitor._skip_node_and_children = left_out
 
 
-def table(counts: dict[Path, collections.Counter], equivalent: collections.Counter) -> str:
-    kinds = ("killed", "timeout", "survived")
-    lines = [f"{'file':<32}{'mutants':>9}{'killed':>9}{'timeout':>9}{'survived':>10}{'equivalent':>12}"]
-    total: collections.Counter = collections.Counter()
-    for path in sorted({*counts, *equivalent}):
-        c = collections.Counter(counts.get(path, {}), equivalent=equivalent[path])
-        total.update(c)
-        lines.append(_row(str(path.relative_to(PACKAGE)), c, kinds))
-    return "\n".join([*lines, _row("all", total, kinds)])
+def report(patterns: list[str]) -> None:
+    """Prints how many of each file were noticed, and every survivor as a diff."""
+    found = dict(re.findall(r"^\s+(\S+): (.+)$", asked("results", "--all", "true"), re.MULTILINE))
+    wanted = {name: verdict for name, verdict in found.items() if any(fnmatch(name, p) for p in patterns or ["*"])}
+    for (module, verdict), count in sorted(Counter((name.rpartition(".")[0], x) for name, x in wanted.items()).items()):
+        print(f"{module:<44}{verdict:<20}{count:>5}")
+    for name, verdict in wanted.items():
+        if verdict not in ("killed", "timeout"):
+            changed = [line for line in asked("show", name).splitlines() if re.match(r"[+-](?![+-])", line)]
+            print(f"\n{verdict}: {name}", *changed, sep="\n")
 
 
-def _row(name: str, c: collections.Counter, kinds: tuple[str, ...]) -> str:
-    killed, timeout, survived = (c[kind] for kind in kinds)
-    return f"{name:<32}{sum(c.values()):>9}{killed:>9}{timeout:>9}{survived:>10}{c['equivalent']:>12}"
+def asked(*words: str) -> str:
+    command = [sys.executable, "-m", "mutmut", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=[], metavar="PATH", help="only files whose path begins like this")
-    parser.add_argument("--sample", type=int, metavar="K", help="a random K of the mutants")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--list", action="store_true", help="show the mutants and stop")
-    options = parser.parse_args()
-
-    everything = mutants(options.only)
-    if options.sample is not None:
-        chosen = random.Random(options.seed).sample(range(len(everything)), min(options.sample, len(everything)))
-        everything = [everything[i] for i in sorted(chosen)]
-    queue = [m for m in everything if m.equivalent is None]
-    if stale := EQUIVALENT.keys() - {m.key for m in mutants([])}:
-        print("no longer a mutant, drop from tools/equivalent.py:", *sorted(stale), sep="\n  ")
-    if options.list:
-        print(*everything, sep="\n")
-        return 0
-
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children and the copy go too
-    os.environ.update(OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    sys.dont_write_bytecode = False  # in the copy: what does not change need not be compiled again
-    import numpy  # noqa: F401  the children inherit what is loaded here
-    import pytest  # noqa: F401
-    import torch  # noqa: F401
-
-    print(f"{len(queue)} mutants, {len(everything) - len(queue)} known to be equivalent", flush=True)
-    counts: dict[Path, collections.Counter] = collections.defaultdict(collections.Counter)
-    equivalent = collections.Counter(m.path for m in everything if m.equivalent)
-    survivors = []
-    start = time.monotonic()
-    with copied() as place:
-        baseline(Path(place))
-        for n, (mutant, verdict, seconds) in enumerate(verdicts(queue, Path(place)), 1):
-            counts[mutant.path][verdict] += 1
-            if verdict == "survived":
-                survivors.append(mutant)
-                print(f"[{n}/{len(queue)}] survived after {seconds:.0f} s: {mutant}", flush=True)
-    print(table(counts, equivalent))
-    print(f"{time.monotonic() - start:.0f} s")
-    if survivors:
-        print(f"\n{len(survivors)} survived:")
-        print(*sorted(survivors, key=lambda m: (str(m.path), m.change.line)), sep="\n")
-    return bool(survivors)
+def main() -> None:
+    os.chdir(ROOT)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    teach()
+    cli(["run", "--max-children", "2", *sys.argv[1:]], standalone_mode=False)
+    report(sys.argv[1:])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

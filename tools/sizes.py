@@ -1,4 +1,4 @@
-"""Files over 300 lines and functions over 50: the size budget, reported and held.
+"""Files over 450 lines and functions over 50: the size budget, reported and held.
 
 `ALLOWED` names what may exceed it, each with the reason.
 """
@@ -9,7 +9,7 @@ import ast
 import sys
 from pathlib import Path
 
-FILE_LINES, FUNCTION_LINES = 300, 50
+FILE_LINES, FUNCTION_LINES = 450, 50
 ALLOWED: dict[str, str] = {}
 
 

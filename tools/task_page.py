@@ -8,6 +8,7 @@ from layout import GENERATED, arguments, cell, code, table
 
 from tokenpo.tasks import TASKS, builder, options
 from tokenpo.tasks.extract import EXTRACTORS
+from tokenpo.tasks.maths.conventions import CONVENTIONS
 from tokenpo.tasks.reasoning_gym import ReasoningGym
 
 PAGE = """\
@@ -27,12 +28,30 @@ in which, and prompts that stand in both are a warning. An option that the verif
 `extract` names a way to find the answer in a completion.
 
 {extractors}
+
+## What the verifier `math` counts as the same answer
+
+[math-verify](https://github.com/huggingface/Math-Verify) compares values. What stands around a value is read before it:
+the answer is brought to one spelling of LaTeX, taken apart into its parts, and a part is given to math-verify only if
+all of it is maths that math-verify reads. How often this errs is counted in [trust](trust.md#maths-answers).
+
+{conventions}
+
+The spelling is the list of steps in [`spelling.py`](../src/tokenpo/tasks/maths/spelling.py).
+
+References are read before a run. Those that are neither maths nor a few words are counted in a warning with the first
+three; a data set that has no other is refused.
 """
 
 
 def page() -> str:
     tasks = "\n\n".join(f"## `{name}`\n\n{_first(builder(name))}\n\n{_options(name)}" for name in TASKS)
-    return PAGE.format(generated=GENERATED.format(source="src/tokenpo/tasks"), tasks=tasks, extractors=_extractors())
+    return PAGE.format(
+        generated=GENERATED.format(source="src/tokenpo/tasks"),
+        tasks=tasks,
+        extractors=_extractors(),
+        conventions=table(("question", "convention"), CONVENTIONS),
+    )
 
 
 def _options(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -173,5 +175,14 @@ def test_a_lock_is_refused_to_the_second_and_given_after_the_first(tmp_path: Pat
     again = pytest.raises(TokenPOError, match=r"^busy: wait$")
     with locked(tmp_path / ".lock", "busy: wait"), again, locked(tmp_path / ".lock", "busy: wait"):
         pass
+    with locked(tmp_path / ".lock", "busy: wait"):
+        pass
+
+
+def test_where_there_are_no_locks_a_run_is_not_taken_for_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
     with locked(tmp_path / ".lock", "busy: wait"):
         pass

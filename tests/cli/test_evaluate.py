@@ -10,9 +10,9 @@ import pytest
 from tokenpo.cli.evaluate import EXAMPLES
 from tokenpo.cli.main import main
 from tokenpo.engines.embedded.engine import build_engine
-from tokenpo.engines.embedded.evaluation import evaluate
 from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS
 from tokenpo.recipe.config import parse_config
+from tokenpo.runs import evaluation
 
 TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]
 
@@ -63,6 +63,12 @@ def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:
     assert "holds results of another evaluation (sampling.samples: 3 -> 2)" in capsys.readouterr().err
 
 
+def measured(raw: dict) -> evaluation.Evaluation:
+    """As a training run of this config does before its first step."""
+    engine = build_engine(parse_config(raw, "test"))
+    return evaluation.evaluate(engine.config, engine.lm, engine.task)
+
+
 def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Same problems, same samples: avg@k is the same number in the same interval."""
     config = {
@@ -72,7 +78,7 @@ def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys:
         "output": {"dir": "unused"},
         "model": {"device": "cpu"},
     }
-    trained = evaluate(build_engine(parse_config(config, "test")))
+    trained = measured(config)
     common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
     assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
     assert run(*common, "--temperature", "0", "--out", "b") == 0
@@ -96,7 +102,7 @@ def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixt
         "task": {"name": "files", "options": given},
         "model": {"device": "cpu"},
     }
-    trained = evaluate(build_engine(parse_config(config, "test"))).average_reward
+    trained = measured(config).average_reward
     told = [word for key, value in given.items() for word in ("--task-option", f"{key}={value}")]
     common = ["tiny", "--task", "files", *told, "--problems", "4", "--max-new-tokens", "20", "--rows", "16"]
     assert run(*common, "--samples-per-prompt", "3", "--out", "a") == 0

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.cli import main as cli
 from tokenpo.cli.main import main
+from tokenpo.cli.train import verdict
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import load_config
-from tokenpo.recipe.shipped import find_recipe
+from tokenpo.recipe.files import find_recipe
 
 
 def run(*arguments: str) -> int:
@@ -128,9 +128,9 @@ def test_the_verdict_has_rewards_where_they_are_graded():
     """Before, every response was wrong with reward 0, so the mean reward was the accuracy; after, all are alike."""
     before = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
     after = {"eval/accuracy": 0.0, "eval/low": 0.0, "eval/high": 0.1}
-    assert len(cli._verdict([before, after])) == 1
+    assert len(verdict([before, after])) == 1
     graded = {"eval/reward": 0.3, "eval/reward_low": None, "eval/reward_high": float("nan")}
-    _, said = cli._verdict([before, after | graded])
+    _, said = verdict([before, after | graded])
     assert said == "held-out greedy reward: 0.000 (0.000 to 0.100) before -> 0.300 after; 95 % intervals"
 
 

@@ -13,9 +13,9 @@ from own_method import FILE
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
+from tokenpo.recipe.command_line import parse_entries
 from tokenpo.recipe.config import Method, load_config, parse_config
 from tokenpo.recipe.inputs import contents
-from tokenpo.recipe.method_list import parse_entries
 from tokenpo.recipe.objective import build_method
 
 SHORT = (
@@ -44,7 +44,7 @@ def either(*, low: float | None = None): pass
 def pair(*, b: tuple[float, float] = (0, 1)): pass
 """
 NEEDY = """class Position(Weight):
-    def needs(self):
+    def reads(self):
         return frozenset()
 """
 
@@ -208,7 +208,7 @@ def test_its_module_is_executed_once() -> None:
             TokenPOError,
             r"objective late: Position is no frozen dataclass that compares by its fields alone: put @dataclasses",
         ),
-        ("needy.py:late", {}, TokenPOError, r"objective late: needs of Position is a method: let it be a property"),
+        ("needy.py:late", {}, TokenPOError, r"objective late: reads of Position is a method: let it be a set of names"),
         ("late.py:late", {"lo": 0.1}, UnknownName, r"method late\.py:late has no option 'lo'; did you mean 'low'\?"),
         ("late.py:late", {"low": "much"}, TokenPOError, r"option low = 'much' must be a number"),
     ],

@@ -36,6 +36,22 @@ def test_every_command_tells_what_a_part_raised(capsys: pytest.CaptureFixture) -
     assert capsys.readouterr().out.endswith(f"a finite loss and gradient: {SAID}\n")
 
 
+def test_training_names_an_input_that_is_read_undeclared(capsys: pytest.CaptureFixture) -> None:
+    reading = FILE.replace("return place / ", 'return batch.need("old_entropy") * place / ')
+    Path("mine.py").write_text(reading, encoding="utf-8")
+    assert main(["train", "quickstart", *SET, "--method", "mine.py:late", "--no-report"]) == 2
+    said = 'objective late: Position() reads old_entropy, which it does not declare: put reads = {"old_entropy"} into'
+    assert capsys.readouterr().err == f"tokenpo: {said} its class\n"
+    assert main(["check", "mine.py:late"]) == 1
+    out = capsys.readouterr().out
+    assert out.endswith(f"a finite loss and gradient: {said} its class\n")
+    Path("mine.py").write_text(
+        reading.replace('response."""', 'response."""\n\n    reads = {"old_entropy"}'), encoding="utf-8"
+    )
+    assert main(["train", "quickstart", *SET, "--method", "mine.py:late", "--no-report"]) == 0
+    assert main(["check", "mine.py:late"]) == 0
+
+
 def test_training_names_the_part_of_a_loss_that_is_no_number(capsys: pytest.CaptureFixture) -> None:
     Path("mine.py").write_text(FILE.replace("return place / ", "return torch.nan * place / "), encoding="utf-8")
     assert main(["train", "quickstart", *SET, "--method", "mine.py:late", "--no-report"]) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.cli.main import main, parser
-from tokenpo.recipe.shipped import RECIPES, find_recipe
+from tokenpo.recipe.files import RECIPES, find_recipe
 
 PLACES = [
     (["report", "~/r"], "directory"), (["report", "r", "--beside", "~/r"], "beside"),

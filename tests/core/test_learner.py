@@ -272,3 +272,23 @@ def test_every_rollout_batch_is_dealt_anew_and_the_same_again() -> None:
 
     assert dealt(3) == dealt(3)
     assert len({tuple(rows) for rows in dealt(3)}) > 2
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("grpo", {}), ("kl_cov", {"fraction": 0.4}), ("clip_cov", {"fraction": 0.4, "cov_low": -math.inf})],
+)
+def test_micro_batches_of_rows_that_come_twice_add_up(method: str, options: dict[str, float]) -> None:
+    """Rows 0 to 5 and 2 to 4 again: the loss of all nine is that of the six and of the three, in any order."""
+    rollouts, policy = batch_of(3)
+    step = Learner(tokenpo.method(method, **options), length=LENGTH).begin(rollouts)
+    update = step.update(torch.tensor([0, 1, 2, 3, 4, 5, 4, 3, 2]))
+    assert update.rows.tolist() == [0, 1, 2, 2, 3, 3, 4, 4, 5]
+    update.observe(policy.rows(update.rows))
+    whole = update.loss(policy.rows(update.rows)).value
+    parts = [torch.tensor([5, 0, 4, 1, 3, 2]), torch.tensor([2, 4, 3])]
+    torch.testing.assert_close(sum(update.loss(policy.rows(rows), rows).value for rows in parts), whole)
+    assert len(update.credit.signals) == (method != "grpo")
+    for signal in update.credit.signals.values():
+        # Row 2 stands at places 2 and 3, the next two behind it.
+        assert (signal[2:7:2] == signal[3:8:2]).all() and 0 < signal.sum() < update.rollouts.mask.sum()

@@ -28,7 +28,6 @@ from tokenpo.core.parts import (
     Penalty,
     RolloutCorrection,
     RolloutRatio,
-    RowNormalised,
     Selection,
     SequenceMean,
     Shaping,
@@ -42,6 +41,7 @@ from tokenpo.core.parts import (
     Weight,
     walk,
 )
+from tokenpo.core.ranges import Share
 from tokenpo.methods.dppo import BinaryDivergence
 from tokenpo.methods.lopti import OldProbability
 
@@ -91,13 +91,8 @@ class Noise(BatchSignal):
 
     seen: list = dataclasses.field(default_factory=list, compare=False)
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy"})
-
-    @property
-    def draws(self) -> bool:
-        return True
+    reads = {"entropy"}
+    draws = True
 
     def __call__(self, batch: Batch, trust, generator) -> Tensor:
         assert not torch.is_grad_enabled()
@@ -242,7 +237,7 @@ def test_scope_needs_and_draws_follow_from_the_parts() -> None:
 
 def test_what_a_part_does_not_say_is_false() -> None:
     part = Part()
-    assert part.needs == frozenset()
+    assert part.reads == frozenset()
     assert not (part.idle_on_policy or part.assumes_on_policy or part.corrects_rollout or part.entropy_gradient)
 
 
@@ -420,29 +415,47 @@ def test_a_slot_takes_its_own_kind(slot: str, choice: object, words: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("slots", "words"),
+    ("part", "held", "words"),
     [
-        ({"surrogate": Clip(0.2)}, "bounds of Clip holds 0.2, expected a value of type Bounds"),
-        ({"surrogate": Clip(FixedBounds)}, f"bounds of Clip holds {FixedBounds}, expected a value of type Bounds"),
-        ({"surrogate": Unclipped("token")}, "ratio of Unclipped holds 'token', expected a value of type Ratio"),
+        (Clip, (0.2,), "Clip: bounds is 0.2, expected a value of type Bounds"),
+        (Clip, (FixedBounds,), f"Clip: bounds is {FixedBounds}, expected a value of type Bounds"),
+        (Unclipped, ("token",), "Unclipped: ratio is 'token', expected a value of type Ratio"),
         (
-            {"surrogate": DetachedClip(FixedBounds(0.2, 0.2), region=0.5)},
-            "region of DetachedClip holds 0.5, expected a value of type Region or None",
+            DetachedClip,
+            (FixedBounds(0.2, 0.2), TokenRatio(), 0.5),
+            "DetachedClip: region is 0.5, expected a value of type Region, or none",
         ),
         (
-            {"weights": (RowNormalised(SignalWeight("entropy")),)},
-            "signal of SignalWeight holds 'entropy', expected a value of type Signal or BatchSignal or MemorySignal",
+            SignalWeight,
+            ("entropy",),
+            "SignalWeight: signal is 'entropy', expected a value of type Signal or BatchSignal or MemorySignal",
         ),
         (
-            {"penalties": (EntropyBonus("low"),)},
-            "coef of EntropyBonus holds 'low', expected a value of type float or MemorySignal or int",
+            EntropyBonus,
+            ("low",),
+            "EntropyBonus: coef is 'low', expected a finite number, or a value of type MemorySignal",
         ),
     ],
 )
-def test_a_part_holds_parts_of_their_own_kind(slots: dict, words: str) -> None:
+def test_a_part_holds_parts_of_their_own_kind(part: type, held: tuple, words: str) -> None:
     with pytest.raises(TokenPOError) as caught:
-        dataclasses.replace(PLAIN, **slots)
-    assert str(caught.value) == f"objective plain: {words}"
+        part(*held)
+    assert str(caught.value) == words
+
+
+@dataclass(frozen=True)
+class Careless(Weight):
+    """Its own check takes the place of the one that it should extend."""
+
+    share: Share = 2.0
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def test_an_objective_looks_again() -> None:
+    with pytest.raises(TokenPOError, match=r"^Careless: share is 2\.0, expected a number in \[0, 1\]$"):
+        dataclasses.replace(PLAIN, weights=(Careless(),))
 
 
 def test_a_coefficient_may_be_a_whole_number() -> None:

@@ -114,7 +114,7 @@ def test_entropy_below_old_is_strict() -> None:
     batch = _policy([1.0] * 4, [-1.0] * 4, [0.4, 0.5, 0.6, 0], [0.5, 0.5, 0.5, 9], [0.0] * 4)
     assert BelowOld()(batch)[0, :3].tolist() == [True, False, False]
     assert BelowOld().idle_on_policy
-    assert BelowOld().needs == {"entropy", "old_entropy"}
+    assert BelowOld().reads == {"entropy", "old_entropy"}
 
 
 def test_sign_of_one_logit_step_by_hand() -> None:
@@ -126,7 +126,7 @@ def test_sign_of_one_logit_step_by_hand() -> None:
     down = _policy([-1.0] * 6, lp, h, [0.0] * 6, drift)
     assert StepSign()(down)[0, :5].tolist() == [False, False, True, False, True]
     assert not StepSign().idle_on_policy
-    assert StepSign().needs == {"entropy", "entropy_drift"}
+    assert StepSign().reads == {"entropy", "entropy_drift"}
 
 
 def test_masked_kl_by_hand() -> None:
@@ -143,7 +143,7 @@ def test_masked_kl_by_hand() -> None:
     value.sum().backward()
     assert lp.grad.tolist() == [[3, 0, 0, 0, 0]]
     assert penalty.follows_advantage
-    assert penalty.needs == frozenset()
+    assert penalty.reads == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_masked_kl_towards_the_reference() -> None:
     """k1 of lp_ref − lp = -3 + 1 = -2 is 2."""
     batch = _policy([1.0, 1.0], [-1.0] * 2, [0.1, 0.1], [0.5] * 2, [0.0] * 2)
     penalty = MaskedKl(1.0, BelowOld(), K1(), to_reference=True)
-    assert penalty.needs == {"ref_logprob"}
+    assert penalty.reads == {"ref_logprob"}
     assert penalty(batch, None).tolist() == [[2, 0]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,14 @@ import torch
 from torch import Tensor
 
 import tokenpo
-from tokenpo import Batch, MissingInput, Objective, Rollouts, TokenPOError
+from tokenpo import Batch, MissingInput, Objective, Rollouts, TokenPOError, UnknownName, check_method
+from tokenpo.core.laws import Nonconforming
 from tokenpo.core.parts import (
     Aggregate,
     BatchSignal,
     Clip,
     CreditStage,
+    Keep,
     Memory,
     MemorySignal,
     Part,
@@ -112,6 +115,65 @@ def test_our_own_errors_and_what_the_machine_lacks_pass_as_they_are(error: Excep
     with pytest.raises(type(error)) as caught:
         evaluate(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),)), example(0))
     assert caught.value is error
+
+
+UNDECLARED = "reads old_entropy, which it does not declare: put reads = {"
+KINDS = {
+    "shaping": (Shaping, lambda part: {"shaping": (part,)}),
+    "credit": (CreditStage, lambda part: {"credit": part}),
+    "surrogate": (SurrogateStage, lambda part: {"surrogate": part}),
+    "weight": (Weight, lambda part: {"weights": (part,)}),
+    "penalty": (Penalty, lambda part: {"penalties": (part,)}),
+    "selection": (Selection, lambda part: {"weights": (Keep(part),)}),
+    "signal": (Signal, lambda part: {"weights": (SignalWeight(part),)}),
+    "batch signal": (BatchSignal, lambda part: {"weights": (SignalWeight(part),)}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("more", "remedy"), [({}, '"old_entropy"'), ({"reads": {"entropy"}}, '"entropy", "old_entropy"')]
+)
+def test_an_input_that_is_read_undeclared_is_named_with_the_remedy(kind: str, more: dict, remedy: str) -> None:
+    """Of the part that reads it and not of one that holds it, although the batch has it."""
+    base, slots = KINDS[kind]
+    part = _made(base, __call__=lambda self, given, *more: given.need("old_entropy"), **more)
+    objective = dataclasses.replace(GRPO, **slots(part))
+    said = f"objective grpo: Mine() {UNDECLARED}{remedy}}} into its class"
+    with pytest.raises(MissingInput) as caught:
+        evaluate(objective, example(0))
+    assert str(caught.value) == said
+    with pytest.raises(Nonconforming) as broken:
+        check_method(objective)
+    assert str(broken.value).endswith(f"which take a finite loss and gradient: {said}")
+
+
+def test_an_input_of_a_memory_too() -> None:
+    memory = _made(
+        MemorySignal, start=lambda self: {}, after=lambda self, numbers, rollouts: rollouts.need("old_entropy"),
+        __call__=lambda self, rollouts, numbers: rollouts.old_logprob.exp(),
+    )  # fmt: skip
+    objective = dataclasses.replace(GRPO, weights=(SignalWeight(memory),))
+    with pytest.raises(MissingInput, match=re.escape(UNDECLARED)):
+        objective.after(objective.start(), Rollouts(**example(0).rollouts))
+
+
+def test_an_absent_field_that_the_code_names_is_told_with_what_it_raised() -> None:
+    def call(self: Any, batch: Batch, trust: Any) -> Tensor:
+        return 1 + batch.rollouts.old_entropy
+
+    objective = dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),))
+    with pytest.raises(TokenPOError) as caught:
+        evaluate(objective, example(0))
+    said = "; old_entropy is None there, as no part declares it: declare it in reads"
+    assert " raised TypeError at test_protocol.py:" in str(caught.value) and str(caught.value).endswith(said)
+    assert str(_told(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=_fails),)))).endswith("'x'")
+
+
+def test_a_part_that_asks_for_no_field_is_told_the_nearest() -> None:
+    part = _made(Weight, __call__=lambda self, batch, trust: batch.need("old_entropies"))
+    with pytest.raises(UnknownName, match=r"^Rollouts has no field 'old_entropies'; did you mean 'old_entropy'\?$"):
+        evaluate(dataclasses.replace(GRPO, weights=(part,)), example(0))
 
 
 def test_what_the_surrogate_raises_is_the_surrogates_wherever_it_is_asked() -> None:
@@ -226,15 +288,15 @@ def test_a_subclass_may_change_what_is_called_and_keep_what_it_computed() -> Non
         (Weight, "idle_on_policy", "True or False"),
         (Penalty, "follows_advantage", "True or False"),
         (BatchSignal, "draws", "True or False"),
-        (Memory, "needs", "a frozenset of names"),
+        (Memory, "reads", "a set of names"),
     ],
 )
-def test_what_a_part_says_of_itself_is_a_property(kind: type, name: str, words: str) -> None:
+def test_what_a_part_says_of_itself_is_no_method(kind: type, name: str, words: str) -> None:
     """A forgotten @property would be a method, and true."""
     with pytest.raises(TokenPOError) as caught:
         _held(_made(kind, **{name: lambda self: False}))
     assert str(caught.value) == (
-        f"objective grpo: {name} of Mine is a method: let it be a property that returns {words}"
+        f"objective grpo: {name} of Mine is a method: let it be {words}, or a property that returns it"
     )
     with pytest.raises(TokenPOError) as caught:
         _held(_made(kind, **{name: property(_fails)}))

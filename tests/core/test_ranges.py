@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 
 from tokenpo.base.errors import OutOfRange
 from tokenpo.core import ranges
+from tokenpo.core.parts import Part
 from tokenpo.core.ranges import Range
 
 
@@ -35,15 +37,33 @@ from tokenpo.core.ranges import Range
 def test_a_range_ends_where_it_says(allowed: Range, inside: tuple[float, ...], outside: tuple[float, ...]) -> None:
     assert [x for x in inside if not allowed.holds(x)] == []
     assert [x for x in (*outside, math.nan, True, "1", None) if allowed.holds(x)] == []
-    assert allowed.or_none().holds(None) and not allowed.or_none().holds(math.nan)
+
+
+@pytest.mark.parametrize(
+    ("hint", "text", "inside", "outside"),
+    [
+        (ranges.Share, "a number in [0, 1]", (0, 1), (2, None)),
+        (ranges.Share | None, "a number in [0, 1], or none", (0, None), (2, math.nan, "1")),
+        (ranges.Count | str, "a whole number >= 1, or a value of type str", (1, "1"), (0, None)),
+        (float | Exception, "a number, or a value of type Exception", (-1, OSError()), (math.nan, "1", None)),
+        (Exception | None, "a value of type Exception, or none", (None, OSError()), (1, Exception)),
+    ],
+)
+def test_an_annotation_names_a_range(hint: Any, text: str, inside: tuple, outside: tuple) -> None:
+    allowed = ranges.range_of(hint, Exception)
+    assert allowed is not None and allowed.text == text
+    assert [x for x in inside if not allowed.holds(x)] == []
+    assert [x for x in outside if allowed.holds(x)] == []
+
+
+@pytest.mark.parametrize("hint", [float, float | None, str, tuple[float, float], Any, "Share"])
+def test_another_annotation_names_none(hint: Any) -> None:
+    assert ranges.range_of(hint, Exception) is None
 
 
 @dataclass(frozen=True)
-class Held:
-    share: float
-
-    def __post_init__(self) -> None:
-        ranges.require(self, share=ranges.SHARE.because("as it is a share"))
+class Held(Part):
+    share: Annotated[float, ranges.SHARE.because("as it is a share")]
 
 
 def test_a_refusal_is_one_sentence_and_goes_through_a_pipe() -> None:

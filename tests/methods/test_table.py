@@ -41,7 +41,7 @@ DEFAULTS = {
     "gspo_token": (GROUP, _clip(_fixed(0.0003, 0.0004), "GeometricToken()"), "SequenceMean()", {}),
     "clip_cov": (
         GROUP, _clip(_fixed(1.0, 1.0)), "TokenMean()",
-        {"weights": "Drop(selection=RandomCovariant(fraction=0.0002, low=1.0, high=5.0))"},
+        {"weights": "Drop(selection=RandomCovariant(fraction=0.0002, cov_low=1.0, cov_high=5.0))"},
     ),
     "kl_cov": (
         GROUP, "Unclipped(ratio=TokenRatio())", "TokenMean()",
@@ -66,7 +66,7 @@ DEFAULTS = {
     ),
     "tr_grpo": (
         GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, low=1.0, high=1.4), old=False)"},
+        {"weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4), old=False)"},
     ),
     "hapo": (
         "TokenGroupAdvantage(fallback=5.0, eps=1e-06)",
@@ -254,13 +254,6 @@ def test_tr_grpo_warns_only_where_its_weight_would_be_clipped_away(recwarn: pyte
         tokenpo.method("tr_grpo", weight_placement="ratio")
 
 
-@pytest.mark.parametrize(("lower", "most"), [(0.2, "6"), (0.0, "inf")])
-def test_tr_grpo_warns_of_weights_over_their_mean(lower: float, most: str) -> None:
-    """From 0.2 to 1.2, a weight may be six times the mean of others that are all 0.2."""
-    with pytest.warns(UserWarning, match=rf"a weight above 1\.2 .* may be {most}: .* narrow lower and upper"):
-        tokenpo.method("tr_grpo", weight_placement="ratio", lower=lower, upper=1.2, normalise_weights=True)
-
-
 def test_redistribution_may_be_nothing() -> None:
     """beta 0 is a factor of 1, and allowed; the builder leaves the stage out."""
     from tokenpo.methods.hapo import Redistribution
@@ -304,28 +297,6 @@ def test_unknown_names_name_the_nearest() -> None:
             build()
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "value", "nearest"),
-    [
-        ("tepo", "decreasing", "dleta", "'delta'"),
-        ("tepo", "estimator", "k33", "'k3'"),
-        ("tepo", "kl_target", "ref", "old, reference"),
-        ("gtpo", "normalise", "zeros", "'with_zeros'"),
-        ("gtpo", "scope", "groups", "'group'"),
-        ("grpo_s", "mean", "geometry", "'geometric'"),
-        ("tr_grpo", "weight_placement", "advantages", "'advantage'"),
-        ("tr_grpo", "weight_prob", "older", "'old'"),
-        ("tr_grpo", "kl_weighting", "insid", "'inside'"),
-        ("hapo", "sign", "papers", "'paper'"),
-        ("hapo", "entropy", "now", "current, old"),
-    ],
-)
-def test_unknown_choices_name_method_and_option(name: str, option: str, value: str, nearest: str) -> None:
-    message = rf"^{name}: {option}='{value}' is no choice; (did you mean|known:) {nearest}"
-    with pytest.raises(tokenpo.UnknownName, match=message):
-        tokenpo.method(name, **{option: value})
-
-
 def test_options_that_switch_a_stage_on() -> None:
     """Of each option that adds a stage: the stage is there, and its values are the option's."""
     assert tokenpo.method("dapo", overlong_length=20, overlong_cache=4).shaping == (SoftOverlong(20, 4),)
@@ -363,7 +334,7 @@ def test_stages_of_one_paper_have_its_defaults() -> None:
         (
             "dapo",
             {"overlong_length": 4, "overlong_cache": 8},
-            "dapo: overlong_cache is 8, expected a whole number in 1..4",
+            "dapo: cache of SoftOverlong is 8, expected a whole number in 1..4, the length",
         ),
         ("gtpo", {"entropy_clamp": (0.3, 0.2)}, "gtpo: entropy_clamp is (0.3, 0.2), expected (low, high) with"),
         ("gtpo", {"entropy_clamp": (-0.1, 0.2)}, "gtpo: entropy_clamp is (-0.1, 0.2), expected (low, high) with"),
@@ -379,19 +350,6 @@ def test_stages_of_one_paper_have_its_defaults() -> None:
             {"low": 0.6, "alpha": 1.0},
             "hapo: low · (1 + alpha) of AdaptiveBounds is 1.2, expected a number in [0, 1]",
         ),
-        ("hapo", {"high": -0.1}, "hapo: high is -0.1, expected a number >= 0"),
-        ("gmpo", {"low": -0.1}, "gmpo: low is -0.1, expected a number >= 0"),
-        ("gmpo", {"high": -0.1}, "gmpo: high is -0.1, expected a number >= 0"),
-        ("s_grpo", {"fraction": 0.0}, "s_grpo: fraction is 0.0, expected a number in (0, 1]"),
-        ("s_grpo", {"fraction": 1.01}, "s_grpo: fraction is 1.01, expected a number in (0, 1]"),
-        ("s_grpo", {"always": -1}, "s_grpo: always is -1, expected a whole number >= 0"),
-        ("sent", {"fraction": 0.0}, "sent: fraction is 0.0, expected a number in (0, 1]"),
-        ("sent", {"low_entropy": 0.0}, "sent: low_entropy is 0.0, expected a number in (0, 1]"),
-        ("sent", {"low_entropy": 1.01}, "sent: low_entropy is 1.01, expected a number in (0, 1]"),
-        ("sent", {"strong": -0.1}, "sent: strong is -0.1, expected a finite number >= 0"),
-        ("sent", {"weak": -0.1}, "sent: weak is -0.1, expected a finite number >= 0"),
-        ("skywork_entropy", {"delta": -1e-4}, "skywork_entropy: delta is -0.0001, expected a finite number >= 0"),
-        ("skywork_entropy", {"start": 0.006}, "skywork_entropy: start is 0.006, expected a number in [0, 0.005]"),
     ],
 )
 def test_options_out_of_range_are_refused(name: str, options: dict, message: str) -> None:

@@ -25,7 +25,7 @@ from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.trial import Inputs
 from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.chosen import chosen
+from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.verl.settings import configure
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart

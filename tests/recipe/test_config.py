@@ -18,8 +18,7 @@ from tokenpo.recipe.config import (
     load_config,
     parse_config,
 )
-from tokenpo.recipe.shipped import find_recipe
-from tokenpo.recipe.toml import to_toml
+from tokenpo.recipe.files import find_recipe, to_toml
 
 
 def recipe(tmp_path: Path, text: str) -> Path:

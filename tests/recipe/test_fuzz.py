@@ -16,7 +16,7 @@ import tokenpo
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.recipe.config import Config, Train, fields_of, load_config
-from tokenpo.recipe.toml import to_toml
+from tokenpo.recipe.files import to_toml
 
 few = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -191,7 +191,7 @@ def test_a_mistake_in_the_file_names_the_file_although_flags_are_given(tmp_path:
         ("dapo", "dual", [1], "a number or none"),
         ("gtpo", "entropy_clamp", (1,), "two numbers or none"),
         ("gtpo", "entropy_clamp", (1, True), "two numbers or none"),
-        ("tr_grpo", "normalise_weights", 1, "true or false"),
+        ("cispo", "absolute", 1, "true or false"),
         ("tepo", "estimator", 3, "text"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.recipe.config import load_config
+from tokenpo.recipe.files import PAPERS, find_recipe, shipped_recipes
 from tokenpo.recipe.objective import build_objective, warnings
-from tokenpo.recipe.shipped import PAPERS, find_recipe, shipped_recipes
 
 RECIPES = shipped_recipes()
 OF_PAPERS = [name for name in RECIPES if name.startswith(PAPERS)]

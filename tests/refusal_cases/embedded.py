@@ -25,9 +25,7 @@ from .case import Case
 class _Hidden(Signal):
     """A part of the user's own that reads what no engine here has."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"hidden_states"})
+    reads = {"hidden_states"}
 
 
 def _own(directory: Path) -> None:

@@ -16,11 +16,11 @@ from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.config import OVERRIDING, REPLACED
+from tokenpo.engines.trl.cycle import by_groups
 from tokenpo.engines.trl.forward import Forward
-from tokenpo.engines.trl.order import by_groups
 from tokenpo.engines.trl.recipe import accepted, schedule
 from tokenpo.engines.trl.refill import carried
-from tokenpo.engines.trl.served import Served, require_server
+from tokenpo.engines.trl.temperature import Served, require_server
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
@@ -89,6 +89,15 @@ def _moe(directory: Path) -> None:
 
 def _cut(**settings: Any) -> Callable[[Path], None]:
     return lambda directory: _trainer(_small, steps_per_generation=2, **settings)(directory).train()
+
+
+def dropped(**settings: Any) -> Callable[[Path], None]:
+    """Two passes of one model over the same tokens, each without other units."""
+
+    def ask(directory: Path) -> None:
+        _trainer(_small, model_init_kwargs={"attention_dropout": 0.9}, **settings)(directory).train()
+
+    return ask
 
 
 def _own_samples(*positional: Any, **named: Any) -> dict[str, Any]:
@@ -340,6 +349,12 @@ CASES = [
         "leave it False",
     ),
     Case(
+        "dropout, under which two passes of one model are two policies",
+        dropped(),
+        ("grpo", "the ratio of new to old policy is not 1 in TRL", "above 0.05"),
+        "set disable_dropout=True, or lora_dropout=0",
+    ),
+    Case(
         "checkpoints within a rollout batch",
         _cut(save_strategy="steps", save_steps=3),
         ("save_steps = 3",),
@@ -387,8 +402,6 @@ CASES = [
             "--set train.nonfinite=stop"),
     _recipe("`rollout.correction`", {"rollout": {"correction": {}}}, "rollout.correction",
             "--set rollout.correction=none"),
-    _recipe("`train.ratio_tolerance`", {"train": {"ratio_tolerance": 0.1}}, "train.ratio_tolerance",
-            "--set train.ratio_tolerance=none"),
     _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",
             "--set evaluate.every=0"),
     _recipe("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every",

@@ -19,12 +19,12 @@ import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
 from engines.verl.support.composed import BASE
 from tokenpo.base.errors import TokenPOError
-from tokenpo.cli import launch
+from tokenpo.core.learner import Learner
+from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
-from tokenpo.engines.verl.plugin import _refuse_legacy
-from tokenpo.engines.verl.queue import one_output_each
+from tokenpo.engines.verl.plugin import refuse_legacy
 from tokenpo.engines.verl.settings import _SILENT, configure
-from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer
+from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
@@ -73,17 +73,20 @@ def _legacy(directory: Path) -> None:
     before = sys.argv
     sys.argv = ["main_ppo", "+algorithm.tokenpo.method=grpo", "trainer.use_v1=False"]
     try:
-        _refuse_legacy()
+        refuse_legacy()
     finally:
         sys.argv = before
 
 
 def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
     """What our trainer looks at after verl's first update."""
-    trainer: Any = SimpleNamespace(
-        objective=tokenpo.method("grpo"), tokenpo=SimpleNamespace(tolerance=0.05), tokenpo_checked=False
-    )
-    return lambda directory: TokenPOTrainer._check(trainer, metrics)
+
+    def ask(directory: Path) -> None:
+        config = composed("+algorithm.tokenpo.method=grpo")
+        trainer: Any = SimpleNamespace(learner=learner_of(configure(config), config))
+        TokenPOTrainer._check(trainer, metrics)
+
+    return ask
 
 
 def small_recipe(directory: Path, **sections: Any) -> Config:
@@ -106,13 +109,13 @@ def _recipe(**sections: Any) -> Callable[[Path], None]:
 
 
 def _resumed(directory: Path) -> None:
-    launch.train(parse_config({}, "recipe.toml"), "verl", str(directory), 1)
+    launch.train(parse_config({}, "recipe.toml"), "verl", directory, 1)
 
 
 def _named_loop(directory: Path) -> None:
     """The first prompts of our trainer, from a data set with that column."""
     trainer: Any = TokenPOTrainer.__new__(TokenPOTrainer)
-    trainer.tokenpo, trainer.global_steps = SimpleNamespace(objective=tokenpo.method("hapo")), 1
+    trainer.learner, trainer.global_steps = Learner(tokenpo.method("hapo"), length=9), 1
     trainer.config = OmegaConf.create({"data": {"train_batch_size": 2}})
     columns = {"raw_prompt": ["1+1=", "1+2="], "agent_name": ["single_turn_agent", "tool_agent"]}
     trainer.train_dataloader_it = iter([{name: np.array(cells, dtype=object) for name, cells in columns.items()}])

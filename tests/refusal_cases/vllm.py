@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.engines.vllm.contract import require_processed
-from tokenpo.engines.vllm.parameters import check
+from tokenpo.engines.vllm.runners import check
 from vllm_support import flat, heat, settings
 
 from .case import Case

@@ -94,7 +94,7 @@ def test_countdown_wants_numbers_that_an_expression_can_name(nums: object) -> No
     """A minus is an operation there, so that every answer with -3 would be malformed."""
     verifier = make_verifier("countdown", VerifierOptions(), "t")
     with pytest.raises(TokenPOError, match="must be a list of whole numbers of 0 or more and a number"):
-        verifier.check(Problem("?", 12, {"nums": nums}))
+        verifier.check([Problem("?", 12, {"nums": nums})])
 
 
 @pytest.mark.parametrize("nums", [[3, 4], ["3", "4"], [3.0, 4.0], (3, 4)])

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from tokenpo.engines.trl.learned import Learned, by_policy, in_head
-from tokenpo.engines.trl.phase_two import step_of
+from tokenpo.engines.trl.loss import MicroLoss, by_policy, in_head
 from trl_support.frozen_run import built
 from trl_support.tapped import Tapped
 
@@ -29,12 +28,12 @@ class Both(Tapped):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         if self.model.training:
-            step = step_of(self, self.cycle, self.current, model, inputs)
+            update = self.current.update_of(model, inputs)
             ours = self.forward_passes
             theirs = dataclasses.replace(ours, in_head=False)
-            one = in_head(ours, model, inputs, step, self.signal_keys)
+            one = in_head(ours, model, inputs, update)
             first = self._gradient(one.value)
-            other = by_policy(theirs, model, inputs, step, self.signal_keys)
+            other = by_policy(theirs, model, inputs, update)
             if other.batch is not None:
                 other.batch.policy.logprob.retain_grad()
             second = self._gradient(other.value)
@@ -54,7 +53,7 @@ class Both(Tapped):
         return found
 
 
-def _compared(one: Learned, other: Learned) -> dict[str, Any]:
+def _compared(one: MicroLoss, other: MicroLoss) -> dict[str, Any]:
     if one.batch is None or other.batch is None or one.loss is None or other.loss is None:
         return {"tokens": 0, "loss": [float(one.value), float(other.value)]}
     mask = one.batch.mask

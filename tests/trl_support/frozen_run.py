@@ -56,8 +56,8 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
     trainer.add_callback(Dump(trainer, directory))
     trainer.train()
     rank = trainer.accelerator.process_index
-    memory = [dict(trainer.memory[part]) for part in trainer.policy_objective.memories]
-    found = {"seen": trainer.seen, "updates": trainer.cycle.updates, "log": trainer.state.log_history, "memory": memory}
+    found = {"seen": trainer.seen, "updates": trainer.cycle.updates, "log": trainer.state.log_history}
+    found["memory"] = trainer.learner.state_dict()["memory"]
     (directory / f"rank{rank}.json").write_text(json.dumps(found))
 
 

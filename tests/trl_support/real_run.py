@@ -55,10 +55,13 @@ def config(out: Path, **settings: Any) -> TokenPOConfig:
 class Drawing(Tapped):
     """Keeps every rollout batch, its prompts, and what the memories held when it was drawn."""
 
-    def _begin(self, found: Any, seconds: float) -> None:
-        memory = [dict(self.memory[part]) for part in self.policy_objective.memories]
-        self.batches.append((found, gather_object(list(found.prompts)), memory))
-        super()._begin(found, seconds)
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        memory = self.learner.state_dict()["memory"]
+        output = super()._generate_and_score_completions(inputs)
+        if self.model.training:
+            found = self.current.drawn
+            self.batches.append((found, gather_object(list(found.prompts)), memory))
+        return output
 
 
 NAMES = ("mask", "reward", "group", "token_ids", "temperature", "old_logprob", "old_entropy", "rollout_logprob")

@@ -1,4 +1,7 @@
-"""The embedded engine at the weights that TRL had: what its loss and gradient should have been."""
+"""The embedded engine at the weights that TRL had: what its loss and gradient should have been.
+
+Rollouts are functions of their place, or a model drew them and `real_run.drawing` left them.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from safetensors.torch import load_file
 
 import tokenpo
 from tokenpo import models as language
+from tokenpo.core.learner import Learner, Step
 from tokenpo.engines.embedded.forward import Forward
-from tokenpo.engines.embedded.step import Learner, accumulate
+from tokenpo.engines.embedded.updates import Trainer, gradients
 from tokenpo.recipe.config import Train
-from tokenpo.runs.tally import Tally
 
 
 class Reference:
@@ -28,7 +33,8 @@ class Reference:
         drift, graph = "entropy_drift" in needs, objective.entropy_gradient
         forward = Forward(self.lm, micro_rows, 10**6, drift=drift, entropy_grad=graph)
         optimizer = torch.optim.SGD(self.lm.model.parameters(), lr=0.0)
-        self.learner = Learner(self.lm, objective, optimizer, forward, Train(lr=0.0), longest, seed)
+        learner = Learner(objective, length=longest, seed=seed)
+        self.trainer = Trainer(self.lm, learner, forward, optimizer, Train(lr=0.0))
 
     def scored(
         self, facts: dict[str, Any], prompts: list[list[int]], weights: dict[str, torch.Tensor]
@@ -37,14 +43,14 @@ class Reference:
         self._set(weights)
         bare = tokenpo.Rollouts(**{"old_logprob": torch.zeros(facts["mask"].shape), **facts})
         with torch.no_grad():
-            old = self.learner.forward.policy(bare, prompts)
+            old = self.trainer.forward.policy(bare, prompts)
             ref = Forward(self.ref, 256, 10**6).policy(bare, prompts)
             asked = {
                 "old_entropy": lambda: old.entropy,
                 "ref_logprob": lambda: ref.logprob,
-                "influence": lambda: self.learner.forward.influence(bare, prompts),
-                "divergence": lambda: self.learner.forward.divergence(bare, prompts),
-                "prompt_logprob": lambda: self.learner.forward.prompt_logprob(bare, prompts, 1.0),
+                "influence": lambda: self.trainer.forward.influence(bare, prompts),
+                "divergence": lambda: self.trainer.forward.divergence(bare, prompts),
+                "prompt_logprob": lambda: self.trainer.forward.prompt_logprob(bare, prompts, 1.0),
             }
             more = {name: find() for name, find in asked.items() if name in self.objective.needs}
         return dataclasses.replace(bare, old_logprob=old.logprob, **more)
@@ -67,16 +73,16 @@ class Reference:
             share: of the rollout batch's steps, how many came before.
         """
         self._set(weights)
-        parts = self.objective.split()
-        learner = dataclasses.replace(self.learner, objective=parts[int(share * len(parts))])
-        tally, chosen = Tally(), torch.tensor(rows)
-        accumulate(learner, rollouts.rows(chosen), prompts, credit.rows(chosen), step, tally)
-        return tally.summary()["loss"], {n: x.grad for n, x in self.lm.model.named_parameters()}
+        learner, passes = self.trainer.learner, len(self.objective.split())
+        begun = Step(self.objective, rollouts, credit, learner.length, learner.seed)
+        update = begun.update(torch.tensor(rows), int(share * passes), step)
+        value = sum(float(loss.value) for _, _, loss in gradients(self.trainer, update, prompts))
+        return value, {n: x.grad for n, x in self.lm.model.named_parameters()}
 
     def moved(self, rollouts: tokenpo.Rollouts, prompts: list[list[int]]) -> float:
         """The largest |log-ratio| of the weights last used to the rollouts' old policy."""
         with torch.no_grad():
-            now = self.learner.forward.policy(rollouts, prompts).logprob
+            now = self.trainer.forward.policy(rollouts, prompts).logprob
         return float((now - rollouts.old_logprob).abs().max())
 
     def _set(self, weights: dict[str, torch.Tensor]) -> None:
@@ -97,3 +103,53 @@ def same(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor], what: s
     difference, norm = apart({name: theirs[f"grad/{name}"] for name in ours}, ours)
     assert difference <= 1e-5 * norm, what
     return norm > 1e-3
+
+
+def agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, reference: Reference, state: Any) -> Any:
+    """Loss and gradient of every step of a rollout batch are the embedded engine's; the rollouts, rescored."""
+    facts = load_file(directory / f"batch{batch}.safetensors")
+    mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
+    steps = [load_file(directory / f"step{batch * updates + k}.safetensors") for k in range(updates)]
+    given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids", "temperature")}
+    given["temperature"] = given["temperature"].where(mask, 1.0)
+    rollouts = reference.scored(given, prompts, steps[0])
+    torch.testing.assert_close(facts["old_logprob"][mask], rollouts.old_logprob[mask], rtol=1e-4, atol=1e-5)
+    if rollouts.old_entropy is not None:
+        torch.testing.assert_close(facts["old_entropy"][mask], rollouts.old_entropy[mask], rtol=1e-4, atol=1e-5)
+    credit, compared = reference.objective.prepare(rollouts, state), False
+    for k, tensors in enumerate(steps):
+        seen = [micro for micro in ran["seen"] if micro["step"] == batch * updates + k]
+        rows = sorted(row for micro in seen for row in micro["rows"] if mask[row].any())
+        if not rows:
+            continue
+        loss, grads = reference.gradient(tensors, rows, batch * updates + k, k / updates, rollouts, prompts, credit)
+        processes = len(seen)
+        assert sum(micro["loss"] for micro in seen) / processes == pytest.approx(loss, rel=1e-4, abs=1e-6)
+        compared |= same(tensors, grads, f"gradient of step {k} of rollout batch {batch}")
+    assert compared
+    return rollouts
+
+
+def heated(model: Path, directory: Path, ran: dict[str, Any]) -> None:
+    """The temperature that a token was drawn at is the rule's of the entropy of its logits at the base temperature, and
+    loss and gradient are the embedded engine's at the temperatures that were recorded.
+
+    Of two rollout batches of two updates under HAPO with tau = 0.4 at the base temperature 1.2.
+    """
+    objective, base = tokenpo.method("hapo", tau=0.4), 1.2
+    reference = Reference(model, objective, seed=3, longest=8)
+    adaptive, state = objective.temperature, objective.start()
+    assert adaptive is not None
+    for batch in range(2):
+        facts = load_file(directory / f"batch{batch}.safetensors")
+        mask, prompts = facts["mask"], [reference.lm.encode(text) for text in ran["prompts"][batch][::4]]
+        weights = load_file(directory / f"step{2 * batch}.safetensors")
+        given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids")}
+        at_base = reference.scored({**given, "temperature": torch.full(mask.shape, base)}, prompts, weights)
+        expected = adaptive(at_base.old_entropy[mask], base, state[adaptive])
+        torch.testing.assert_close(facts["temperature"][mask], expected, rtol=1e-4, atol=1e-4)
+        assert (facts["temperature"][mask].std() > 0.05) == (batch == 1)
+        rollouts = agrees(directory, ran, batch, 2, reference, state)
+        state = objective.after(state, rollouts)
+        if batch == 0:
+            assert ran["memory"][1] == [pytest.approx(dict(state[adaptive]), rel=1e-3)]

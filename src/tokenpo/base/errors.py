@@ -18,7 +18,15 @@ class UnknownName(TokenPOError, TypeError):
 
 
 class MissingInput(TokenPOError):
-    """An objective was given less than its `needs`."""
+    """An objective was given less than its `needs`, or a part read what it does not declare.
+
+    Args:
+        name: of the input, where a part asked for it.
+    """
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class Unsupported(TokenPOError):
@@ -84,7 +92,7 @@ def require_loaded(what: str, about: Mapping[str, Any]) -> None:
 
     Args:
         what: the function's name in the message.
-        about: `calling.Loaded.about`.
+        about: `user_code.Loaded.about`.
 
     Raises:
         UnknownName: no such module or function; the message names the nearest function.

@@ -125,7 +125,7 @@ def _stands(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def table(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file; empty where there is none, or none that can be read."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
@@ -204,8 +204,9 @@ def locked(path: Path, busy: str) -> Iterator[IO[str]]:
     import fcntl
 
     with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise TokenPOError(busy) from error
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError) as error:
+                raise TokenPOError(busy) from error
         yield file

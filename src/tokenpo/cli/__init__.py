@@ -1,4 +1,4 @@
-"""The command line. `main` is its parser; the longer commands have a file each, whose `add(commands)` gives it a part.
+"""The command line: one file per command. `main` is the parser; each file has `add`, which gives it its part.
 
 Nothing heavy is imported before a command runs, so that `tokenpo --help` answers at once.
 """

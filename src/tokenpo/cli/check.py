@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from .needs import need
+from .options import METHODS, add_command, need
 
 
-def add(commands: argparse._SubParsersAction) -> None:
+def add(commands: Any) -> None:
     """The parser of `tokenpo check`."""
-    parser = commands.add_parser("check", help="hold methods, also of your own, to the laws that every method obeys")
-    parser.add_argument("methods", metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,...")
-
-    def run(options: argparse.Namespace) -> int:
-        need("pydantic")
-        return check(options.methods)
-
-    parser.set_defaults(run=run)
+    parser = add_command(commands, "check", "hold methods, also of your own, to the laws that every method obeys")
+    parser.add_argument("methods", metavar="LIST", help=METHODS)
+    parser.set_defaults(run=check)
 
 
-def check(methods: str) -> int:
+def check(options: argparse.Namespace) -> int:
     """Prints each law with what was seen; 1 where a method breaks one.
 
     Raises:
         UnknownName: no such method or option.
     """
+    need("pydantic")
     from ..core.laws import LAWS, Nonconforming, check_method, statement
-    from ..recipe.method_list import parse_entries
+    from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
     # A mistake in any of them is told before the first is held to anything.
-    built = {entry.label: build_entry(entry) for entry in parse_entries(methods, "check")}
+    built = {entry.label: build_entry(entry) for entry in parse_entries(options.methods, "check")}
     broken = 0
     for label, objective in built.items():
         try:

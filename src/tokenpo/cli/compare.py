@@ -1,4 +1,4 @@
-"""`tokenpo compare`: its options, and what it does with them."""
+"""`tokenpo compare`: a recipe trained with several methods and seeds, and what the seeds tell apart."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
-from .needs import need_engine
-from .paths import path
+from .options import METHODS, RECIPE, add_command, add_set, need_engine, path
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -27,24 +26,20 @@ What the numbers mean: docs/comparison.md
 """
 
 
-def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
+def add(commands: Any) -> None:
     """The parser of `tokenpo compare`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "compare",
-        help="train a recipe with several methods and seeds, and say what the seeds tell apart",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "train a recipe with several methods and seeds, and say what the seeds tell apart",
+        EXAMPLES,
     )
-    parser.add_argument("recipe", metavar="RECIPE", help=recipe_help)
-    parser.add_argument(
-        "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
-    )
+    parser.add_argument("recipe", metavar="RECIPE", help=RECIPE)
+    parser.add_argument("--methods", required=True, metavar="LIST", help=METHODS)
     parser.add_argument(
         "--seeds", type=int, default=10, metavar="N", help="how many, counted up from the recipe's; default: 10"
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting of all runs"
-    )
+    add_set(parser, "change a setting of all runs")
     parser.add_argument(
         "--out",
         type=path,
@@ -67,12 +62,7 @@ def add(commands: argparse._SubParsersAction, recipe_help: str) -> None:
         help="accuracy that the metrics steps and train-steps wait for; default: 0.9",
     )
     parser.add_argument("--dry-run", action="store_true", help="print every run and its state, and train nothing")
-
-    def run(options: argparse.Namespace) -> int:
-        need_engine()
-        return compare(options)
-
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=compare)
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -81,6 +71,7 @@ def compare(options: argparse.Namespace) -> int:
     Raises:
         TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
     """
+    need_engine()
     from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, measures
     from ..evidence.compare.plan import make_plan, pairs
 
@@ -101,19 +92,19 @@ def compare(options: argparse.Namespace) -> int:
         return _dry_run(plan)
     jobs = options.jobs or _jobs(plan)
     # Mistakes are found above, before anything is made.
-    from ..evidence.compare.page import write_page
+    from ..evidence.compare.page import render
     from ..evidence.compare.result import failed_in_words, gather, to_json
     from ..evidence.compare.runs import execute
     from ..evidence.compare.table import show
-    from ..evidence.page.page import write
+    from ..evidence.page.frame import write
 
-    ended = execute(plan.runs, jobs, plan.out, Progress(plan, jobs, sys.stdout))
+    ended = execute(plan.runs, jobs, plan.out, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
         return 130
     comparison = gather(plan, chosen, baseline, ended.failures)
     show(comparison, sys.stdout)
-    print(f"page: {write_page(comparison, plan.out / 'compare.html')}")
+    print(f"page: {write(render(comparison), plan.out / 'compare.html')}")
     print(f"numbers: {write(to_json(comparison), plan.out / 'compare.json')}")
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
@@ -142,7 +133,7 @@ def _jobs(plan: Plan) -> int:
     return max(1, min(cores // (plan.config.threads or 1), len(plan.runs)))
 
 
-class Progress:
+class ProgressLines:
     """A line for every run that ends, and on a terminal one that says what is under way."""
 
     def __init__(self, plan: Plan, jobs: int, stream: TextIO) -> None:

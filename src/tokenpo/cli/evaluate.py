@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
-from .needs import need_engine
-from .paths import path
+from .options import add_command, need_engine, path
 
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
-    from ..evidence.evaluate.drawing import Drawing
+    from ..evidence.evaluate.run import SamplingOptions
     from ..tasks import Task
 
 EXAMPLES = """examples:
@@ -36,70 +35,69 @@ ASKING = ("benchmark", "data", "task", "task_option", "problems", "question", "a
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo eval`."""
-    made = commands.add_parser(
-        "eval",
-        help="avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        commands, "eval", "avg@k, pass@k, pass^k and maj@k of a model or of samples, with intervals", EXAMPLES
     )
-    made.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
-    made.add_argument(
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="run directory, model directory, hub id, or tiny")
+    parser.add_argument(
         "--samples", metavar="FILE", type=path, help="samples made elsewhere (JSON Lines), in place of MODEL"
     )
-    made.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
-    made.add_argument(
+    parser.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
+    parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of problems, samples and bootstrap; default: 0"
     )
-    made.add_argument("--out", metavar="DIR", type=path, help="directory to write; default: runs/eval-MODEL-NAME-seedN")
+    parser.add_argument(
+        "--out", metavar="DIR", type=path, help="directory to write; default: runs/eval-MODEL-NAME-seedN"
+    )
 
-    _add_problems(made.add_argument_group("problems"))
-    _add_sampling(made.add_argument_group("sampling"))
-    made.set_defaults(run=run)
+    _add_problems(parser.add_argument_group("problems"))
+    _add_sampling(parser.add_argument_group("sampling"))
+    parser.set_defaults(run=evaluate)
 
 
-def _add_problems(asked: Any) -> None:
-    asked.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
-    asked.add_argument("--data", metavar="FILE", type=path, help="a local copy of the benchmark's problems")
-    asked.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
-    asked.add_argument(
+def _add_problems(group: Any) -> None:
+    group.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
+    group.add_argument("--data", metavar="FILE", type=path, help="a local copy of the benchmark's problems")
+    group.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
+    group.add_argument(
         "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"
     )
-    asked.add_argument(
+    group.add_argument(
         "--problems",
         type=int,
         metavar="N",
         help=f"only the first N; default: all, or {PROBLEMS} of a task that generates them",
     )
-    asked.add_argument("--question", metavar="COLUMN", help="column with the question")
-    asked.add_argument("--answer", metavar="COLUMN", help="column with the reference answer")
-    asked.add_argument(
+    group.add_argument("--question", metavar="COLUMN", help="column with the question")
+    group.add_argument("--answer", metavar="COLUMN", help="column with the reference answer")
+    group.add_argument(
         "--reference",
         metavar="HOW",
         help="how to read it from that column: whole, hash, boxed, ..., or all: join a list",
     )
-    asked.add_argument(
+    group.add_argument(
         "--prompt", metavar="TEXT", help="what to ask, with {question} and {COLUMN} filled in from the row"
     )
-    asked.add_argument(
+    group.add_argument(
         "--chat", choices=("yes", "no"), help="ask in the chat format; default: yes if the model has one"
     )
-    asked.add_argument("--verifier", metavar="NAME", help="math, exact, ..., or package.module:function")
-    asked.add_argument(
+    group.add_argument("--verifier", metavar="NAME", help="math, exact, ..., or package.module:function")
+    group.add_argument(
         "--extract", metavar="HOW", help="how to read the answer from a completion: boxed, tag, hash, ..."
     )
 
 
-def _add_sampling(drawn: Any) -> None:
-    drawn.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
-    drawn.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
-    drawn.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
-    drawn.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default: 64")
-    drawn.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default: float32")
-    drawn.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
+def _add_sampling(group: Any) -> None:
+    group.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
+    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
+    group.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
+    group.add_argument("--rows", type=int, metavar="N", help="responses sampled at once; default: 64")
+    group.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; default: float32")
+    group.add_argument("--device", metavar="NAME", help="cpu, cuda, ...; default: cuda where there is one")
 
 
-def run(options: argparse.Namespace) -> int:
-    """The command."""
+def evaluate(options: argparse.Namespace) -> int:
+    """Samples or reads, then estimates."""
     need_engine()
     _check(options)
     return _of_samples(options) if options.samples else _of_model(options)
@@ -164,7 +162,7 @@ def _of_model(options: argparse.Namespace) -> int:
     from ..evidence.evaluate.samples import read_samples
 
     # Mistakes are found before anything is loaded.
-    ks, drawing, where = _ks(options.k), _drawing(options), language.locate(options.model)
+    ks, sampling, where = _ks(options.k), _sampling(options), language.locate(options.model)
     task, described = _task(options) if options.task else _benchmark(options)
     try:
         count = _count(options, task)
@@ -173,7 +171,7 @@ def _of_model(options: argparse.Namespace) -> int:
         if options.benchmark:
             described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
             task = evaluation.as_chat(task) if described["chat"] else task
-        plan = evaluation.Plan(lm, task, count, drawing)
+        plan = evaluation.SamplingPlan(lm, task, count, sampling)
         about = {"path": options.model, "digest": evaluation.model_digest(where, lm), "dtype": dtype}
         config = evaluation.describe(plan, about, described)
         name = described.get("task") or described["benchmark"]
@@ -190,13 +188,13 @@ def _of_model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _drawing(options: argparse.Namespace) -> Drawing:
+def _sampling(options: argparse.Namespace) -> SamplingOptions:
     """How to sample, by the options that were given."""
-    from ..evidence.evaluate.drawing import Drawing
+    from ..evidence.evaluate.run import SamplingOptions
 
     given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
     given |= {"temperature": options.temperature, "seed": options.seed}
-    return Drawing(**{name: value for name, value in given.items() if value is not None})
+    return SamplingOptions(**{name: value for name, value in given.items() if value is not None})
 
 
 def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -237,16 +235,12 @@ def _report(samples: Any, ks: Any, notes: Any, config: Any, title: str, out: Pat
     """Prints the table, and writes results.json."""
     import dataclasses
 
-    from ..base.console import Console
     from ..evidence.evaluate.run import write_results
-    from ..evidence.evaluate.summary import summarise
-    from ..evidence.evaluate.table import show
+    from ..evidence.evaluate.summary import show, summarise
 
     summary = summarise(samples, ks, seed)
     summary = dataclasses.replace(summary, sentences=(*notes, *summary.sentences))
-    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
-    needed = 20 + 25 * len({number.k for number in summary.numbers})
-    show(summary, title, Console(sys.stdout, width=max(needed, Console(sys.stdout).width)))
+    show(summary, title, sys.stdout)
     if out is not None:
         print(f"results: {write_results(out, config, summary)}")
 

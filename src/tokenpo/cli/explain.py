@@ -1,4 +1,4 @@
-"""`tokenpo explain`: its options, and what it does with them."""
+"""`tokenpo explain`: what methods would do to recorded rollouts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..base.errors import MissingInput, TokenPOError
-from .needs import need
-from .paths import path
+from .options import METHODS, add_command, need, path
 
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
@@ -20,20 +20,15 @@ The file: docs/rollouts.md. What the numbers mean: docs/explain.md
 """
 
 
-def add(commands: argparse._SubParsersAction) -> None:
+def add(commands: Any) -> None:
     """The parser of `tokenpo explain`."""
-    parser = commands.add_parser(
-        "explain",
-        help="what each method would do to every token of recorded rollouts, without training",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        commands, "explain", "what each method would do to every token of recorded rollouts, without training", EXAMPLES
     )
     parser.add_argument(
         "rollouts", metavar="ROLLOUTS", type=path, help="a .jsonl or .safetensors file, or a run directory"
     )
-    parser.add_argument(
-        "--methods", required=True, metavar="LIST", help="METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
-    )
+    parser.add_argument("--methods", required=True, metavar="LIST", help=METHODS)
     parser.add_argument(
         "--step", type=int, metavar="N", help="training step, where there are several; default: the last"
     )
@@ -52,12 +47,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--responses", type=int, default=8, metavar="N", help="responses drawn on the page; default: 8")
     parser.add_argument("--tokens", action="store_true", help="also write the numbers of every token, to tokens.jsonl")
     parser.add_argument("--out", type=path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
-
-    def run(options: argparse.Namespace) -> int:
-        need("pydantic", "rich", "jinja2", "safetensors")
-        return explain(options)
-
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=explain)
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -66,8 +56,9 @@ def explain(options: argparse.Namespace) -> int:
     Raises:
         TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
     """
-    from ..evidence.explain.result import explain_all, to_json, token_lines
-    from ..recipe.method_list import parse_entries
+    need("pydantic", "rich", "jinja2", "safetensors")
+    from ..evidence.explain.explanation import explain_all, to_json, token_lines
+    from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
     if options.responses < 0:
@@ -76,9 +67,9 @@ def explain(options: argparse.Namespace) -> int:
     for entry in entries:
         build_entry(entry)
     # Mistakes in the methods are found above, before a large file is read.
-    from ..evidence.explain.page import write_page
+    from ..evidence.explain.page import render
     from ..evidence.explain.table import show
-    from ..evidence.page.page import write
+    from ..evidence.page.frame import write
     from ..runs.rollouts import read, write_lines
 
     recording = read(options.rollouts, options.step)
@@ -87,7 +78,7 @@ def explain(options: argparse.Namespace) -> int:
     show(result, sys.stdout)
     out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
     _make(out)
-    print(f"page: {write_page(result, out / 'explain.html', options.responses)}")
+    print(f"page: {write(render(result, options.responses), out / 'explain.html')}")
     print(f"numbers: {write(to_json(result), out / 'explain.json')}")
     if options.tokens:
         print(f"tokens: {write_lines(out / 'tokens.jsonl', token_lines(result))}")

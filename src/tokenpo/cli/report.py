@@ -1,11 +1,11 @@
-"""`tokenpo report`: its options, and what it does with them."""
+"""`tokenpo report`: the page of a run."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from .needs import need
-from .paths import path
+from .options import add_command, need, path
 
 EXAMPLES = """examples:
   tokenpo report runs/quickstart-hapo-seed1
@@ -14,13 +14,10 @@ What the page shows: docs/report.md
 """
 
 
-def add(commands: argparse._SubParsersAction) -> None:
+def add(commands: Any) -> None:
     """The parser of `tokenpo report`."""
-    parser = commands.add_parser(
-        "report",
-        help="write report.html of a run: its curves, and every traced token coloured",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        commands, "report", "write report.html of a run: its curves, and every traced token coloured", EXAMPLES
     )
     parser.add_argument("directory", metavar="RUN", type=path, help="the run directory")
     parser.add_argument(
@@ -32,10 +29,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         type=path,
         help="page to write; default: RUN/report.html, or RUN/beside-NAME.html with --beside",
     )
-    parser.set_defaults(run=_report)
+    parser.set_defaults(run=report)
 
 
-def _report(options: argparse.Namespace) -> int:
+def report(options: argparse.Namespace) -> int:
+    """Writes the page and prints where."""
     need("jinja2")
     from ..evidence.report import write_report
 

@@ -101,21 +101,25 @@ def gradient_at_ratio_one(objective: Any) -> None:
 
 
 def degenerate_batches_are_finite(objective: Any) -> None:
-    """A group of one, equal rewards or a row without tokens give finite numbers, and such a row has no gradient."""
+    """A group of one, equal rewards or no entropy give finite numbers; a row without tokens counts nowhere."""
     inputs = example(5)
     n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"].clone()
     mask[2] = False
+    silent, sure = inputs.replace(mask=mask), torch.zeros(mask.shape, dtype=torch.float64)
     cases = {
         "a group of one": inputs.replace(group=torch.arange(n)),
         "equal rewards": inputs.replace(reward=torch.full((n,), 0.1)),
-        "a row without tokens": inputs.replace(mask=mask),
-        "zero entropy": inputs.replace(old_entropy=torch.zeros(mask.shape, dtype=torch.float64)),
+        "a row without tokens": silent,
+        "zero entropy": Inputs(inputs.replace(old_entropy=sure).rollouts, {**inputs.policy, "entropy": sure}),
     }
-    for name, case in cases.items():
-        seen = evaluate(objective, case)
-        assert torch.isfinite(seen.loss.value), f"{name}: the loss is {float(seen.loss.value)}"
-        assert torch.isfinite(seen.gradient).all(), f"{name}: the gradient is not finite"
-        assert not seen.gradient[~case.rollouts["mask"]].any(), f"{name}: padding has a gradient"
+    seen = {name: evaluate(objective, case) for name, case in cases.items()}
+    for name, one in seen.items():
+        assert torch.isfinite(one.loss.value), f"{name}: the loss is {float(one.loss.value)}"
+        assert torch.isfinite(one.gradient).all(), f"{name}: the gradient is not finite"
+        assert not one.gradient[~cases[name].rollouts["mask"]].any(), f"{name}: padding has a gradient"
+    rest = torch.arange(n) != 2
+    whole, without = seen["a row without tokens"], evaluate(objective, silent.map(lambda x: x[rest]))
+    _same(without, Evaluation(whole.loss, whole.gradient[rest], whole.entropy_gradient[rest]))
 
 
 def rows_without_advantage_add_nothing(objective: Any) -> None:

@@ -62,7 +62,7 @@ class RatioCheck:
         if not seen <= self.tolerance:
             raise Unsupported(
                 f"{method}: before the first update the ratio of new to old policy is not 1 in {self.host}: the "
-                f"{self.over} |log-prob of the trainer - log-prob of the sampler| is {seen:.2g} nats, above "
+                f"{self.over} |log-prob of the trainer - old log-prob| is {seen:.2g} nats, above "
                 f"{self.tolerance:g}: {self.remedy}"
             )
 
@@ -263,7 +263,7 @@ class Update:
         objective: of the pass that it belongs to.
         totals: denominators of all its losses, over all micro-batches and ranks.
         number: of the update in the run; with the seed it keys what the objective draws.
-        rows: [M] places in the rollout batch, ascending.
+        rows: [M] places in the rollout batch, ascending; one that is trained on twice stands there twice.
         rollouts, credit: of these rows.
         statistics: of the losses so far.
     """
@@ -288,12 +288,16 @@ class Update:
     def observe(self, policy: Policy) -> None:
         """The look at the whole update; nothing for an objective that takes none.
 
+        A row that the update takes twice is looked at once, so that both of its losses are the same.
+
         Args:
             policy: of all its rows, in their order.
         """
         if self.observes:
             draws = keyed_generator(self.seed, "observe", self.number)
-            self.credit = self.objective.observe(self.batch(policy), draws).credit
+            rows, again = self.rows.unique(return_inverse=True)
+            batch = self.batch(policy.rows(torch.searchsorted(self.rows, rows)), rows)
+            self.credit = self.objective.observe(batch, draws).credit.rows(again)
 
     def live(self) -> Tensor:
         """Places in the rollout batch of the rows that can have a gradient; no loss needs the others."""
@@ -301,6 +305,11 @@ class Update:
         if self.objective.follows_advantage:
             live = ((self.credit.advantage != 0) & self.rollouts.mask).any(1)
         return self.rows[live]
+
+    def pieces(self, size: int) -> Iterator[Tensor]:
+        """The live rows in micro-batches of at most `size`; none where no row is live."""
+        live = self.live()
+        return (piece for piece in live.split(size) if len(piece))
 
     def loss(self, policy: Policy, rows: Tensor | None = None) -> Loss:
         """The loss of any rows of the update; losses of disjoint rows add up to that of the whole.

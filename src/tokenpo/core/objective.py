@@ -11,12 +11,12 @@ import dataclasses
 import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..base.errors import TokenPOError
 from .blocks import TrustInBlocks, in_blocks
 from .ops import masked
 from .parts import (
@@ -34,16 +34,14 @@ from .parts import (
     Signal,
     SurrogateStage,
     Weight,
-    check_kinds,
+    check_parts,
     walk,
 )
 from .phase_two import PhaseTwo
 from .protocol import Answers
-from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from .types import Batch, Credit, Loss, Policy, Rollouts, Totals, absent
 
 _ROLLOUT_FIELDS = frozenset(field.name for field in dataclasses.fields(Rollouts))
-_POLICY_FIELDS = frozenset(field.name for field in dataclasses.fields(Policy))
-_PER_ROLLOUT = frozenset({"prompt_logprob"})
 _SLOTS: dict[str, type] = {
     "credit": CreditStage,
     "surrogate": SurrogateStage,
@@ -59,6 +57,7 @@ _MANY = ("weights", "penalties", "shaping", "passes")
 _MAYBE = ("temperature", "only")
 _SHOWN = ("shaping", "credit", "surrogate", "weights", "penalties", "aggregate", "temperature", "passes")
 
+Given = TypeVar("Given", Rollouts, Policy)
 State = Mapping[Memory, Mapping[str, float]]
 
 
@@ -98,12 +97,12 @@ class Objective:
             if not isinstance(stages, tuple) or not all(isinstance(stage, kind) for stage in stages):
                 wanted = f"a tuple of {kind.__name__} values" if slot in _MANY else f"a value of type {kind.__name__}"
                 raise TokenPOError(f"objective {self.name}: slot {slot} holds {choice!r}, expected {wanted}")
-            check_kinds(choice, f"objective {self.name}")
+            check_parts(choice, f"objective {self.name}")
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
         """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
-        return frozenset().union(*(part.needs for part in walk(self)))
+        return frozenset().union(*(part.reads for part in walk(self)))
 
     @functools.cached_property
     def scope(self) -> Literal["row", "batch"]:
@@ -159,7 +158,7 @@ class Objective:
         Raises:
             MissingInput: an optional field of the rollouts that this objective needs is absent.
         """
-        self._require(rollouts, frozenset().union(*(m.needs for m in self.memories)), "Rollouts")
+        rollouts = self._declared(rollouts, frozenset().union(*(m.reads for m in self.memories)))
         return {m: self._answers.numbers(m, "after", state[m], rollouts) for m in self.memories}
 
     @torch.no_grad()
@@ -173,7 +172,7 @@ class Objective:
         Raises:
             MissingInput: an optional field of the rollouts that this objective needs is absent.
         """
-        self._require(rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
+        rollouts = self._declared(rollouts, self.needs & _ROLLOUT_FIELDS)
         state = self.start() if state is None else state
         ask, mask, zero = self._answers.tensor, rollouts.mask, torch.zeros_like(rollouts.reward)
         bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
@@ -196,12 +195,12 @@ class Objective:
         """
         if self.scope == "row":
             return batch
-        self._check(batch)
+        seen = self._seen(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                look = TrustInBlocks(self.phase_two().trust, batch)
-                signal = self._answers.tensor("signal", part, batch.mask, batch, look, generator)
-                batch = batch.with_signal(part, signal)
+                look = TrustInBlocks(self.phase_two().trust, seen)
+                signal = self._answers.tensor("signal", part, batch.mask, seen, look, generator)
+                seen, batch = seen.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
 
     def has_observed(self, credit: Credit) -> bool:
@@ -237,9 +236,9 @@ class Objective:
             MissingInput: an optional input that this objective needs is absent.
             TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
         """
-        self._check(batch)
+        seen = self.observed(self._seen(batch), totals)
         phase_two = self.phase_two()
-        return in_blocks(lambda rows: phase_two.loss(rows, totals, terms), self.observed(batch, totals))
+        return in_blocks(lambda rows: phase_two.loss(rows, totals, terms), seen)
 
     def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
         """The slots that make the loss; `answers` asks them in place of what a loss does."""
@@ -255,18 +254,16 @@ class Objective:
         """The signals of `observe`. Like every answer that takes a walk and every loss asks for, found once."""
         return tuple(part for part in walk(self) if isinstance(part, BatchSignal))
 
-    def _check(self, batch: Batch) -> None:
-        self._require(batch.rollouts, self.needs & _ROLLOUT_FIELDS, "Rollouts")
-        self._require(batch.policy, self.needs - _ROLLOUT_FIELDS, "Policy")
+    def _seen(self, batch: Batch) -> Batch:
+        facts = self._declared(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
+        return batch.of(facts, self._declared(batch.policy, self.needs - _ROLLOUT_FIELDS))
 
-    def _require(self, owner: Rollouts | Policy, names: frozenset[str], where: str) -> None:
+    def _declared(self, owner: Given, names: frozenset[str]) -> Given:
+        """What the parts are given: each input that they declare, and no other."""
         for name in sorted(names):
             if getattr(owner, name, None) is None:
-                if name not in _ROLLOUT_FIELDS | _POLICY_FIELDS:
-                    hint = nearest(name, _ROLLOUT_FIELDS | _POLICY_FIELDS)
-                    raise UnknownName(f"{self.name} needs {name}, which is no field of Rollouts or Policy; {hint}")
-                shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
-                raise MissingInput(f"{self.name} needs {name}: give {where}({name}=...) with shape {shape}")
+                raise absent(name, f"{self.name} needs {name}")
+        return owner.only(names)
 
     def __str__(self) -> str:
         lines = [f"objective {self.name}"]

@@ -6,6 +6,7 @@ Every loss asks, so kinds and shapes are compared and no number is looked at.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..base.errors import TokenPOError
+from ..base.errors import MissingInput, TokenPOError
 from ..base.user_code import told
-from .parts import Memory
-from .types import Trust
+from .parts import Memory, Part
+from .types import Batch, Policy, Rollouts, Trust
 
 _AXES = {1: "[N]", 2: "[N, T]"}
 _TRUST = {field: f"Trust.{field} of surrogate" for field in ("value", "ratio", "lower", "upper", "clipped")}
@@ -76,10 +77,16 @@ class Answers:
         """What `call`, of the part, gives."""
         try:
             return call(*given)
+        except MissingInput as error:
+            if not error.name:
+                raise
+            # What is declared is there before any part is asked.
+            raise MissingInput(f"objective {self.name}: {_undeclared(error, part)}") from error
         except _NOT_ITS_OWN:
             raise
         except (Exception, SystemExit) as error:
-            raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}") from error
+            hint = _not_there(error, given)
+            raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}{hint}") from error
 
     def _shaped(self, x: Any, like: Tensor, slot: str, part: Any, also: str = "") -> None:
         if not (isinstance(x, Tensor) and x.shape == like.shape):
@@ -89,6 +96,23 @@ class Answers:
     def _wrong(self, x: Any, slot: str, part: Any, wanted: str, call: str = "__call__") -> TokenPOError:
         place = f"objective {self.name}: {slot} {part!r}"
         return TokenPOError(f"{place} returned {_seen(x)}: let its {call} return {wanted}")
+
+
+def _undeclared(error: MissingInput, part: Part) -> str:
+    """What the part, or one that it holds, reads without saying so."""
+    frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+    *_, reader = (part, *(one for one in frames if isinstance(one, Part)))
+    names = ", ".join(f'"{name}"' for name in sorted({*reader.reads, error.name}))
+    return f"{reader!r} reads {error.name}, which it does not declare: put reads = {{{names}}} into its class"
+
+
+def _not_there(error: BaseException, given: tuple[Any, ...]) -> str:
+    """The absent inputs that are named in the code that raised: None, on which it may have stumbled."""
+    values = [one for x in given for one in ((x.rollouts, x.policy) if isinstance(x, Batch) else (x,))]
+    absent = {k for x in values if isinstance(x, (Rollouts, Policy)) for k, field in vars(x).items() if field is None}
+    named = {name for frame, _ in traceback.walk_tb(error.__traceback__) for name in frame.f_code.co_names}
+    names = ", ".join(sorted(absent & named))
+    return f"; {names} is None there, as no part declares it: declare it in reads" if names else ""
 
 
 def _is_finite(x: Any) -> bool:

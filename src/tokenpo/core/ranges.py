@@ -1,11 +1,15 @@
-"""What a number may be: every range of an option or of a part's field, and the one sentence for a value outside."""
+"""What a number may be: ranges, with which options and fields are annotated, and the one sentence for a value outside.
+
+`share: Share`, or `Annotated[float, SHARE]`, is a number in [0, 1]; `Share | None` is that or None.
+"""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from types import NoneType, UnionType
+from typing import Annotated, NamedTuple, Union, get_args, get_origin
 
 from ..base.errors import OutOfRange
 
@@ -24,10 +28,6 @@ class Range(NamedTuple):
     def because(self, words: str) -> Range:
         """The same, with what is wrong outside of it."""
         return self._replace(text=f"{self.text}, {words}")
-
-    def or_none(self) -> Range:
-        """The same and None."""
-        return Range(f"{self.text}, or none", lambda value: value is None or self.holds(value))
 
 
 def is_number(value: object) -> bool:
@@ -77,19 +77,41 @@ NOT_NEGATIVE = at_least(0)
 SHARE = between(0, 1)
 FRACTION = numbers_where("a number in (0, 1]", lambda x: 0 < x <= 1)
 
+Number = Annotated[float, NUMBER]
+Finite = Annotated[float, FINITE]
+Positive = Annotated[float, POSITIVE]
+NotNegative = Annotated[float, NOT_NEGATIVE]
+Share = Annotated[float, SHARE]
+Fraction = Annotated[float, FRACTION]
+Limit = Annotated[float, limit(0)]
+AboveZero = Annotated[float, above(0)]
+AboveOne = Annotated[float, above(1)]
+Count = Annotated[int, whole(1)]
 
-def require(part: object, **fields: Range) -> None:
-    """Refuses a part that holds a value outside its range; for `__post_init__`.
 
-    Raises:
-        OutOfRange: naming the part's type, the field, its value and the range.
-    """
-    for name, allowed in fields.items():
-        require_value(type(part).__name__, name, getattr(part, name), allowed)
+def members(hint: object) -> Iterator[tuple[object, Range | None]]:
+    """Each type that an annotation names, with its range where it has one: `Share | None` has two."""
+    for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+        kind, *notes = get_args(one) if get_origin(one) is Annotated else (one,)
+        yield kind, next((note for note in notes if isinstance(note, Range)), None)
 
 
-def require_value(owner: str, name: str, value: object, allowed: Range) -> None:
-    """The same for one value, such as an option from which a part is computed.
+def range_of(hint: object, *kinds: type) -> Range | None:
+    """The values of an annotation that names a range or a subclass of `kinds`; None where it names neither."""
+    found = list(members(hint))
+    ranges = [allowed or NUMBER for kind, allowed in found if allowed or kind is float]
+    plain = tuple(kind for kind, allowed in found if isinstance(kind, type) and not allowed and kind is not float)
+    if not (any(allowed for _, allowed in found) or any(issubclass(kind, kinds) for kind in plain)):
+        return None
+    texts = [one.text for one in ranges]
+    if named := [kind.__name__ for kind in plain if kind is not NoneType]:
+        texts.append(f"a value of type {' or '.join(named)}")
+    texts += ["none"] * (NoneType in plain)
+    return Range(", or ".join(texts), lambda x: isinstance(x, plain) or any(one.holds(x) for one in ranges))
+
+
+def require(owner: str, name: str, value: object, allowed: Range) -> None:
+    """Refuses a value outside its range.
 
     Raises:
         OutOfRange: naming owner, name, value and range.

@@ -8,24 +8,52 @@ entropies are in nats, at the temperature that sampled the token.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from ..base.errors import TokenPOError
+from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from .boundary import Boundary
 
 _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
 )  # fmt: skip
 _LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
+_PER_ROLLOUT = ("prompt_logprob",)
 
 
 @dataclass(frozen=True, eq=False)
-class Rollouts:
+class Fields:
+    """Tensors by name, some of them optional: those whose default is None."""
+
+    def need(self, name: str) -> Tensor:
+        """The field, which a part that asks for an optional one declares in `reads`.
+
+        Raises:
+            MissingInput: it is absent.
+        """
+        fields, kind = vars(self), type(self).__name__
+        if name not in fields:
+            raise UnknownName(f"{kind} has no field {name!r}; {nearest(name, fields)}")
+        if fields[name] is None:
+            raise absent(name, f"{kind}.{name} is absent")
+        return fields[name]
+
+    def only(self, names: Collection[str]) -> Self:
+        """The same without the optional fields that are not named."""
+        optional = {field.name for field in dataclasses.fields(self) if field.default is None}
+        return _copied(self, {k: None if k in optional and k not in names else x for k, x in vars(self).items()})
+
+    def rows(self, index: Any) -> Self:
+        """Those at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
+        return _sliced(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts(Fields):
     """Facts about N sampled responses; no later step changes them.
 
     Padded positions may hold anything, NaN included: they are zeroed here and never read again. Half-precision
@@ -91,13 +119,9 @@ class Rollouts:
     def __len__(self) -> int:
         return self.mask.shape[0]
 
-    def rows(self, index: Any) -> Rollouts:
-        """The rollouts at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
-        return _sliced(self, index)
-
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(Fields):
     """What the current policy says of the tokens in a batch.
 
     Args:
@@ -110,10 +134,6 @@ class Policy:
     logprob: Tensor
     entropy: Tensor | None = None
     entropy_drift: Tensor | None = None
-
-    def rows(self, index: Any) -> Policy:
-        """The rows at `index`."""
-        return _sliced(self, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +180,18 @@ class Batch:
         """[N, T] bool, true on response tokens."""
         return self.rollouts.mask
 
+    def need(self, name: str) -> Tensor:
+        """An optional field of the rollouts or the policy, which a part that asks for it declares in `reads`.
+
+        Raises:
+            MissingInput: it is absent.
+        """
+        return (self.policy if name in vars(self.policy) else self.rollouts).need(name)
+
+    def of(self, rollouts: Rollouts, policy: Policy) -> Batch:
+        """The same credit with other rollouts and another policy, which are not checked."""
+        return _copied(self, {"rollouts": rollouts, "credit": self.credit, "policy": policy})
+
     def signal(self, key: Any) -> Tensor:
         """The [N, T] tensor of a signal that `prepare` or `observe` computed."""
         try:
@@ -177,7 +209,7 @@ class Batch:
 
     def with_policy(self, policy: Policy) -> Batch:
         """The same batch with another policy, which is not checked."""
-        return _copied(self, {"rollouts": self.rollouts, "credit": self.credit, "policy": policy})
+        return self.of(self.rollouts, policy)
 
     def rows(self, index: Any) -> Batch:
         """The rows at `index`: whole rows only, so that sequence-level quantities stay what they are."""
@@ -246,6 +278,15 @@ class Loss:
 
     value: Tensor
     terms: Mapping[str, Tensor]
+
+
+def absent(name: str, said: str) -> TokenPOError:
+    """The error for an input that was not given, or that there is not; `said` begins its sentence."""
+    known = {field.name: owner for owner in (Rollouts, Policy) for field in dataclasses.fields(owner)}
+    if name not in known:
+        return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, known)}")
+    shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
+    return MissingInput(f"{said}: give {known[name].__name__}({name}=...) with shape {shape}", name)
 
 
 def _sliced(value: Any, index: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Adapters to foreign engines: names and layouts are translated, nothing else. Nobody imports them."""
+"""Engines: names and layouts of a host translated, its loop driven. None of them imports another."""

@@ -1,8 +1,7 @@
-"""Every method as one builder in one table. A builder's keywords are the only place where its defaults live."""
+"""One paper, one file, one builder in the table. A builder's keywords are the only place where its defaults live."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,7 @@ from .maxrl import maxrl
 from .nthr import nthr
 from .opo import opo
 from .own import own
-from .paper import Paper, check_options, kinds_of, published
+from .paper import Paper, check_options, kinds_of, options_of, published
 from .raft import raft, raft_pp
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .reinforce_rej import reinforce_rej
@@ -141,7 +140,7 @@ def method(name: str, **options: Any) -> Objective:
         TokenPOError: a value of the wrong kind, or a function of your own that makes no objective.
     """
     build = builder(name)
-    check_options(name, options, inspect.signature(build).parameters)
+    check_options(name, options, options_of(build))
     return build(**options)
 
 
@@ -163,7 +162,7 @@ __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
     "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
     "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of", "kl_cov", "lopti",
-    "luspo", "maxrl", "method", "nthr", "opo", "paper", "published", "raft", "raft_pp", "reinforce_pp",
+    "luspo", "maxrl", "method", "nthr", "opo", "options_of", "paper", "published", "raft", "raft_pp", "reinforce_pp",
     "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
     "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
 ]  # fmt: skip

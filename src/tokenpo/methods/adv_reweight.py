@@ -15,6 +15,7 @@ from __future__ import annotations
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ProbabilityWeight, ReferenceKl, TokenMean
 from ..core.parts.weights import Affine
+from ..core.ranges import AboveOne, Limit, NotNegative, Share
 from .paper import Paper, published
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code")
@@ -22,7 +23,7 @@ PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", 
 
 @published(PAPER)
 def adv_reweight(
-    *, low: float = 0.2, high: float = 0.24, dual: float | None = 10.0, a: float = 0.2, beta: float = 1e-3
+    *, low: Share = 0.2, high: Limit = 0.24, dual: AboveOne | None = 10.0, a: Share = 0.2, beta: NotNegative = 1e-3
 ) -> Objective:
     """Tokens weigh a p_old + 1 − a: the improbable ones a little less.
 

@@ -27,7 +27,7 @@ from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
-from ..core.ranges import NOT_NEGATIVE, above, between, require
+from ..core.ranges import AboveZero, Limit, NotNegative, Share, between
 from .paper import Paper, published
 
 if TYPE_CHECKING:
@@ -54,27 +54,23 @@ class DifficultyCoefficient(MemorySignal):
         proportional: step by delta times the distance to the target (nats) rather than by its sign.
     """
 
-    tau: float
-    rho: float
-    delta: float
-    largest: float
-    initial: float
+    reads = {"old_entropy"}
+    tau: NotNegative
+    rho: AboveZero
+    delta: NotNegative
+    largest: NotNegative
+    initial: NotNegative
     proportional: bool
 
     def __post_init__(self) -> None:
-        require(self, tau=NOT_NEGATIVE, rho=above(0), delta=NOT_NEGATIVE, largest=NOT_NEGATIVE)
-        require(self, initial=between(0, self.largest).because("the largest coefficient"))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
+        super().__post_init__()
+        self.require(initial=between(0, self.largest).because("the largest coefficient"))
 
     def start(self) -> Mapping[str, float]:
         return {"coefficient": self.initial}
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
-        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-        entropy = float(masked.mean(rollouts.old_entropy, rollouts.mask))
+        entropy = float(masked.mean(rollouts.need("old_entropy"), rollouts.mask))
         target = numbers.get("target", self.tau * entropy)
         distance = target - entropy
         step = distance if self.proportional else math.copysign(1.0, distance) if distance else 0.0
@@ -91,14 +87,14 @@ class DifficultyCoefficient(MemorySignal):
 @published(PAPER)
 def aer(
     *,
-    tau: float = 0.4,
-    rho: float = 0.5,
+    tau: NotNegative = 0.4,
+    rho: AboveZero = 0.5,
     rule: str = "sign",
-    delta: float = 1e-4,
-    largest: float = 0.005,
-    start: float = 0.0,
-    low: float = 0.2,
-    high: float = 0.2,
+    delta: NotNegative = 1e-4,
+    largest: NotNegative = 0.005,
+    start: NotNegative = 0.0,
+    low: Share = 0.2,
+    high: Limit = 0.2,
 ) -> Objective:
     """GRPO over tokens with an entropy bonus for hard prompts, steered to a share of the initial entropy.
 

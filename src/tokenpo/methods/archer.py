@@ -18,6 +18,7 @@ from __future__ import annotations
 from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import Clip, Drop, FixedBounds, GroupAdvantage, HighInResponse, ReferenceKl, SelectedBounds, TokenMean
+from ..core.ranges import AboveOne, NotNegative, Share
 from .paper import Paper, published
 
 PAPER = Paper("Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "", "code")
@@ -26,11 +27,11 @@ PAPER = Paper("Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraint
 @published(PAPER)
 def archer(
     *,
-    low_clip: float = 0.2,
-    high_clip: float = 0.5,
-    kl: float = 1e-3,
-    quantile: float = 0.8,
-    dual: float | None = None,
+    low_clip: Share = 0.2,
+    high_clip: Share = 0.5,
+    kl: NotNegative = 1e-3,
+    quantile: Share = 0.8,
+    dual: AboveOne | None = None,
     entropy: str = "old",
 ) -> Objective:
     """A wide clip and no KL where entropy is high, a narrow clip and a KL where it is low.

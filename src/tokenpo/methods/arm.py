@@ -27,7 +27,7 @@ from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
-from ..core.ranges import FINITE, FRACTION, require
+from ..core.ranges import Finite, Fraction, Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -49,24 +49,17 @@ class ConfidenceShift(CreditStage):
         group: the advantage that is shifted.
     """
 
-    alpha: float
-    fraction: float
+    reads = {"prompt_logprob"}
+    alpha: Finite
+    fraction: Fraction
     only_correct: bool
     group: GroupAdvantage = GroupAdvantage()
 
-    def __post_init__(self) -> None:
-        require(self, alpha=FINITE, fraction=FRACTION)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"prompt_logprob"})
-
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        assert rollouts.prompt_logprob is not None  # declared in `needs`, checked by the objective
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
         reward = rollouts.reward + bonus
         moved = groups.above_mean(reward) if self.only_correct else groups.varied(reward)
-        gap = rollouts.prompt_logprob.double().exp() - self._confidence(rollouts)
+        gap = rollouts.need("prompt_logprob").double().exp() - self._confidence(rollouts)
         advantage = self.group.of(groups, reward).double() + torch.where(moved, self.alpha * gap, 0.0)
         return advantage[:, None].expand(rollouts.mask.shape)
 
@@ -80,7 +73,7 @@ class ConfidenceShift(CreditStage):
 
 @published(PAPER)
 def arm(
-    *, alpha: float = 0.1, fraction: float = 0.2, only_correct: bool = False, low: float = 0.2, high: float = 0.28
+    *, alpha: Finite = 0.1, fraction: Fraction = 0.2, only_correct: bool = False, low: Share = 0.2, high: Limit = 0.28
 ) -> Objective:
     """Advantages fall with the policy's confidence in the response and rise with its confidence in the prompt.
 

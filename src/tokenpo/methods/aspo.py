@@ -34,7 +34,7 @@ from ..core.parts import (
     TokenMean,
     TokenRatio,
 )
-from ..core.ranges import above, require
+from ..core.ranges import AboveOne, Share
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -46,10 +46,7 @@ class Asymmetric(SurrogateStage):
     """min(1/r, dual) A for A ≥ 0 and min(r, dual) A for A < 0 inside the bounds; no gradient outside them."""
 
     bounds: Bounds
-    dual: float
-
-    def __post_init__(self) -> None:
-        require(self, dual=above(1))
+    dual: AboveOne
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
@@ -67,7 +64,7 @@ class Asymmetric(SurrogateStage):
 
 @published(PAPER)
 def aspo(
-    *, low_eps: float = 0.2, high_eps: float = 0.4, quantile: float = 0.8, dual: float = 3.0, entropy: str = "old"
+    *, low_eps: Share = 0.2, high_eps: Share = 0.4, quantile: Share = 0.8, dual: AboveOne = 3.0, entropy: str = "old"
 ) -> Objective:
     """Positive tokens are weighted by the inverse ratio, with wider bounds where entropy is high.
 

@@ -22,7 +22,7 @@ import torch
 
 from ..core.objective import Objective
 from ..core.parts import FixedBounds, GroupAdvantage, SurrogateStage, TokenMean, TokenRatio
-from ..core.ranges import NOT_NEGATIVE, require
+from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -37,11 +37,8 @@ class GradientPreserving(SurrogateStage):
     """r A inside the clip; outside, the bound times beta1 (below) or beta2 (above) as the weight of the gradient."""
 
     bounds: FixedBounds
-    beta1: float
-    beta2: float
-
-    def __post_init__(self) -> None:
-        require(self, beta1=NOT_NEGATIVE, beta2=NOT_NEGATIVE)
+    beta1: NotNegative
+    beta2: NotNegative
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
@@ -53,7 +50,7 @@ class GradientPreserving(SurrogateStage):
 
 
 @published(PAPER)
-def ce_gppo(*, low: float = 0.2, high: float = 0.2, beta1: float = 0.75, beta2: float = 1.0) -> Objective:
+def ce_gppo(*, low: Share = 0.2, high: Limit = 0.2, beta1: NotNegative = 0.75, beta2: NotNegative = 1.0) -> Objective:
     """Clipped tokens keep a gradient whose weight is the bound times a coefficient.
 
     Args:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from ..core.objective import Objective
 from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, TokenMean
-from ..core.ranges import limit, require_value
+from ..core.ranges import Limit, Share, limit, require
 from .paper import Paper, published
 
 PAPER = Paper("MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "", "code")
 
 
 @published(PAPER)
-def cispo(*, high: float = 0.28, low: float = 1.0, absolute: bool = False) -> Objective:
+def cispo(*, high: Limit = 0.28, low: Share = 1.0, absolute: bool = False) -> Objective:
     """The importance weight is clipped and detached, so every token keeps a gradient.
 
     Args:
@@ -31,7 +31,7 @@ def cispo(*, high: float = 0.28, low: float = 1.0, absolute: bool = False) -> Ob
         absolute: `high` is the cap itself, ratio ≤ high, which is ≥ 1.
     """
     if absolute:
-        require_value("cispo", "high", high, limit(1).because("as absolute=True makes it the cap itself"))
+        require("cispo", "high", high, limit(1).because("as absolute=True makes it the cap itself"))
     return Objective(
         name="cispo",
         credit=GroupAdvantage(),

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -26,33 +27,32 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import covariance, flags, masked, ranked
 from ..core.parts import Anchor, BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, TokenMean, Unclipped
-from ..core.ranges import FRACTION, above, numbers_where, require
+from ..core.ranges import Fraction, Limit, NotNegative, Number, Share, above, numbers_where
 from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code")
+BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
 
 
 @dataclass(frozen=True)
 class RandomCovariant(BatchSignal):
-    """True at a uniformly random few of the unclipped tokens inside the band low < cov < high."""
+    """True at a uniformly random few of the unclipped tokens inside the band cov_low < cov < cov_high."""
 
-    fraction: float
-    low: float
-    high: float
+    draws = True
+    fraction: Fraction
+    cov_low: BelowInfinity
+    cov_high: Number
 
     def __post_init__(self) -> None:
-        require(self, fraction=FRACTION, low=numbers_where("a number below inf", lambda x: x < math.inf))
-        require(self, high=above(self.low).because("the lower end of the band"))
-
-    @property
-    def draws(self) -> bool:
-        return True
+        super().__post_init__()
+        self.require(cov_high=above(self.cov_low).because("the lower end of the band"))
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(masked.count(batch.mask))
         covariances = covariance.in_blocks(batch.credit.advantage, batch.policy.logprob, tokens)
-        inside = torch.cat([flags.greater(x, self.low).mul_(flags.less(x, self.high)).bool() for x in covariances])
+        low, high = self.cov_low, self.cov_high
+        inside = torch.cat([flags.greater(x, low).mul_(flags.less(x, high)).bool() for x in covariances])
         eligible = (batch.mask & inside & ~trust.clipped()).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
@@ -64,10 +64,7 @@ class RandomCovariant(BatchSignal):
 class TopCovariant(BatchSignal):
     """True at the tokens with the largest covariance; of equal ones the earlier are taken."""
 
-    fraction: float
-
-    def __post_init__(self) -> None:
-        require(self, fraction=FRACTION)
+    fraction: Fraction
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         tokens = int(masked.count(batch.mask))
@@ -78,7 +75,12 @@ class TopCovariant(BatchSignal):
 
 @published(PAPER)
 def clip_cov(
-    *, low: float = 1.0, high: float = 1.0, fraction: float = 2e-4, cov_low: float = 1.0, cov_high: float = 5.0
+    *,
+    low: Share = 1.0,
+    high: Limit = 1.0,
+    fraction: Fraction = 2e-4,
+    cov_low: BelowInfinity = 1.0,
+    cov_high: Number = 5.0,
 ) -> Objective:
     """A random few of the tokens with high covariance get no gradient.
 
@@ -99,7 +101,7 @@ def clip_cov(
 
 
 @published(PAPER)
-def kl_cov(*, fraction: float = 2e-3, coef: float = 1.0) -> Objective:
+def kl_cov(*, fraction: Fraction = 2e-3, coef: NotNegative = 1.0) -> Objective:
     """The tokens with the highest covariance are held at the old policy.
 
     Args:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, SoftOverlong, TokenMean
+from ..core.ranges import AboveOne, Count, Limit, Share
 from .paper import Paper, published
 
 PAPER = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", "", "code")
@@ -24,11 +25,11 @@ PAPER = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
 @published(PAPER)
 def dapo(
     *,
-    low: float = 0.2,
-    high: float = 0.28,
-    dual: float | None = 10.0,
-    overlong_length: int | None = None,
-    overlong_cache: int | None = None,
+    low: Share = 0.2,
+    high: Limit = 0.28,
+    dual: AboveOne | None = 10.0,
+    overlong_length: Count | None = None,
+    overlong_cache: Count | None = None,
 ) -> Objective:
     """Token mean over the batch, a clip that leaves more room above, and a soft penalty on overlong responses.
 

@@ -37,6 +37,7 @@ from ..core.parts import (
     SurrogateStage,
     TokenRatio,
 )
+from ..core.ranges import Limit, Share
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -46,7 +47,7 @@ PAPER = Paper(
 )  # fmt: skip
 
 
-class Share(Part):
+class TokenShare(Part):
     """How much of a token's objective is the token ratio's."""
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -55,7 +56,7 @@ class Share(Part):
 
 
 @dataclass(frozen=True)
-class EvenShare(Share):
+class EvenShare(TokenShare):
     """1/2."""
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -63,16 +64,13 @@ class EvenShare(Share):
 
 
 @dataclass(frozen=True)
-class EntropyShare(Share):
+class EntropyShare(TokenShare):
     """H_old over its maximum in the response, 1/2 where the whole response was certain."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
+    reads = {"old_entropy"}
 
     def __call__(self, batch: Batch) -> Tensor:
-        assert batch.rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-        entropy = batch.rollouts.old_entropy.clamp(min=0)  # 0 on padding; rounding may have left it below
+        entropy = batch.need("old_entropy").clamp(min=0)  # 0 on padding; rounding may have left it below
         most = entropy.amax(1, keepdim=True)
         return torch.where(most > 0, entropy / most, 0.5)
 
@@ -89,7 +87,7 @@ class Mixture(SurrogateStage):
 
     token: FixedBounds
     sequence: FixedBounds
-    share: Share
+    share: TokenShare
 
 
 @dataclass(frozen=True)
@@ -134,10 +132,10 @@ def dhpo(
     *,
     mixing: str = "average",
     form: str = "mix_of_mins",
-    low: float = 0.2,
-    high: float = 0.28,
-    sequence_low: float = 3e-4,
-    sequence_high: float = 4e-4,
+    low: Share = 0.2,
+    high: Limit = 0.28,
+    sequence_low: Share = 3e-4,
+    sequence_high: Limit = 4e-4,
 ) -> Objective:
     """The ratios of the token and of the response are clipped apart and mixed.
 

@@ -19,6 +19,7 @@ Reductions: an unbounded threshold and cap, with anchor="old", has the gradient 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -26,12 +27,13 @@ from torch import Tensor
 from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean, TokenRatio
-from ..core.ranges import limit, require, require_value
+from ..core.ranges import Limit, limit
 from ..core.types import Batch
 from .paper import Paper, published
 
 PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "", "code")
 TINY = 1e-8
+Cap = Annotated[float, limit(1)]
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,9 @@ class BinaryDivergence(Region):
         kl: measure by the binary KL (nats) rather than by the total variation.
     """
 
-    threshold: float
+    threshold: Limit
     anchor: TokenRatio | RolloutRatio
     kl: bool
-
-    def __post_init__(self) -> None:
-        require(self, threshold=limit(0))
 
     def __call__(self, batch: Batch) -> Tensor:
         logprob = batch.policy.logprob.detach()
@@ -64,7 +63,6 @@ class BinaryDivergence(Region):
 
 def _dppo(name: str, threshold: float, cap: float, anchor: str, kl: bool) -> Objective:
     ratio = choose(f"{name}: anchor", anchor, {"rollout": RolloutRatio(), "old": TokenRatio()})
-    require_value(name, "cap", cap, limit(1))
     return Objective(
         name=name,
         credit=GroupAdvantage(),
@@ -74,7 +72,7 @@ def _dppo(name: str, threshold: float, cap: float, anchor: str, kl: bool) -> Obj
 
 
 @published(PAPER)
-def dppo_tv(*, threshold: float = 0.15, cap: float = 20.0, anchor: str = "rollout") -> Objective:
+def dppo_tv(*, threshold: Limit = 0.15, cap: Cap = 20.0, anchor: str = "rollout") -> Objective:
     """Tokens whose probability moved too far from the sampler's are dropped.
 
     Args:
@@ -86,7 +84,7 @@ def dppo_tv(*, threshold: float = 0.15, cap: float = 20.0, anchor: str = "rollou
 
 
 @published(PAPER)
-def dppo_kl(*, threshold: float = 0.05, cap: float = 20.0, anchor: str = "rollout") -> Objective:
+def dppo_kl(*, threshold: Limit = 0.05, cap: Cap = 20.0, anchor: str = "rollout") -> Objective:
     """The same, measured by the binary KL divergence.
 
     Args:

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from ..core.objective import Objective
 from ..core.parts import Clip, ConstantLength, FixedBounds, GroupAdvantage
+from ..core.ranges import Limit, Positive, Share
 from .paper import Paper, published
 
 PAPER = Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "", "code")
 
 
 @published(PAPER)
-def dr_grpo(*, low: float = 0.2, high: float = 0.2, length: float | None = None) -> Objective:
+def dr_grpo(*, low: Share = 0.2, high: Limit = 0.2, length: Positive | None = None) -> Objective:
     """GRPO without division by the group's deviation or by the response's length.
 
     Args:

@@ -27,6 +27,7 @@ from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, SequenceMean
+from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -40,22 +41,18 @@ FLOOR = 1e-8
 class EntropyDriven(CreditStage):
     """GRPO's advantage times the batch's mean entropy over the response's own."""
 
+    reads = {"old_entropy"}
     group: GroupAdvantage = GroupAdvantage()
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
-
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1)).one()
-        own = masked.mean(rollouts.old_entropy.double(), rollouts.mask, dim=1).clamp(min=FLOOR)
+        own = masked.mean(rollouts.need("old_entropy").double(), rollouts.mask, dim=1).clamp(min=FLOOR)
         typical = everyone.mean_std(own[:, 0])[0][:, None]
         return self.group(rollouts, bonus) * typical / own
 
 
 @published(PAPER)
-def edge_grpo(*, low: float = 0.2, high: float = 0.2) -> Objective:
+def edge_grpo(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """Advantages are divided by the response's mean entropy.
 
     Args:

@@ -34,7 +34,7 @@ from ..core.parts import (
     Selection,
     TokenMean,
 )
-from ..core.ranges import SHARE, require
+from ..core.ranges import Limit, Share
 from ..core.types import Batch
 from .paper import Paper, published
 
@@ -56,11 +56,8 @@ class Attenuated(BatchWeight):
     """
 
     selection: Selection
-    attenuation: float
+    attenuation: Share
     chord: bool
-
-    def __post_init__(self) -> None:
-        require(self, attenuation=SHARE)
 
     def of_batch(self, batch: Batch) -> Tensor:
         logprob = batch.policy.logprob.detach().clamp(max=0)
@@ -72,11 +69,11 @@ class Attenuated(BatchWeight):
 @published(PAPER)
 def egspo(
     *,
-    quantile: float = 0.8,
-    attenuation: float = 0.5,
+    quantile: Share = 0.8,
+    attenuation: Share = 0.5,
     curve: str = "constant",
-    low: float = 0.2,
-    high: float = 0.28,
+    low: Share = 0.2,
+    high: Limit = 0.28,
 ) -> Objective:
     """Tokens with high entropy learn in full, the others less.
 

@@ -28,7 +28,7 @@ from ..core.parts import (
     ReferenceKl,
     TokenMean,
 )
-from ..core.ranges import FRACTION, require_value
+from ..core.ranges import Fraction, Limit, NotNegative, Share
 from .paper import Paper, published
 
 PAPER = Paper(
@@ -39,7 +39,7 @@ PAPER = Paper(
 
 @published(PAPER)
 def forking_tokens(
-    *, fraction: float = 0.2, low: float = 0.2, high: float = 0.28, beta: float = 0.0, entropy: str = "old"
+    *, fraction: Fraction = 0.2, low: Share = 0.2, high: Limit = 0.28, beta: NotNegative = 0.0, entropy: str = "old"
 ) -> Objective:
     """Only the tokens with the highest entropy of the batch get a gradient.
 
@@ -50,7 +50,6 @@ def forking_tokens(
         beta: coefficient of the k3 divergence from the reference on all tokens; 0 asks for no reference.
         entropy: of the "old" or of the "current" policy.
     """
-    require_value("forking_tokens", "fraction", fraction, FRACTION)
     kind = choose("forking_tokens: entropy", entropy, {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile})
     return Objective(
         name="forking_tokens",

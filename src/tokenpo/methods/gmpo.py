@@ -21,7 +21,7 @@ import torch
 from ..core.objective import Objective
 from ..core.ops import ratio
 from ..core.parts import GroupAdvantage, Ratio, SequenceMean, SurrogateStage
-from ..core.ranges import limit, require
+from ..core.ranges import Limit
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -32,11 +32,8 @@ PAPER = Paper("Geometric-Mean Policy Optimization", "2507.20673", "", "code")
 class GeometricMean(SurrogateStage):
     """s_i A with token log-ratios clipped to [−low, high] on the side of the advantage before they are averaged."""
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        require(self, low=limit(0), high=limit(0))
+    low: Limit
+    high: Limit
 
     def __call__(self, batch: Batch) -> Trust:
         advantage, x = batch.credit.advantage, Ratio.log(batch)
@@ -47,7 +44,7 @@ class GeometricMean(SurrogateStage):
 
 
 @published(PAPER)
-def gmpo(*, low: float = 0.4, high: float = 0.4) -> Objective:
+def gmpo(*, low: Limit = 0.4, high: Limit = 0.4) -> Objective:
     """One ratio for the response: the geometric mean of its clipped token ratios.
 
     Args:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean
+from ..core.ranges import Limit, NotNegative, Share
 from .paper import Paper, published
 
 PAPER = Paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "", "code")
 
 
 @published(PAPER)
-def grpo(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> Objective:
+def grpo(*, low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0) -> Objective:
     """Every token of a response gets the response's group-normalised reward.
 
     Args:

@@ -25,7 +25,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
-from ..core.ranges import NOT_NEGATIVE, require
+from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -45,10 +45,7 @@ class BestMargin(CreditStage):
     """
 
     std: bool = True
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        require(self, eps=NOT_NEGATIVE)
+    eps: NotNegative = 1e-6
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
@@ -63,18 +60,17 @@ class BestMargin(CreditStage):
 
 
 @published(PAPER)
-def grpo_passk(*, std: bool = True, eps: float = 1e-6, low: float = 0.2, high: float = 0.2) -> Objective:
+def grpo_passk(*, std: bool = True, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """Only a group's single best response learns, by its lead over the second best.
 
     Args:
         std: divide the lead by the group's standard deviation.
-        eps: added to the deviation.
         low: clip below.
         high: clip above.
     """
     return Objective(
         name="grpo_passk",
-        credit=BestMargin(std, eps),
+        credit=BestMargin(std),
         surrogate=Clip(FixedBounds(low, high)),
         aggregate=TokenMean(),
     )

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GeometricSequence, GeometricToken, GroupAdvantage, SequenceMean
+from ..core.ranges import Limit, Share
 from .paper import Paper, published
 
 PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", "", "code")
 
 
 @published(PAPER)
-def gspo(*, low: float = 3e-4, high: float = 4e-4) -> Objective:
+def gspo(*, low: Share = 3e-4, high: Limit = 4e-4) -> Objective:
     """One likelihood ratio for the response, normalised by its length, clipped as a whole.
 
     Args:
@@ -38,7 +39,7 @@ def gspo(*, low: float = 3e-4, high: float = 4e-4) -> Objective:
 
 
 @published(PAPER)
-def gspo_token(*, low: float = 3e-4, high: float = 4e-4) -> Objective:
+def gspo_token(*, low: Share = 3e-4, high: Limit = 4e-4) -> Objective:
     """GSPO's ratio in a form that takes token-level advantages.
 
     Args:

@@ -22,7 +22,7 @@ Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ from ..core.parts import (
     SequenceMean,
     TokenMean,
 )
-from ..core.ranges import FINITE, NOT_NEGATIVE, POSITIVE, Range, limit, require, require_value
+from ..core.ranges import NOT_NEGATIVE, Finite, Limit, NotNegative, Positive, Range, Share, limit
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -62,7 +62,7 @@ def _is_clamp(value: object) -> bool:
     )
 
 
-CLAMP = Range("(low, high) with 0 <= low <= high", _is_clamp).or_none()
+Clamp = Annotated[tuple[float, float], Range("(low, high) with 0 <= low <= high", _is_clamp)]
 
 
 @dataclass(frozen=True)
@@ -79,20 +79,14 @@ class PolarTokens(CreditStage):
         eps: added to the deviation, > 0.
     """
 
-    base: float
-    share: float
+    reads = {"old_entropy"}
+    base: NotNegative
+    share: NotNegative
     collection: Literal["with_zeros", "own_set", "pooled"] = "with_zeros"
     whole_batch: bool = False
-    clamp: tuple[float, float] | None = None
-    threshold: float = 0.0
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        require(self, base=NOT_NEGATIVE, share=NOT_NEGATIVE, clamp=CLAMP, threshold=FINITE, eps=POSITIVE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
+    clamp: Clamp | None = None
+    threshold: Finite = 0.0
+    eps: Positive = 1e-6
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         return self.of(rollouts, bonus) if self.whole_batch else in_groups(self.of, rollouts, bonus)
@@ -146,17 +140,11 @@ class PolarSequences(CreditStage):
         threshold: a response is right when its reward exceeds this.
     """
 
-    base: float
-    share: float
+    reads = {"old_entropy"}
+    base: NotNegative
+    share: NotNegative
     geometric: bool = False
-    threshold: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self, base=NOT_NEGATIVE, share=NOT_NEGATIVE, threshold=FINITE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
+    threshold: Finite = 0.0
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         right, mixed = polarity(rollouts, self.threshold)
@@ -191,22 +179,21 @@ def polarity(rollouts: Rollouts, threshold: float) -> tuple[Tensor, Tensor]:
 
 def floored(rollouts: Rollouts, clamp: tuple[float, float] | None) -> Tensor:
     """Old entropies [N, T] in nats, kept above 1e-8 so that shares of 1/H exist; float64, as all of this credit is."""
-    assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-    entropy = rollouts.old_entropy.double()
+    entropy = rollouts.need("old_entropy").double()
     return (entropy if clamp is None else entropy.clamp(*clamp)).clamp(min=FLOOR)
 
 
 @published(PAPER)
 def gtpo(
     *,
-    low: float = 0.2,
-    high: float = 0.28,
-    a1: float = 1.0,
-    a2: float = 0.1,
+    low: Share = 0.2,
+    high: Limit = 0.28,
+    a1: NotNegative = 1.0,
+    a2: NotNegative = 0.1,
     normalise: str = "with_zeros",
     scope: str = "group",
-    entropy_clamp: tuple[float, float] | None = None,
-    threshold: float = 0.0,
+    entropy_clamp: Clamp | None = None,
+    threshold: Finite = 0.0,
     group_overlong: bool = False,
 ) -> Objective:
     """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
@@ -224,7 +211,6 @@ def gtpo(
     """
     kinds: dict[str, Literal["with_zeros", "own_set", "pooled"]]
     kinds = {"with_zeros": "with_zeros", "own_set": "own_set", "pooled": "pooled"}
-    require_value("gtpo", "entropy_clamp", entropy_clamp, CLAMP)
     return Objective(
         name="gtpo",
         shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
@@ -244,12 +230,12 @@ def gtpo(
 @published(PAPER)
 def grpo_s(
     *,
-    low: float = 0.2,
-    high: float = 0.28,
-    b1: float = 1.0,
-    b2: float = 0.1,
+    low: Share = 0.2,
+    high: Limit = 0.28,
+    b1: NotNegative = 1.0,
+    b2: NotNegative = 0.1,
     mean: str = "arithmetic",
-    threshold: float = 0.0,
+    threshold: Finite = 0.0,
     group_overlong: bool = False,
 ) -> Objective:
     """Responses are rewarded by their mean entropy: right ones for a high, wrong ones punished for a low one.

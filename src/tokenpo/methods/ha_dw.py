@@ -28,7 +28,7 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.ratio import BOUND
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, MemorySignal, SequenceMean, Weight
-from ..core.ranges import POSITIVE, require, whole
+from ..core.ranges import Count, Limit, Positive, Share
 from .paper import Paper, published
 
 if TYPE_CHECKING:
@@ -50,11 +50,8 @@ class Ease(MemorySignal):
         current: count the batch itself among them.
     """
 
-    history: int
+    history: Count
     current: bool
-
-    def __post_init__(self) -> None:
-        require(self, history=whole(1))
 
     def start(self) -> Mapping[str, float]:
         return {}
@@ -77,11 +74,8 @@ class Ease(MemorySignal):
 class DifficultyWeight(Weight):
     """scale · exp(−sign(A) (p̂_g − C)), the exponent bounded to ±20 as a log-ratio is."""
 
-    scale: float
+    scale: Positive
     ease: Ease
-
-    def __post_init__(self) -> None:
-        require(self, scale=POSITIVE)
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         advantage = batch.credit.advantage
@@ -91,7 +85,7 @@ class DifficultyWeight(Weight):
 
 @published(PAPER)
 def ha_dw(
-    *, scale: float = 1.3, history: int = 10, anchor: str = "prior", low: float = 0.2, high: float = 0.2
+    *, scale: Positive = 1.3, history: Count = 10, anchor: str = "prior", low: Share = 0.2, high: Limit = 0.2
 ) -> Objective:
     """Advantages grow on hard prompts answered right and on easy ones answered wrong.
 

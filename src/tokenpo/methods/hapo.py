@@ -22,6 +22,7 @@ Reductions: all four off is DAPO with GRPO's clip.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -42,13 +43,15 @@ from ..core.parts import (
     TokenMean,
     Weight,
 )
-from ..core.ranges import NOT_NEGATIVE, SHARE, limit, require, require_value
+from ..core.parts.temperature import Heat
+from ..core.ranges import SHARE, AboveOne, Limit, NotNegative, Share, require
 from ..core.types import Batch, Rollouts, Trust
 from .paper import Paper, published
 
 PAPER = Paper(
     "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature", "2509.16591", "", "code"
 )
+Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,8 @@ class TokenGroupAdvantage(CreditStage):
         eps: added to the deviation, ≥ 0.
     """
 
-    fallback: float = 5.0
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        require(self, fallback=limit(0), eps=NOT_NEGATIVE)
+    fallback: Limit = 5.0
+    eps: NotNegative = 1e-6
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))
@@ -80,15 +80,15 @@ class TokenGroupAdvantage(CreditStage):
 class AdaptiveBounds(Bounds):
     """More room below for sure tokens, more room above for uncertain ones."""
 
-    low: float
-    high: float
-    alpha: float
+    low: Share
+    high: Limit
+    alpha: NotNegative
     score: OldEntropyScore | CurrentEntropyScore
 
     def __post_init__(self) -> None:
-        require(self, low=SHARE, high=limit(0), alpha=NOT_NEGATIVE)
+        super().__post_init__()
         # The widest interval these bounds can become; the narrowest is the base itself.
-        require_value(type(self).__name__, "low · (1 + alpha)", self.low * (1 + self.alpha), SHARE)
+        require(type(self).__name__, "low · (1 + alpha)", self.low * (1 + self.alpha), SHARE)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         h = self.alpha * batch.signal(self.score)
@@ -99,11 +99,8 @@ class AdaptiveBounds(Bounds):
 class Redistribution(Weight):
     """1 + beta ĥ outside the neutral zone for uncertain tokens and inside it for sure ones; 1 elsewhere."""
 
-    beta: float
+    beta: Strength
     score: OldEntropyScore | CurrentEntropyScore
-
-    def __post_init__(self) -> None:
-        require(self, beta=SHARE.because("or advantages would change sign"))
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         h = batch.signal(self.score)
@@ -115,14 +112,14 @@ class Redistribution(Weight):
 @published(PAPER)
 def hapo(
     *,
-    low: float = 0.2,
-    high: float = 0.2,
-    dual: float | None = 10.0,
-    quantile: float = 0.8,
-    tau: float = 0.05,
+    low: Share = 0.2,
+    high: Limit = 0.2,
+    dual: AboveOne | None = 10.0,
+    quantile: Share = 0.8,
+    tau: Heat = 0.05,
     token_mean_advantage: bool = True,
-    beta: float = 1.0,
-    alpha: float = 1.0,
+    beta: Strength = 1.0,
+    alpha: NotNegative = 1.0,
     sign: str = "paper",
     entropy: str = "old",
 ) -> Objective:

@@ -30,7 +30,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Shaping, TokenMean
-from ..core.ranges import FINITE, NOT_NEGATIVE, above, require
+from ..core.ranges import AboveOne, AboveZero, Finite, Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -49,14 +49,11 @@ class MedianLength(Shaping):
         threshold: a response is right when its reward exceeds this.
     """
 
-    scale: float
-    shift: float
-    cap: float
+    scale: NotNegative
+    shift: Finite
+    cap: AboveZero
     additive: bool
-    threshold: float
-
-    def __post_init__(self) -> None:
-        require(self, scale=NOT_NEGATIVE, shift=FINITE, cap=above(0), threshold=FINITE)
+    threshold: Finite
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         right = rollouts.mask.any(1) & (rollouts.reward > self.threshold)
@@ -70,15 +67,15 @@ class MedianLength(Shaping):
 @published(PAPER)
 def hmpo(
     *,
-    low: float = 0.2,
-    high: float = 0.28,
-    dual: float | None = 10.0,
-    scale: float = 1.0,
-    shift: float = 0.8,
-    cap: float = 1.0,
+    low: Share = 0.2,
+    high: Limit = 0.28,
+    dual: AboveOne | None = 10.0,
+    scale: NotNegative = 1.0,
+    shift: Finite = 0.8,
+    cap: AboveZero = 1.0,
     additive: bool = False,
-    threshold: float = 0.0,
-    beta: float = 1e-3,
+    threshold: Finite = 0.0,
+    beta: NotNegative = 1e-3,
 ) -> Objective:
     """The reward of a right answer falls with its length and ends at the median of its group.
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ..core.objective import Objective
 from ..core.parts import Selection
-from ..core.ranges import inside, require
+from ..core.ranges import AboveOne, Limit, NotNegative, Share, inside
 from .adv_reweight import adv_reweight
 from .paper import Paper, published
 
@@ -35,17 +35,15 @@ if TYPE_CHECKING:
     from ..core.types import Batch
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code")
+Between = Annotated[float, inside(0, 1).because("or one of the passes would be empty")]
 
 
 @dataclass(frozen=True)
 class OldProbability(Selection):
     """Tokens whose probability under the old policy is below a threshold, or those where it is not."""
 
-    threshold: float
+    threshold: Between
     below: bool = True
-
-    def __post_init__(self) -> None:
-        require(self, threshold=inside(0, 1).because("or one of the passes would be empty"))
 
     def __call__(self, batch: Batch) -> Tensor:
         return (batch.rollouts.old_logprob.exp() < self.threshold) == self.below
@@ -54,13 +52,13 @@ class OldProbability(Selection):
 @published(PAPER)
 def lopti(
     *,
-    eta: float = 0.4,
-    a: float = 0.0,
+    eta: Between = 0.4,
+    a: Share = 0.0,
     high_first: bool = False,
-    low: float = 0.2,
-    high: float = 0.24,
-    dual: float | None = 10.0,
-    beta: float = 1e-3,
+    low: Share = 0.2,
+    high: Limit = 0.24,
+    dual: AboveOne | None = 10.0,
+    beta: NotNegative = 1e-3,
 ) -> Objective:
     """Improbable tokens first, then the rest, in two optimiser passes.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ..core.objective import Objective
 from ..core.parts import Clip, ConstantLength, FixedBounds, GeometricSequence, GroupAdvantage
+from ..core.ranges import Limit, Share
 from .paper import Paper, published
 
 PAPER = Paper(
@@ -27,7 +28,7 @@ PAPER = Paper(
 
 
 @published(PAPER)
-def luspo(*, low: float = 0.2, high: float = 0.2) -> Objective:
+def luspo(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """One ratio for the response, as in GSPO, and a sum over its tokens in place of their mean.
 
     Args:

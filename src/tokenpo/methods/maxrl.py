@@ -24,6 +24,7 @@ place of (R − mean)/mean is Dr. GRPO's advantage. order = 1 is REINFORCE on ri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from ..base.errors import TokenPOError, choose
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
-from ..core.ranges import POSITIVE, require, whole
+from ..core.ranges import POSITIVE, AboveOne, Count, Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -54,10 +55,7 @@ class OverMean(CreditStage):
 
     centred: bool = True
     hopeless: bool = False
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        require(self, eps=POSITIVE.because("as a group without a right answer has mean 0"))
+    eps: Annotated[float, POSITIVE.because("as a group without a right answer has mean 0")] = 1e-6
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups, reward = _comparable(rollouts, bonus)
@@ -75,10 +73,7 @@ class OverMean(CreditStage):
 class Truncated(CreditStage):
     """1 for right answers; for wrong ones what the terms 2 to `order` of the series of log p take away."""
 
-    order: int
-
-    def __post_init__(self) -> None:
-        require(self, order=whole(1))
+    order: Count
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups, reward = _comparable(rollouts, bonus)
@@ -109,27 +104,22 @@ def _comparable(rollouts: Rollouts, bonus: Tensor) -> tuple[Groups, Tensor]:
 def maxrl(
     *,
     baseline: str = "practical",
-    order: int | None = None,
-    eps: float = 1e-6,
-    low: float = 0.2,
-    high: float = 0.2,
-    dual: float | None = 3.0,
+    order: Count | None = None,
+    low: Share = 0.2,
+    high: Limit = 0.2,
+    dual: AboveOne | None = 3.0,
 ) -> Objective:
     """The advantage is relative to the prompt's rate of success, so that hard prompts count more.
 
     Args:
         baseline: "practical" (groups of equal rewards get 0), "kept" (−1 where no answer is right) or "none".
         order: truncate the series of log p here, an integer >= 1, in place of a baseline; None does not.
-        eps: added to the mean reward.
         low: clip below.
         high: clip above.
         dual: dual clip for negative advantages; None switches it off.
     """
-    over_mean = choose(
-        "maxrl: baseline",
-        baseline,
-        {"practical": OverMean(eps=eps), "kept": OverMean(hopeless=True, eps=eps), "none": OverMean(False, eps=eps)},
-    )
+    known = {"practical": OverMean(), "kept": OverMean(hopeless=True), "none": OverMean(centred=False)}
+    over_mean = choose("maxrl: baseline", baseline, known)
     if order is not None and baseline != "practical":
         raise TokenPOError(f"maxrl: order = {order} takes the place of the baseline: leave out baseline = {baseline!r}")
     return Objective(

@@ -30,7 +30,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, Signal, SignalWeight
 from ..core.parts.influence import sides
-from ..core.ranges import NOT_NEGATIVE, NUMBER, require
+from ..core.ranges import Limit, NotNegative, Number, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -50,19 +50,12 @@ class SparedTokens(Signal):
         eta: factor on the selected tokens; None takes 2 |1/2 − share of right responses|.
     """
 
-    beta: float
-    eta: float | None
-
-    def __post_init__(self) -> None:
-        require(self, beta=NUMBER, eta=NOT_NEGATIVE.or_none())
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"influence"})
+    reads = {"influence"}
+    beta: Number
+    eta: NotNegative | None
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        influence = rollouts.influence
-        assert influence is not None  # declared in `needs`, checked by the objective
+        influence = rollouts.need("influence")
         _, wrong, share, least = sides(rollouts)
         selected = wrong[:, None] & (influence.double() > (self.beta * least)[:, None])
         eta = 2 * (0.5 - share).abs() if self.eta is None else torch.full_like(share, self.eta)
@@ -71,7 +64,7 @@ class SparedTokens(Signal):
 
 @published(PAPER)
 def nthr(
-    *, beta: float = 1.0, eta: float | None = None, low: float = 0.2, high: float = 0.2, kl: float = 1e-4
+    *, beta: Number = 1.0, eta: NotNegative | None = None, low: Share = 0.2, high: Limit = 0.2, kl: NotNegative = 1e-4
 ) -> Objective:
     """Tokens of wrong responses that make right ones likely are pushed down less.
 

@@ -7,12 +7,11 @@ import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import Literal, ParamSpec, Union, get_args, get_origin
+from typing import Literal, ParamSpec, get_args
 
 from ..base.errors import OutOfRange, TokenPOError, UnknownName, nearest
 from ..core.objective import Objective
-from ..core.ranges import is_number
+from ..core.ranges import is_number, members, range_of, require
 
 P = ParamSpec("P")
 
@@ -47,19 +46,21 @@ class Paper:
 def published(paper: Paper) -> Callable[[Callable[P, Objective]], Callable[P, Objective]]:
     """Marks a builder as a method of `paper`; its keywords are checked, and a wrong one names the nearest.
 
-    What a part refuses is told in the words of the method: its name, and the option that the part was given.
+    An option is held to the kind and the range that it is annotated with. What a part of it refuses all the same, such
+    as two numbers that do not go together, is told with the name of the method.
     """
 
     def mark(build: Callable[P, Objective]) -> Callable[P, Objective]:
-        known = inspect.signature(build).parameters
-
         @functools.wraps(build)
         def checked(*args: P.args, **options: P.kwargs) -> Objective:
-            check_options(build.__name__, options, known)
+            check_options(build.__name__, options, options_of(build))
             try:
                 return build(*args, **options)
             except OutOfRange as error:
-                raise _of_method(error, build.__name__, options, known) from error
+                if error.owner == build.__name__:
+                    raise
+                name = f"{error.name} of {error.owner}"
+                raise OutOfRange(build.__name__, name, error.value, error.expected) from error
 
         checked.paper = paper  # type: ignore[attr-defined]
         return checked
@@ -67,29 +68,23 @@ def published(paper: Paper) -> Callable[[Callable[P, Objective]], Callable[P, Ob
     return mark
 
 
-def _of_method(
-    error: OutOfRange, method: str, options: Mapping[str, object], known: Mapping[str, inspect.Parameter]
-) -> OutOfRange:
-    """The error of a part, said of the option that holds the value: a part has names of its own."""
-    for given in (options, {name: parameter.default for name, parameter in known.items()}):
-        holders = [name for name, value in given.items() if value is error.value]
-        alike = [name for name in holders if name == error.name or name.endswith(f"_{error.name}")]
-        if len(holders) == 1 or len(alike) == 1:
-            return OutOfRange(method, (alike or holders)[0], error.value, error.expected)
-        # Small whole numbers are one object: which of several options was handed on cannot be told.
-        if holders:
-            break
-    return OutOfRange(method, f"{error.name} of {error.owner}", error.value, error.expected)
+def options_of(build: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """The keywords of a builder, their annotations evaluated where Python finds every name in them."""
+    try:
+        return inspect.signature(build, eval_str=True).parameters
+    except Exception:  # whatever evaluating an annotation of the user's raises
+        return inspect.signature(build).parameters
 
 
 def check_options(name: str, options: Mapping[str, object], known: Mapping[str, inspect.Parameter]) -> None:
-    """Refuses a keyword that a builder does not have, and a value of another kind than its annotation says.
+    """Refuses a keyword that a builder does not have, and a value of another kind or range than its annotation says.
 
     What a builder takes as `**options` is left to it.
 
     Raises:
         UnknownName: naming the method and the nearest keyword.
         TokenPOError: naming the method, the option, its value and the kind it must have.
+        OutOfRange: naming the method, the option, its value and the range.
     """
     named = {option: x for option, x in known.items() if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)}
     takes_all = any(x.kind is x.VAR_KEYWORD for x in known.values())
@@ -102,6 +97,8 @@ def check_options(name: str, options: Mapping[str, object], known: Mapping[str, 
         if all(kind in _KINDS for kind in kinds) and not any(_KINDS[kind][0](value) for kind in kinds):
             wanted = " or ".join(_KINDS[kind][1] for kind in kinds)
             raise TokenPOError(f"method {name}: option {option} = {value!r:.80} must be {wanted}")
+        if allowed := range_of(named[option].annotation):
+            require(name, option, value, allowed)
 
 
 def kinds_of(parameter: inspect.Parameter) -> list[str]:
@@ -109,10 +106,8 @@ def kinds_of(parameter: inspect.Parameter) -> list[str]:
     annotation = parameter.annotation
     if isinstance(annotation, str):
         return annotation.split(" | ")
-    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    plain = (
-        member.__name__ if isinstance(member, type) and not get_args(member) else str(member) for member in members
-    )
+    kinds = (kind for kind, _ in members(annotation))
+    plain = (kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind) for kind in kinds)
     return ["None" if name == "NoneType" else name for name in plain]
 
 

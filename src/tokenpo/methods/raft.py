@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.parts import Clip, CreditStage, FixedBounds, LogLikelihood, TokenMean
+from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -42,7 +43,7 @@ def raft() -> Objective:
 
 
 @published(PAPER)
-def raft_pp(*, low: float = 0.2, high: float = 0.2) -> Objective:
+def raft_pp(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """RAFT with an importance ratio and its clip.
 
     Args:

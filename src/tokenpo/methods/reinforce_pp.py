@@ -25,7 +25,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import K2, Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
-from ..core.ranges import NOT_NEGATIVE, require
+from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -56,20 +56,16 @@ class WhitenedReturn(CreditStage):
         beta: coefficient of lp_old − lp_ref in the reward of a token, ≥ 0; 0 asks for no reference.
     """
 
-    beta: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self, beta=NOT_NEGATIVE)
+    beta: NotNegative = 0.0
 
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"ref_logprob"} if self.beta else ())
+    def reads(self) -> set[str]:
+        return {"ref_logprob"} if self.beta else set()
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         reward = (rollouts.reward + bonus).double()[:, None].expand(rollouts.mask.shape)
         if self.beta:
-            assert rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
-            kl = (rollouts.old_logprob - rollouts.ref_logprob).double()
+            kl = (rollouts.old_logprob - rollouts.need("ref_logprob")).double()
             reward = reward - self.beta * kl.flip(1).cumsum(1).flip(1)
         return whiten(reward, rollouts.mask)
 
@@ -85,7 +81,7 @@ class WhitenedBaseline(CreditStage):
 
 
 @published(PAPER)
-def reinforce_pp(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> Objective:
+def reinforce_pp(*, low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0) -> Objective:
     """No group: returns are normalised over all tokens of the batch.
 
     Args:
@@ -102,7 +98,7 @@ def reinforce_pp(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> O
 
 
 @published(PAPER)
-def reinforce_pp_baseline(*, low: float = 0.2, high: float = 0.2, beta: float = 0.0) -> Objective:
+def reinforce_pp_baseline(*, low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0) -> Objective:
     """The group's mean is the baseline, the batch's deviation the scale.
 
     Args:

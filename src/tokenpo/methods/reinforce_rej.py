@@ -22,6 +22,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
+from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -39,7 +40,7 @@ class MixedReward(CreditStage):
 
 
 @published(PAPER)
-def reinforce_rej(*, low: float = 0.2, high: float = 0.2) -> Objective:
+def reinforce_rej(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """The reward itself is the advantage, in groups that hold right and wrong responses.
 
     Args:

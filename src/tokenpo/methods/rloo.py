@@ -21,6 +21,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
+from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -42,7 +43,7 @@ class LeaveOneOut(CreditStage):
 
 
 @published(PAPER)
-def rloo(*, low: float = 0.2, high: float = 0.2) -> Objective:
+def rloo(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """The advantage is the reward minus the mean of the group's other rewards.
 
     Args:

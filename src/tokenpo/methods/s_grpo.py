@@ -15,13 +15,14 @@ Reductions: fraction = 1 is GRPO.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.parts import BatchSignal, Clip, FixedBounds, GroupAdvantage, Keep, Look, RowNormalised, SequenceMean
-from ..core.ranges import FRACTION, require, whole
+from ..core.ranges import Fraction, Limit, Share, whole
 from ..core.types import Batch
 from .paper import Paper, published
 
@@ -35,15 +36,9 @@ PAPER = Paper(
 class RandomTokens(BatchSignal):
     """1.0 at a random part of the tokens: each with probability `fraction`, the first `always` of a response surely."""
 
-    fraction: float
-    always: int
-
-    def __post_init__(self) -> None:
-        require(self, fraction=FRACTION, always=whole(0))
-
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
+    fraction: Fraction
+    always: Annotated[int, whole(0)]
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         generator = torch.Generator().manual_seed(0) if generator is None else generator
@@ -55,7 +50,9 @@ class RandomTokens(BatchSignal):
 
 
 @published(PAPER)
-def s_grpo(*, fraction: float = 0.5, low: float = 0.2, high: float = 0.2, always: int = 0) -> Objective:
+def s_grpo(
+    *, fraction: Fraction = 0.5, low: Share = 0.2, high: Limit = 0.2, always: Annotated[int, whole(0)] = 0
+) -> Objective:
     """Each response learns from a random part of its tokens.
 
     Args:

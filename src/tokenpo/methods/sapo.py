@@ -21,7 +21,7 @@ import torch
 from ..core.objective import Objective
 from ..core.parts import GroupAdvantage, SequenceMean, SurrogateStage, TokenRatio
 from ..core.parts.surrogate import nowhere
-from ..core.ranges import POSITIVE, require
+from ..core.ranges import Positive
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -32,11 +32,8 @@ PAPER = Paper("Soft Adaptive Policy Optimization", "2511.20347", "", "code")
 class SoftGate(SurrogateStage):
     """4/tau · sigmoid(tau (r − 1)) · A."""
 
-    tau_pos: float
-    tau_neg: float
-
-    def __post_init__(self) -> None:
-        require(self, tau_pos=POSITIVE, tau_neg=POSITIVE)
+    tau_pos: Positive
+    tau_neg: Positive
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
@@ -46,7 +43,7 @@ class SoftGate(SurrogateStage):
 
 
 @published(PAPER)
-def sapo(*, tau_pos: float = 1.0, tau_neg: float = 1.05) -> Objective:
+def sapo(*, tau_pos: Positive = 1.0, tau_neg: Positive = 1.05) -> Objective:
     """Tokens fade out smoothly as their ratio leaves 1, instead of being cut off.
 
     Args:

@@ -29,8 +29,8 @@ from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops import covariance, masked, ranked
 from ..core.parts import Anchor, BatchSignal, GroupAdvantage, Look, ReferenceKl, TokenMean, Unclipped
-from ..core.parts.selection import entropies
-from ..core.ranges import FRACTION, NOT_NEGATIVE, require
+from ..core.parts.selection import entropy_of
+from ..core.ranges import Fraction, NotNegative
 from ..core.types import Batch
 from .paper import Paper, published
 
@@ -44,21 +44,18 @@ PAPER = Paper(
 class CovarianceTails(BatchSignal):
     """`strong` at the largest, `weak` at the smallest covariances among the tokens with the lowest entropy, else 0."""
 
-    fraction: float
-    low_entropy: float
-    strong: float
-    weak: float
+    fraction: Fraction
+    low_entropy: Fraction
+    strong: NotNegative
+    weak: NotNegative
     current: bool
 
-    def __post_init__(self) -> None:
-        require(self, fraction=FRACTION, low_entropy=FRACTION, strong=NOT_NEGATIVE, weak=NOT_NEGATIVE)
-
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy" if self.current else "old_entropy"})
+    def reads(self) -> set[str]:
+        return {entropy_of(current=self.current)}
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        entropy = entropies(batch, current=self.current)
+        entropy = batch.need(entropy_of(current=self.current))
         values = entropy[batch.mask]
         border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)
@@ -74,12 +71,12 @@ class CovarianceTails(BatchSignal):
 @published(PAPER)
 def sent(
     *,
-    fraction: float = 2e-4,
-    low_entropy: float = 0.8,
-    strong: float = 2.0,
-    weak: float = 0.5,
-    coef: float = 1.0,
-    beta: float = 0.0,
+    fraction: Fraction = 2e-4,
+    low_entropy: Fraction = 0.8,
+    strong: NotNegative = 2.0,
+    weak: NotNegative = 0.5,
+    coef: NotNegative = 1.0,
+    beta: NotNegative = 0.0,
     entropy: str = "current",
 ) -> Objective:
     """Among sure tokens, those with extreme covariance are held at the old policy.

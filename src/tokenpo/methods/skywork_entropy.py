@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
-from ..core.ranges import NOT_NEGATIVE, between, limit, require
+from ..core.ranges import Limit, NotNegative, Share, between
 from .paper import Paper, published
 
 if TYPE_CHECKING:
@@ -44,18 +44,15 @@ class GatedCoefficient(MemorySignal):
         initial: α before the first batch.
     """
 
-    target: float
-    delta: float
-    largest: float
-    initial: float
+    reads = {"old_entropy"}
+    target: Limit
+    delta: NotNegative
+    largest: NotNegative
+    initial: NotNegative
 
     def __post_init__(self) -> None:
-        require(self, target=limit(0), delta=NOT_NEGATIVE, largest=NOT_NEGATIVE)
-        require(self, initial=between(0, self.largest).because("the largest coefficient"))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
+        super().__post_init__()
+        self.require(initial=between(0, self.largest).because("the largest coefficient"))
 
     def start(self) -> Mapping[str, float]:
         return {"coefficient": self.initial}
@@ -69,19 +66,18 @@ class GatedCoefficient(MemorySignal):
         return rollouts.old_logprob.new_tensor(coefficient).expand(rollouts.mask.shape)
 
     def _below(self, rollouts: Rollouts) -> bool:
-        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-        return bool(masked.mean(rollouts.old_entropy, rollouts.mask) < self.target)
+        return bool(masked.mean(rollouts.need("old_entropy"), rollouts.mask) < self.target)
 
 
 @published(PAPER)
 def skywork_entropy(
     *,
-    target: float = 0.2,
-    delta: float = 1e-4,
-    largest: float = 0.005,
-    start: float = 0.0,
-    low: float = 0.2,
-    high: float = 0.2,
+    target: Limit = 0.2,
+    delta: NotNegative = 1e-4,
+    largest: NotNegative = 0.005,
+    start: NotNegative = 0.0,
+    low: Share = 0.2,
+    high: Limit = 0.2,
 ) -> Objective:
     """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target.
 

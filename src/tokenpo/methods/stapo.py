@@ -24,8 +24,8 @@ from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops import ranked
 from ..core.parts import BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, NormalisedWeight, TokenMean
-from ..core.parts.selection import entropies
-from ..core.ranges import SHARE, require
+from ..core.parts.selection import entropy_of
+from ..core.ranges import Limit, Share
 from ..core.types import Batch
 from .paper import Paper, published
 
@@ -45,20 +45,17 @@ class Spurious(BatchSignal):
         current: probabilities and entropies of the current policy rather than of the old one.
     """
 
-    prob: float
-    quantile: float
+    prob: Share
+    quantile: Share
     current: bool
 
-    def __post_init__(self) -> None:
-        require(self, prob=SHARE, quantile=SHARE)
-
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy" if self.current else "old_entropy"})
+    def reads(self) -> set[str]:
+        return {entropy_of(current=self.current)}
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         logprob = batch.policy.logprob if self.current else batch.rollouts.old_logprob
-        entropy = entropies(batch, current=self.current)
+        entropy = batch.need(entropy_of(current=self.current))
         unlikely = batch.mask & (batch.credit.advantage > 0) & (logprob.exp() < self.prob)
         if not unlikely.any():
             return torch.zeros_like(entropy)
@@ -68,7 +65,7 @@ class Spurious(BatchSignal):
 
 @published(PAPER)
 def stapo(
-    *, prob: float = 0.002, quantile: float = 0.75, low: float = 0.2, high: float = 0.28, policy: str = "current"
+    *, prob: Share = 0.002, quantile: Share = 0.75, low: Share = 0.2, high: Limit = 0.28, policy: str = "current"
 ) -> Objective:
     """Unlikely tokens of right responses are dropped where the policy was sure of another one.
 

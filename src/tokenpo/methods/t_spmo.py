@@ -26,6 +26,7 @@ from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
+from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -43,14 +44,11 @@ class PrefixTree(CreditStage):
         pairs: every distinct (prefix, token) counts once, however many responses share it; otherwise every token does.
     """
 
+    reads = {"token_ids"}
     pairs: bool
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"token_ids"})
-
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        assert rollouts.token_ids is not None  # declared in `needs`, checked by the objective
+        tokens = rollouts.need("token_ids")
         reward = (rollouts.reward + bonus).double()
         advantage = torch.zeros(rollouts.mask.shape, dtype=torch.float64, device=reward.device)
         branches = advantage.new_zeros(())
@@ -60,7 +58,7 @@ class PrefixTree(CreditStage):
             # Free-running responses soon share no prefix: then none can part any more.
             if (Groups.of(node, rollouts.mask[:, t:].any(1)).size() <= 1).all():
                 break
-            pair = torch.unique(torch.stack([node, rollouts.token_ids[:, t]]), dim=1, return_inverse=True)[1]
+            pair = torch.unique(torch.stack([node, tokens[:, t]]), dim=1, return_inverse=True)[1]
             here, on = Groups.of(node, alive), Groups.of(pair, alive)
             rest = here.size() - on.size()
             branch = alive & (rest > 0)
@@ -78,7 +76,7 @@ class PrefixTree(CreditStage):
 
 
 @published(PAPER)
-def t_spmo(*, count: str = "pairs", low: float = 0.2, high: float = 0.2) -> Objective:
+def t_spmo(*, count: str = "pairs", low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """A token learns by what its alternatives at the same prefix were worth.
 
     Args:

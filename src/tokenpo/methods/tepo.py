@@ -42,7 +42,7 @@ from ..core.parts import (
     Penalty,
     TokenMean,
 )
-from ..core.ranges import NOT_NEGATIVE, require
+from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -58,31 +58,22 @@ GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
 class BelowOld(Part):
     """Entropy is decreasing where H < H_old."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy", "old_entropy"})
-
-    @property
-    def idle_on_policy(self) -> bool:
-        return True
+    reads = {"entropy", "old_entropy"}
+    idle_on_policy = True
 
     def __call__(self, batch: Batch) -> Tensor:
-        assert batch.policy.entropy is not None and batch.rollouts.old_entropy is not None
-        return flags.less(batch.policy.entropy, batch.rollouts.old_entropy)
+        return flags.less(batch.need("entropy"), batch.need("old_entropy"))
 
 
 @dataclass(frozen=True)
 class StepSign(Part):
     """Entropy decreases when one logit-space step is taken: A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy", "entropy_drift"})
+    reads = {"entropy", "entropy_drift"}
 
     def __call__(self, batch: Batch) -> Tensor:
-        assert batch.policy.entropy is not None and batch.policy.entropy_drift is not None
         lp = batch.policy.logprob
-        change = lp.exp() * (lp + batch.policy.entropy) - batch.policy.entropy_drift
+        change = lp.exp() * (lp + batch.need("entropy")) - batch.need("entropy_drift")
         return flags.greater(batch.credit.advantage * change, 0)
 
 
@@ -90,25 +81,19 @@ class StepSign(Part):
 class MaskedKl(Penalty):
     """beta ≥ 0 · estimator of the log-ratio on tokens with A > 0 and decreasing entropy; the mask has no gradient."""
 
-    beta: float
+    follows_advantage = True
+    beta: NotNegative
     decreasing: BelowOld | StepSign
     estimator: Estimator = K3()
     to_reference: bool = False
-
-    def __post_init__(self) -> None:
-        require(self, beta=NOT_NEGATIVE)
 
     @property
     def idle_on_policy(self) -> bool:
         return self.estimator.stationary and not self.to_reference
 
     @property
-    def follows_advantage(self) -> bool:
-        return True
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"ref_logprob"} if self.to_reference else ())
+    def reads(self) -> set[str]:
+        return {"ref_logprob"} if self.to_reference else set()
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         # The advantage of padding is 0.
@@ -119,12 +104,11 @@ class MaskedKl(Penalty):
         """[N, T] lp − lp_old, or lp_ref − lp as in GRPO; nats."""
         if not self.to_reference:
             return log_ratio(batch.policy.logprob, batch.rollouts.old_logprob)
-        assert batch.rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
-        return log_ratio(batch.rollouts.ref_logprob, batch.policy.logprob)
+        return log_ratio(batch.need("ref_logprob"), batch.policy.logprob)
 
 
 @published(PAPER)
-def tepo_v1(*, low: float = 0.2, high: float = 0.2) -> Objective:
+def tepo_v1(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """The response's likelihood ratio at every token, averaged over all tokens.
 
     Args:
@@ -142,9 +126,9 @@ def tepo_v1(*, low: float = 0.2, high: float = 0.2) -> Objective:
 @published(PAPER)
 def tepo(
     *,
-    low: float = 0.2,
-    high: float = 0.2,
-    beta: float = 1.0,
+    low: Share = 0.2,
+    high: Limit = 0.2,
+    beta: NotNegative = 1.0,
     decreasing: str = "delta",
     kl_target: str = "old",
     estimator: str = "k3",

@@ -19,6 +19,7 @@ Reductions: p = 0 with mask=False is GRPO.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, SequenceMean, Signal, SignalWeight
 from ..core.parts.influence import sides
-from ..core.ranges import inside, require
+from ..core.ranges import Limit, Share, inside
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -35,6 +36,7 @@ PAPER = Paper(
     "2510.03669", "", "second-hand + reconstructed",
     "the exact weight, the value of p and the threshold are open",
 )  # fmt: skip
+Lean = Annotated[float, inside(-1, 1).because("or advantages would vanish or change sign")]
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,12 @@ class HiddenReward(Signal):
         mask: silence the tokens of small |THR|.
     """
 
-    p: float
+    reads = {"influence"}
+    p: Lean
     mask: bool
 
-    def __post_init__(self) -> None:
-        require(self, p=inside(-1, 1).because("or advantages would vanish or change sign"))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"influence"})
-
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        influence = rollouts.influence
-        assert influence is not None  # declared in `needs`, checked by the objective
+        influence = rollouts.need("influence")
         right, wrong, _, least = sides(rollouts)
         factor = 1 + self.p * torch.where(right[:, None], influence, -influence).sign()
         if self.mask:
@@ -67,7 +62,7 @@ class HiddenReward(Signal):
 
 
 @published(PAPER)
-def thr(*, p: float = 0.1, mask: bool = True, low: float = 0.2, high: float = 0.2) -> Objective:
+def thr(*, p: Lean = 0.1, mask: bool = True, low: Share = 0.2, high: Limit = 0.2) -> Objective:
     """Advantages lean on the tokens that make right responses more likely, or away from them.
 
     Args:

@@ -28,7 +28,7 @@ from torch import Tensor
 from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import Bounds, ConstantLength, CreditStage, DetachedClip, GroupAdvantage, ProductSequence, TokenRatio
-from ..core.ranges import FINITE, require
+from ..core.ranges import Finite
 from ..core.types import Batch, Rollouts
 from .paper import Paper, published
 
@@ -47,10 +47,7 @@ class SignedOutcome(CreditStage):
         threshold: a response is right when its reward exceeds this.
     """
 
-    threshold: float
-
-    def __post_init__(self) -> None:
-        require(self, threshold=FINITE)
+    threshold: Finite
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         outcome = torch.where(rollouts.reward > self.threshold, 1.0, -1.0).to(bonus.dtype) + bonus
@@ -67,7 +64,7 @@ class Tapered(Bounds):
 
 
 @published(PAPER)
-def topr(*, level: str = "sequence", signal: str = "outcome", threshold: float = 0.5) -> Objective:
+def topr(*, level: str = "sequence", signal: str = "outcome", threshold: Finite = 0.5) -> Objective:
     """Log-likelihood up for right answers, down for wrong ones as far as the policy still gives them.
 
     Args:

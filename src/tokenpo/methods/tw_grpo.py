@@ -28,7 +28,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, Signal, SignalWeight, TokenMean
-from ..core.ranges import NOT_NEGATIVE, require
+from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -40,27 +40,21 @@ FLOOR = 1e-8
 class PositionWeight(Signal):
     """1 where the group's divergence is least, rising linearly to `alpha` where it is largest."""
 
-    alpha: float
-
-    def __post_init__(self) -> None:
-        require(self, alpha=NOT_NEGATIVE.because("as it is a weight"))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"divergence"})
+    reads = {"divergence"}
+    alpha: NotNegative
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        assert rollouts.divergence is not None  # declared in `needs`, checked by the objective
-        mask, d = rollouts.mask, rollouts.divergence.double()
+        mask, divergence = rollouts.mask, rollouts.need("divergence")
+        d = divergence.double()
         groups = Groups.of(rollouts.group, mask.any(1))
         low, _ = groups.extremes(d.masked_fill(~mask, torch.inf).amin(1))
         _, high = groups.extremes(d.masked_fill(~mask, -torch.inf).amax(1))
         share = (d - low[:, None]) / (high - low + FLOOR)[:, None]
-        return torch.where(mask, 1 + (self.alpha - 1) * share, 1.0).to(rollouts.divergence.dtype)
+        return torch.where(mask, 1 + (self.alpha - 1) * share, 1.0).to(divergence.dtype)
 
 
 @published(PAPER)
-def tw_grpo(*, alpha: float = 1.7, low: float = 0.2, high: float = 0.28) -> Objective:
+def tw_grpo(*, alpha: NotNegative = 1.7, low: Share = 0.2, high: Limit = 0.28) -> Objective:
     """Tokens weigh more at positions where the group's next-token distributions lie apart.
 
     Args:

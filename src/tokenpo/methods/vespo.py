@@ -28,7 +28,7 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import ratio
 from ..core.parts import GroupAdvantage, Part, Ratio, SurrogateStage, TokenMean
-from ..core.ranges import NOT_NEGATIVE, require
+from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -45,11 +45,8 @@ LEAST_RATE = 1e-4
 class Gamma(Part):
     """φ(W) = e^rate · W^shape · e^(−rate W): the shape of a gamma distribution's density, scaled to φ(1) = 1."""
 
-    shape: float
-    rate: float
-
-    def __post_init__(self) -> None:
-        require(self, shape=NOT_NEGATIVE, rate=NOT_NEGATIVE)
+    shape: NotNegative
+    rate: NotNegative
 
     def __call__(self, log_weight: Tensor) -> Tensor:
         rate = max(self.rate, LEAST_RATE)
@@ -79,7 +76,9 @@ class SoftWeight(SurrogateStage):
 
 
 @published(PAPER)
-def vespo(*, k_pos: float = 2.0, lambda_pos: float = 3.0, k_neg: float = 3.0, lambda_neg: float = 2.0) -> Objective:
+def vespo(
+    *, k_pos: NotNegative = 2.0, lambda_pos: NotNegative = 3.0, k_neg: NotNegative = 3.0, lambda_neg: NotNegative = 2.0
+) -> Objective:
     """The policy gradient, weighted by a smooth function of how far the whole response has moved.
 
     Args:

@@ -1,4 +1,4 @@
-"""Local language models: load and save Hugging Face directories, sample from them, score tokens under them."""
+"""Local language models: directories, sampling, scoring, LoRA."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.files import expanded, fingerprint, table
+from ..base.files import expanded, fingerprint, json_object
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
@@ -90,12 +90,12 @@ def identity(path: Path) -> str:
 
 def trained(path: Path) -> Mapping[str, object]:
     """The record that a run wrote beside its model; empty where there is none that can be read."""
-    return table(path / RECORD)
+    return json_object(path / RECORD)
 
 
 def _planned(run: Path) -> int:
     """The steps that a run is to make; 0 where its config does not say."""
-    section = table(run / "config.json").get("train")
+    section = json_object(run / "config.json").get("train")
     steps = section.get("steps") if isinstance(section, dict) else None
     return steps if isinstance(steps, int) else 0
 

@@ -1,1 +1,1 @@
-"""A recipe as a value: read, checked, overridden from the command line, and built into an objective."""
+"""A recipe as a value: read, checked, changed by flags, built into an objective."""

@@ -1,11 +1,21 @@
-"""What flags of the command line say of a recipe: `--set section.key=value`, and those with a name of their own."""
+"""What the command line says of a recipe: settings (`--set section.key=value`) and lists of methods (`--methods`).
+
+A method of a list is METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, where METHOD is a name of the table,
+or a function of the user's as "file.py:function" or "package.module:function".
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
+from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import TokenPOError
+
+LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+ -]*[A-Za-z0-9_.+])?"
+_METHOD = r"(?:[^:=@,]*[./][^:=@,]*:)?\w+"
+SYNTAX = "write METHOD, METHOD:KEY=VALUE,KEY=VALUE or LABEL@METHOD:KEY=VALUE, separated by commas"
 
 
 def apply(raw: dict[str, Any], override: str) -> tuple[str, ...]:
@@ -44,3 +54,72 @@ def toml_value(text: str) -> Any:
     except (ValueError, RecursionError):
         return text.strip()
     return read["value"] if len(read) == 1 else text.strip()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of the list, with `options` (key, value as TOML) of its own."""
+
+    label: str
+    method: str
+    options: tuple[tuple[str, str], ...]
+
+
+def parse_entries(text: str, where: str = "--methods") -> list[Entry]:
+    """The entries of a list, in their order. A piece that begins with KEY= belongs to the method before it.
+
+    >>> [entry.label for entry in parse_entries("tepo,hapo:tau=0,beta=0,plain@hapo:tau=0")]
+    ['tepo', 'hapo:tau=0,beta=0', 'plain']
+
+    Args:
+        where: the option or command that was given the list, for messages.
+
+    Raises:
+        TokenPOError: not of that form, or a label twice.
+    """
+    found: list[tuple[str, str, list[tuple[str, str]]]] = []
+    for piece in _pieces(text):
+        if option := re.fullmatch(r"\s*(\w+)\s*=\s*(.*\S)\s*", piece, re.DOTALL):
+            if not found:
+                raise TokenPOError(f"{where} {text!r}: the option {piece.strip()} has no method before it: {SYNTAX}")
+            found[-1][2].append((option[1], option[2]))
+            continue
+        head = re.fullmatch(rf"\s*(?:({LABEL})\s*@\s*)?({_METHOD})\s*(?::\s*(\w+)\s*=\s*(.*\S)\s*)?", piece, re.DOTALL)
+        if head is None:
+            raise TokenPOError(f"{where} {text!r}: {piece.strip()!r} is no method: {SYNTAX}")
+        found.append((head[1] or "", head[2], [(head[3], head[4])] if head[3] else []))
+    entries = []
+    for label, method, options in found:
+        written = ",".join(f"{key}={value}" for key, value in options)
+        name = short(method)
+        entries.append(Entry(label or (f"{name}:{written}" if written else name), method, tuple(options)))
+    labels = [entry.label for entry in entries]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise TokenPOError(f"{where} names {twice} twice: leave one out, or tell them apart: {SYNTAX}")
+    return entries
+
+
+def short(method: str) -> str:
+    """The name of a method without the place of a function of the user's.
+
+    >>> short("mine/late.py:late")
+    'late'
+    """
+    return method.rpartition(":")[2]
+
+
+def _pieces(text: str) -> list[str]:
+    """Split at the commas outside of brackets and quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for c in text:
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        else:
+            depth += (c in "[{") - (c in "]}")
+        if c == "," and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += c
+    return pieces

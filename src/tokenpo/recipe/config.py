@@ -27,8 +27,7 @@ from pydantic.fields import FieldInfo
 from ..base import text
 from ..base.errors import TokenPOError, UnknownName
 from ..base.files import expanded
-from .command_line import apply, put
-from .method_list import short
+from .command_line import apply, put, short
 from .mistakes import explain, refuse_unwritable
 
 _PATH = r"^[^\x00-\x1f]+$"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.files import expanded, fingerprint, table, write_whole
+from ..base.files import expanded, fingerprint, json_object, write_whole
 from ..base.text import differences
 from ..base.user_code import module_file
 from ..models import locate
@@ -53,12 +53,12 @@ def write(run: Path, config: Config, settings: Mapping[str, Any]) -> None:
 
 def settings(run: Path) -> Mapping[str, Any]:
     """The settings with which the run in this directory began; empty where it is not known."""
-    found = table(run / FILE).get(_SETTINGS)
+    found = json_object(run / FILE).get(_SETTINGS)
     return found if isinstance(found, dict) else {}
 
 
 def changed(run: Path, config: Config) -> list[str]:
     """One line for each input that is not what the run in this directory began with."""
-    then, now = table(run / FILE), contents(config)
+    then, now = json_object(run / FILE), contents(config)
     common = then.keys() & now.keys()
     return differences({name: then[name] for name in common}, {name: now[name] for name in common})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 
 from ..base.errors import TokenPOError, UnknownName
 from ..core.negotiation import schedule_notes
@@ -22,10 +21,9 @@ from ..core.parts import (
     StraightThrough,
     Weight,
 )
-from ..methods import builder, kinds_of, method
-from .command_line import toml_value
+from ..methods import builder, kinds_of, method, options_of
+from .command_line import Entry, toml_value
 from .config import Config, Method
-from .method_list import Entry
 
 _ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
 
@@ -54,7 +52,7 @@ def build_method(chosen: Method) -> Objective:
         UnknownName: no such method or option.
         TokenPOError: an option of the wrong kind, or a function of the user's that makes no objective.
     """
-    name, known = chosen.name, inspect.signature(builder(chosen.name)).parameters
+    name, known = chosen.name, options_of(builder(chosen.name))
     # TOML has no null: "none" stands for it wherever the builder takes one.
     options = {
         key: None if value == "none" and key in known and "None" in kinds_of(known[key]) else value

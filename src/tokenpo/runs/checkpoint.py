@@ -2,6 +2,7 @@
 
     checkpoints/step-000000/  state.json  checksums.json          before the first step: the weights are the model's own
     checkpoints/step-000010/  model.safetensors  optimizer.safetensors  state.json  checksums.json
+    model/                                                        the final model; says which checkpoint it is of
 
 Nothing is pickled. The draws of sampler and shuffling are keyed by (seed, position), so there is no generator state to
 save: step, data cursor and the learner's state say where the run stands. A directory is written under another name,
@@ -24,8 +25,10 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
 from typing_extensions import TypedDict
 
+from .. import models as language
 from ..base.errors import TokenPOError
-from ..base.files import remove_directory, table, whole_directory
+from ..base.files import json_object, remove_directory, whole_directory
+from ..models.directory import trained
 
 _SUMS = "checksums.json"
 _STATE = frozenset({"state.json"})
@@ -129,13 +132,13 @@ def exists(directory: Path) -> bool:
 
 def weights(directory: Path, step: int) -> str | None:
     """The checksum of the weights in the checkpoint of a step; None where there is none."""
-    return table(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
+    return json_object(directory / "checkpoints" / f"step-{step:06d}" / _SUMS).get("model.safetensors")
 
 
 def last_progress(directory: Path) -> Progress | None:
     """Where the newest checkpoint that can be read says that the run stands; its tensors are not looked at."""
     for path in _found(directory):
-        sums = table(path / _SUMS)
+        sums = json_object(path / _SUMS)
         try:
             if sums.get("state.json") == _checksum(path / "state.json"):
                 return _progress(path)
@@ -163,6 +166,29 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
             x.copy_(saved[name])
     _set_moments(path, model, optimizer)
     return progress
+
+
+def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
+    """Writes model/, with the step of the checkpoint that it is of and the checksum of the weights there.
+
+    Raises:
+        OSError, SafetensorError: the disk is full, or worse.
+    """
+    language.save(lm, run / "model", _model_of(run, step))
+
+
+def has_model(run: Path, step: int) -> bool:
+    """Whether model/ is of the checkpoint of this step: no older model can pass for it."""
+    return trained(run / "model") == _model_of(run, step)
+
+
+def owes_model(run: Path, step: int) -> bool:
+    """Whether there is a checkpoint of this step, but no model/ that is of it."""
+    return weights(run, step) is not None and not has_model(run, step)
+
+
+def _model_of(run: Path, step: int) -> dict[str, object]:
+    return {"step": step, "weights": weights(run, step)}
 
 
 def _progress(path: Path) -> Progress:
@@ -228,7 +254,7 @@ def _step(path: Path) -> int:
 
 
 def _is_whole(path: Path) -> bool:
-    sums = table(path / _SUMS)
+    sums = json_object(path / _SUMS)
     try:
         return sums.keys() in (_STATE, _ALL) and all(_checksum(path / name) == value for name, value in sums.items())
     except OSError:

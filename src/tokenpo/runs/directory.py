@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.files import expanded, is_fresh, locked, numbered, sweep, table, write_whole
-from ..base.jsonl import Lines, cut, whole_lines, with_step
+from ..base.files import expanded, is_fresh, json_object, locked, numbered, sweep, write_whole
+from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe import inputs
 from ..recipe.config import Config, differences, parse_config, read_raw
-from ..recipe.toml import to_toml
+from ..recipe.files import to_toml
 from . import checkpoint
 from .checkpoint import Progress
-from .rollouts.read import recorded_steps, step_file
+from .rollouts.files import recorded_steps, step_file
 from .trackers import Trackers
 from .versions import versions
 
@@ -40,8 +40,8 @@ FOREIGN = {
 }
 
 
-class Run:
-    """An open run directory."""
+class OpenRun:
+    """A run directory that is being written: its logs and its live trackers."""
 
     def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path
@@ -129,7 +129,7 @@ def never_began(path: Path) -> bool:
     """Whether a directory holds nothing, or only the config, and the hashes, of a run that never began."""
     config = path / "config.json"
     alone = {file.name for file in path.iterdir()} <= {".lock", config.name, inputs.FILE}
-    return is_fresh(path) or (alone and table(config).keys() == Config.model_fields.keys())
+    return is_fresh(path) or (alone and json_object(config).keys() == Config.model_fields.keys())
 
 
 def _next_free(base: Path) -> Path:
@@ -143,11 +143,25 @@ def _next_free(base: Path) -> Path:
 
 def describe(path: Path, config: Config, objective: str) -> None:
     """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
-    write_whole(path / "config.json", json.dumps(config.model_dump(), indent=2) + "\n")
+    _describe(path, json.dumps(config.model_dump(), indent=2), objective, ())
     write_whole(path / "recipe.toml", to_toml(config))
-    write_whole(path / "objective.txt", objective + "\n")
-    write_whole(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
     inputs.write(path, config, binding(config))
+
+
+def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
+    """The same of a run that another framework drives, whose settings are no `Config`.
+
+    Args:
+        config: what the report reads of a config, and the framework's own settings, of any kind.
+        packages: distributions of the framework, whose versions go with ours.
+    """
+    _describe(path, json.dumps(finite(config), indent=2, default=str), objective, packages)
+
+
+def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) -> None:
+    write_whole(path / "config.json", config + "\n")
+    write_whole(path / "objective.txt", objective + "\n")
+    write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
 
 
 def require_engine(path: Path, engine: str) -> None:
@@ -155,7 +169,7 @@ def require_engine(path: Path, engine: str) -> None:
 
     Each engine resumes its own alone.
     """
-    if "model_type" in table(path / "config.json"):
+    if "model_type" in json_object(path / "config.json"):
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
     ours = "embedded" if (path / "config.json").is_file() and not never_began(path) else engine
@@ -253,7 +267,7 @@ def _has_lines(path: Path) -> bool:
 
 
 def _other_software(path: Path) -> list[str]:
-    before = table(path / "versions.json")
+    before = json_object(path / "versions.json")
     if not before:
         return ["versions.json is gone or damaged, so whether this is the software that began the run is not known"]
     now = versions()

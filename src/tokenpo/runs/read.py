@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.errors import TokenPOError
 from ..base.jsonl import whole_lines
-from .held_out import with_rewards
 
 Number = float | None
 NOTE = "note/"  # begins the metrics that count the notes of the verifier
-
-
+# The other metrics that an engine logs.
+_LOGGED = """
+    reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
+    eval/length ratio_mean ratio_min ratio_max clip_fraction clip_low_fraction clip_high_fraction kl grad_norm
+    zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
+    loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
+    length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
+    eval/avg_reward_low eval/avg_reward_high
+"""
+LOGGED = frozenset(_LOGGED.split())
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
 PLACES = ("", "tokenpo", "trl/tokenpo")
+# Held-out mean reward -> what it is equal to where every reward is 1 for a right and 0 for a wrong response: there the
+# metrics leave it out.
+REWARDS: Mapping[str, str] = {
+    "eval/reward": "eval/accuracy",
+    "eval/reward_low": "eval/low",
+    "eval/reward_high": "eval/high",
+    "eval/avg_reward": "eval/avg",
+    "eval/avg_reward_low": "eval/avg_low",
+    "eval/avg_reward_high": "eval/avg_high",
+}
+X = TypeVar("X")
 
 
 @dataclass(frozen=True)
@@ -135,6 +153,21 @@ def read_trace(path: Path | str) -> Trace:
     if not index:
         notes.append("trace.jsonl holds no whole rollout: no tokens to show.")
     return Trace(path, index, tuple(notes))
+
+
+def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
+    """The lines of a run's metrics; if some tell a mean reward, it stands in all that evaluate.
+
+    >>> with_rewards([{"eval/accuracy": 0.0}, {"lr": 1.0}, {"eval/accuracy": 0.5, "eval/reward": 0.7}])[0]
+    {'eval/accuracy': 0.0, 'eval/reward': 0.0}
+    """
+    if not any("eval/reward" in line for line in lines):
+        return list(lines)
+    return [line if "eval/reward" in line else {**line, **_verdicts(line)} for line in lines]
+
+
+def _verdicts(line: Mapping[str, X]) -> dict[str, X]:
+    return {name: line[same] for name, same in REWARDS.items() if same in line}
 
 
 def _metrics_row(value: Any) -> dict[str, Number]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..core.ops import ranked
 from ..core.types import Credit, Policy, Rollouts
@@ -57,10 +58,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "reward": sum(score.reward for score in scores) / len(scores),
         "reward_std": float(reward.std()) if len(scores) > 1 else math.nan,
         "accuracy": sum(score.correct for score in scores) / len(scores),
-        "entropy": float(entropy.mean()),
-        "entropy_q10": float(ranked.quantile(entropy, 0.1)),
-        "entropy_q50": float(ranked.quantile(entropy, 0.5)),
-        "entropy_q90": float(ranked.quantile(entropy, 0.9)),
+        **entropy_metrics(entropy),
         "length": float(length.mean()),
         "length_min": float(length.min()),
         "length_max": float(length.max()),
@@ -70,6 +68,12 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "temperature_mean": float(heat.mean()),
         **{f"note/{note}": count / len(scores) for note, count in sorted(notes.items())},
     }
+
+
+def entropy_metrics(entropy: Tensor) -> dict[str, float]:
+    """Mean and quantiles over tokens [M], nats."""
+    quantiles = {f"entropy_q{q}": float(ranked.quantile(entropy, q / 100)) for q in (10, 50, 90)}
+    return {"entropy": float(entropy.mean()), **quantiles}
 
 
 def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..base.errors import Unsupported
-from ..base.files import table, write_whole
+from ..base.files import json_object, write_whole
 from ..base.jsonl import whole_lines, with_step
 from ..recipe.config import Config
 
@@ -153,7 +153,7 @@ class Trackers:
 
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
         self._file, self._say = directory / "trackers.json", say
-        known = table(self._file)
+        known = json_object(self._file)
         if self._file.exists() and not (isinstance(known.get("run"), str) and isinstance(known.get("sent"), dict)):
             known = {}
             say(f"warning: {self._file} is damaged, so the trackers begin another run; they get all of metrics.jsonl")

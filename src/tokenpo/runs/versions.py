@@ -21,10 +21,14 @@ PACKAGES = (
 )
 
 
-def versions() -> dict[str, Any]:
-    """Python, the machine, the C compiler of the kernels and the packages; None for what is not there or not used."""
+def versions(*more: str) -> dict[str, Any]:
+    """Python, the machine, the C compiler of the kernels and the packages; None for what is not there or not used.
+
+    Args:
+        more: distributions beside those that every run depends on.
+    """
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform(), "cc": compiler()}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *more):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Verifiable tasks: one explicit table from name to builder; each family is imported when it is asked for."""
+"""Verifiable tasks, their verifiers, and the drawing of responses. One explicit table leads from name to builder."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from types import MappingProxyType
 
 from ..base.errors import UnknownName, nearest
 
-_BOX = re.compile(r"\\boxed\s*\{")  # LaTeX takes blanks before the brace
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|$)")  # LaTeX takes blanks before the brace
+_TAG = re.compile(r"<answer>")
+_THINKING = re.compile(r"<(/?)think(?:ing)?>")
 
 
 @dataclass(frozen=True)
@@ -20,31 +22,44 @@ class Extractor:
     instruction: str
 
 
+def spoken(text: str) -> str:
+    """What is said after the last thinking; nothing where thinking does not end.
+
+    >>> spoken("<think>1? No.</think> It is 2."), spoken("<think>1? No")
+    (' It is 2.', '')
+    """
+    marks = list(_THINKING.finditer(text))
+    if not marks:
+        return text
+    return text[marks[-1].end() :] if marks[-1][1] else ""
+
+
 def tag(text: str) -> str | None:
-    """What the last `<answer>...</answer>` holds.
+    """What the last `<answer>` that is opened holds; nothing where `</answer>` is missing.
 
     >>> tag("<answer>1</answer> no: <answer> 2 </answer>")
     '2'
     """
-    before, close, _ = text.rpartition("</answer>")
-    _, opening, inside = before.rpartition("<answer>")
-    return inside.strip() or None if close and opening else None
+    _, opening, rest = spoken(text).rpartition("<answer>")
+    inside, closing, _ = rest.partition("</answer>")
+    return inside.strip() or None if opening and closing else None
 
 
 def boxed(text: str) -> str | None:
-    r"""What the last `\boxed{...}` holds, braces balanced.
+    r"""What the last `\boxed{` that is opened holds; nothing where its brace is never closed.
 
     >>> boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
+    text = spoken(text)
     start = len(text)
     for box in _BOX.finditer(text):
         start = box.end()
-    rest, depth = text[start:], 1
-    for position, character in enumerate(rest):
-        depth += {"{": 1, "}": -1}.get(character, 0)
+    depth = 1
+    for sign in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):  # \{ is no brace
+        depth += {"{": 1, "}": -1}.get(sign[0], 0)
         if depth == 0:
-            return rest[:position].strip() or None
+            return text[start : start + sign.start()].strip() or None
     return None
 
 
@@ -54,24 +69,40 @@ def hash_mark(text: str, mark: str = "#") -> str | None:
     >>> hash_mark("3+4=7 #### 7")
     '7'
     """
-    _, separator, rest = text.rpartition(mark)
+    _, separator, rest = spoken(text).rpartition(mark)
     return rest.strip().split("\n")[0].strip() or None if separator else None
 
 
 def last_line(text: str) -> str | None:
     """The last line that isn't blank."""
-    lines = text.strip().splitlines()
+    lines = spoken(text).strip().splitlines()
     return lines[-1].strip() if lines else None
 
 
 def auto(text: str) -> str | None:
-    r"""The first of these that is there: the last `\boxed{}`, the last `<answer>` tag, what follows the last `####`."""
-    return boxed(text) or tag(text) or hash_mark(text, "####")
+    r"""What the last `\boxed{}` or `<answer>` holds, whichever is opened last; else what follows the last `####`.
+
+    >>> auto(r"\boxed{1}, no: <answer>2</answer>"), auto(r"\boxed{1} \boxed{"), auto("3 + 4 = 7 #### 7")
+    ('2', None, '7')
+    """
+    if (marked := last_marked(text)) is not None:
+        return marked or None
+    return hash_mark(text, "####")
+
+
+def last_marked(text: str) -> str | None:
+    """What the box or tag that is opened last holds, "" where it is not finished; None where there is neither."""
+    text = spoken(text)
+    boxes, tags = ([mark.start() for mark in pattern.finditer(text)] for pattern in (_BOX, _TAG))
+    if not boxes and not tags:
+        return None
+    find = boxed if max(boxes, default=-1) > max(tags, default=-1) else tag
+    return find(text) or ""
 
 
 def whole(text: str) -> str | None:
     """All of it."""
-    return text.strip() or None
+    return spoken(text).strip() or None
 
 
 EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(

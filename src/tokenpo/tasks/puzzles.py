@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -28,9 +29,9 @@ class Countdown:
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
 
-    def check(self, problem: Problem) -> None:
-        """It has numbers and a target."""
-        _numbers_and_target(problem)
+    def check(self, problems: list[Problem]) -> None:
+        """Each has numbers and a target."""
+        _each(_numbers_and_target, problems)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
@@ -62,9 +63,9 @@ class KnightsKnaves:
     def __init__(self, extract: str, task: str) -> None:
         self._find = extractor(extract or "tag", task).find
 
-    def check(self, problem: Problem) -> None:
-        """Its reference says who is what."""
-        _reference(problem)
+    def check(self, problems: list[Problem]) -> None:
+        """Each reference says who is what."""
+        _each(_reference, problems)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
         return [self._judge(problem, text) for problem, text in zip(problems, completions, strict=True)]
@@ -82,6 +83,15 @@ class KnightsKnaves:
             return Score(0.0, False, "malformed", " ".join(words(sentence)))
         answer = ", ".join(f"{name} {role}" for name, role in sorted(roles.items()))
         return Score(float(roles == reference), roles == reference, answer=answer)
+
+
+def _each(read: Callable[[Problem], object], problems: list[Problem]) -> None:
+    """Reads each; the message of the first that cannot be read says where it stands."""
+    for problem in problems:
+        try:
+            read(problem)
+        except TokenPOError as error:
+            raise type(error)(f"{problem.place}: {error}") from error
 
 
 def words(text: str) -> list[str]:

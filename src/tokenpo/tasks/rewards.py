@@ -69,7 +69,7 @@ class UserReward:
         self.source: str = about["source"]
         self._is_verl = set(self._parameters) >= _VERL
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problems: list[Problem]) -> None:
         """What it needs only the function knows."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:

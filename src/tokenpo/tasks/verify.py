@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
@@ -12,14 +13,15 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .extract import auto, boxed, extractor
-from .pool import LONGEST, Pool
+from .extract import auto, extractor, hash_mark, last_marked, whole
+from .pool import LONGEST, Outcome, Pool
 from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score
 
 _ACCEPTED = {"math": ("extract", "seconds", "workers")}  # the other verifiers of ours take an extractor alone
 _OPTION_NAMES = {"seconds": "verifier_seconds", "workers": "verifier_workers"}  # as users write them
+_PLAIN = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")  # a reference that needs no process to be read
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 
 
@@ -35,8 +37,8 @@ class Verifier(Protocol):
     reads_answers: bool
     source: str
 
-    def check(self, problem: Problem) -> None:
-        """Raises TokenPOError where no answer to the problem could be judged: found before a run, not in its course."""
+    def check(self, problems: list[Problem]) -> None:
+        """Raises TokenPOError or warns where no answer to one could be judged, before a run and not in its course."""
         ...
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
@@ -104,7 +106,7 @@ class Exact:
     def __init__(self, options: VerifierOptions, task: str) -> None:
         self._find = extractor(options.extract or "auto", task).find
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problems: list[Problem]) -> None:
         """Any reference will do."""
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
@@ -123,9 +125,7 @@ class Exact:
 
 
 class Math:
-    r"""Reward 1 where math-verify finds the answer equal to the reference; each answer under a wall-clock limit.
-
-    The last `\boxed{}` counts, where there is one.
+    r"""Reward 1 where the answer equals the reference by the conventions of `maths.conventions`, within a time limit.
 
     Notes: "no answer", "unreadable reference", "timeout", "crash" (the process died), "error: <exception>".
     """
@@ -135,7 +135,6 @@ class Math:
     def __init__(self, options: VerifierOptions, task: str) -> None:
         if find_spec("math_verify") is None:
             raise TokenPOError(f"{task}: the verifier 'math' needs math-verify: pip install 'tokenpo[tasks]'")
-        self._extract = options.extract
         self._find = extractor(options.extract or "whole", task).find
         if options.workers < 0:
             raise TokenPOError(f"{task}: verifier_workers = {options.workers} must be 0 or more")
@@ -144,36 +143,51 @@ class Math:
                 f"{task}: verifier_seconds = {options.seconds} must be more than 0 and at most {LONGEST}"
             )
         workers = options.workers or min(4, os.cpu_count() or 1)
-        self._pool = Pool(Path(__file__).with_name("math_equal.py"), "equal", workers, options.seconds)
+        self._pool = Pool(Path(__file__).parent / "maths" / "equal.py", "equal", workers, options.seconds)
 
-    def check(self, problem: Problem) -> None:
-        """A reference that is not read is a note."""
+    def check(self, problems: list[Problem]) -> None:
+        """Reads every reference once: warns of those that no answer can equal, and refuses where all are such."""
+        all_of_them = [(problem.place, text) for problem in problems for text in references(problem.answer)]
+        doubtful = sorted({text for _, text in all_of_them if not _PLAIN.fullmatch(text)})
+        outcomes = zip(doubtful, self._pool.map([([text], text, True) for text in doubtful]), strict=True)
+        unreadable = {text for text, outcome in outcomes if outcome.note or not outcome.value[3]}
+        found = [(place, text) for place, text in all_of_them if text in unreadable]
+        if not found:
+            return
+        first = "; ".join(f"{place}: {text!r:.80}" for place, text in found[:3])
+        message = f"math cannot read {len(found)} of {len(all_of_them)} references, of which only copies score: {first}"
+        if len(found) == len(all_of_them):
+            raise TokenPOError(f"{message}: name another column, or take the verifier 'exact'")
+        warnings.warn(f"{message}: mend these rows or leave them out", stacklevel=4)
 
     def __call__(self, problems: list[Problem], completions: list[str], ids: list[list[int]]) -> list[Score]:
-        answers = [self._find(text) for text in completions]
-        if self._extract in ("", "whole"):
-            # math-verify makes one set of boxes that stand close together: "\boxed{1} no: \boxed{2}" would be neither.
-            boxes = [None if answer is None else boxed(answer) for answer in answers]
-            answers = [
-                answer if box is None else rf"\boxed{{{box}}}" for answer, box in zip(answers, boxes, strict=True)
-            ]
-        else:  # an extracted formula is bare LaTeX, which math-verify wants in a box
-            answers = [None if answer is None else rf"\boxed{{{answer}}}" for answer in answers]
+        answers = [self._answer(text) for text in completions]
         jobs = [
-            (references(problem.answer), answer) for problem, answer in zip(problems, answers, strict=True) if answer
+            (references(problem.answer), *answer)
+            for problem, answer in zip(problems, answers, strict=True)
+            if answer[0]
         ]
         outcomes = iter(self._pool.map(jobs))
-        return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer in answers]
+        return [self._score(next(outcomes)) if answer else Score(0.0, False, "no answer") for answer, _ in answers]
 
     def close(self) -> None:
         """Kills the processes."""
         self._pool.close()
 
+    def _answer(self, text: str) -> tuple[str, bool]:
+        """The answer, "" for none, and whether a mark says where it stands; else it is all of the text."""
+        if self._find is not whole:
+            return self._find(text) or "", True
+        marked = last_marked(text)
+        if marked is None:
+            marked = hash_mark(text, "####")
+        return (whole(text) or "", False) if marked is None else (marked, True)
+
     @staticmethod
-    def _score(outcome: Any) -> Score:
+    def _score(outcome: Outcome) -> Score:
         if outcome.note:
             return Score(0.0, False, outcome.note)
-        correct, note, answer = outcome.value
+        correct, note, answer, *_ = outcome.value
         return Score(float(correct), bool(correct), note, answer)
 
 
@@ -193,11 +207,7 @@ def checked(verifier: Verifier, problems: list[Problem]) -> list[Problem]:
     Raises:
         TokenPOError: one it cannot; the message says where it stands.
     """
-    for problem in problems:
-        try:
-            verifier.check(problem)
-        except TokenPOError as error:
-            raise type(error)(f"{problem.place}: {error}") from error
+    verifier.check(problems)
     return problems
 
 

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -86,9 +87,12 @@ def _end() -> None:
 
 
 def _load(source: str, function: str) -> Callable[..., Any]:
-    spec = importlib.util.spec_from_file_location("verifier", source)
+    # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
+    folder = [str(Path(source).parent)]
+    spec = importlib.util.spec_from_file_location("verifier", source, submodule_search_locations=folder)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return getattr(module, function)
 

@@ -71,7 +71,7 @@ def test_inside_multiplies_the_ratio(batch) -> None:
 
 
 def test_needs_the_reference_and_is_bounded(batch) -> None:
-    assert ReferenceKl(0.1).needs == {"ref_logprob"}
+    assert ReferenceKl(0.1).reads == {"ref_logprob"}
     step = batch([[1.0]], [1.0], ref_logprob=[[-500.0]])
     assert ReferenceKl(1.0, K1())(step, None).item() == 20.0
 
@@ -92,4 +92,4 @@ def test_entropy_bonus_by_hand(batch) -> None:
     (gradient,) = torch.autograd.grad(value.sum(), entropy)
     assert value[0].tolist() == pytest.approx([-0.05, -0.2], rel=1e-14)
     assert gradient[0].tolist() == pytest.approx([-0.1, -0.1], rel=1e-14)
-    assert bonus.needs == {"entropy"} and bonus.entropy_gradient and not bonus.follows_advantage
+    assert bonus.reads == {"entropy"} and bonus.entropy_gradient and not bonus.follows_advantage

@@ -55,7 +55,7 @@ def test_response_quantile_is_each_rows_own_and_strict(batch) -> None:
         [False, False, False, True],
         [False, False, True, False],
     ]
-    assert HighInResponse(0.6).needs == {"old_entropy"} and HighInResponse(0.6, current=True).needs == {"entropy"}
+    assert HighInResponse(0.6).reads == {"old_entropy"} and HighInResponse(0.6, current=True).reads == {"entropy"}
     padded = batch([[1.0], [1.0, 1.0]], [1.0, 1.0], old_entropy=[[0.0], [0.0, 0.0]])
     assert not HighInResponse(0.0)(padded).any()
 

@@ -25,14 +25,16 @@ def test_soft_overlong_may_be_a_cliff(rollouts) -> None:
     assert SoftOverlong(10, 1)(rollouts([9, 10], [0.0, 0.0], [0, 0])).tolist() == [0, -1]
 
 
-@pytest.mark.parametrize(("length", "cache"), [(10, 0), (10, 11), (10, -1), (0, 0)])
-def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int) -> None:
-    refused = (
-        rf"cache is {cache}, expected a whole number in 1\.\.10"
-        if length
-        else "length is 0, expected a whole number >= 1"
-    )
-    with pytest.raises(TokenPOError, match=f"^SoftOverlong: {refused}"):
+@pytest.mark.parametrize(
+    ("length", "cache", "refused"),
+    [
+        (10, 0, "cache is 0, expected a whole number >= 1"),
+        (10, 11, r"cache is 11, expected a whole number in 1\.\.10, the length"),
+        (0, 0, "length is 0, expected a whole number >= 1"),
+    ],
+)
+def test_soft_overlong_refuses_an_impossible_cache(length: int, cache: int, refused: str) -> None:
+    with pytest.raises(TokenPOError, match=f"^SoftOverlong: {refused}$"):
         SoftOverlong(length, cache)
 
 

@@ -44,8 +44,8 @@ def test_walk_inner_first_gives_a_part_after_those_it_holds() -> None:
     assert list(walk((branch, Leaf(5)), inner_first=True)) == [Leaf(1), Leaf(2), Leaf(3), Leaf(4), branch, Leaf(5)]
 
 
-def test_a_part_needs_nothing_and_is_never_idle_by_default() -> None:
-    assert Leaf(1).needs == frozenset()
+def test_a_part_reads_nothing_and_is_never_idle_by_default() -> None:
+    assert Leaf(1).reads == frozenset()
     assert Leaf(1).idle_on_policy is False
     assert CurrentEntropyScore().draws is False
 
@@ -53,8 +53,8 @@ def test_a_part_needs_nothing_and_is_never_idle_by_default() -> None:
 def test_kinds_of_signals() -> None:
     assert issubclass(OldEntropyScore, Signal)
     assert issubclass(CurrentEntropyScore, BatchSignal)
-    assert OldEntropyScore().needs == {"old_entropy"}
-    assert CurrentEntropyScore().needs == {"entropy"}
+    assert OldEntropyScore().reads == {"old_entropy"}
+    assert CurrentEntropyScore().reads == {"entropy"}
     assert OldEntropyScore() == OldEntropyScore(quantile=0.8, released_sign=False)
     assert CurrentEntropyScore() == CurrentEntropyScore(quantile=0.8, released_sign=False)
     for base in (Signal(), BatchSignal()):

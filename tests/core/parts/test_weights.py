@@ -9,7 +9,7 @@ import torch
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.parts import NormalisedWeight, ProbabilityWeight
-from tokenpo.core.parts.weights import Affine, CurrentMean, OldMean, Sigmoid
+from tokenpo.core.parts.weights import Affine, CurrentMean, Sigmoid
 
 
 def _sigmoid(x: float) -> float:
@@ -35,10 +35,10 @@ def test_sigmoid_may_reach_zero_and_may_be_flat() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "message"),
     [
-        (-0.1, 1.0, r"low is -0\.1, expected a finite number >= 0"),
-        (1.5, 1.0, r"high is 1\.0, expected a finite number >= 1\.5, the smallest weight"),
-        (1.0, math.inf, r"high is inf, expected a finite number >= 1\.0, the smallest weight"),
-        (math.nan, 1.0, "low is nan, expected a finite number >= 0"),
+        (-0.1, 1.0, r"lower is -0\.1, expected a finite number >= 0"),
+        (1.5, 1.0, r"upper is 1\.0, expected a finite number >= 1\.5, the smallest weight"),
+        (1.0, math.inf, "upper is inf, expected a finite number >= 0"),
+        (math.nan, 1.0, "lower is nan, expected a finite number >= 0"),
     ],
 )
 def test_sigmoid_refuses_impossible_bounds(low: float, high: float, message: str) -> None:
@@ -69,16 +69,13 @@ def test_probability_of_the_current_or_the_old_policy(batch) -> None:
     assert not current.of_batch(step).requires_grad
 
 
-def test_means_by_hand(batch) -> None:
-    """Old probability 0.2. Current 0.2, 0.6, 0.4: mean 0.4 over three tokens, padding left out; old mean 0.2."""
+def test_mean_by_hand(batch) -> None:
+    """0.2, 0.6, 0.4: mean 0.4 over three tokens, padding left out."""
     step = batch([[1.0, 3.0], [2.0]], [1.0, 1.0], old=0.2)
     current = CurrentMean(ProbabilityWeight(Affine(1.0)))
     seen = current(step, lambda: None, None)
     assert seen.shape == step.mask.shape
     assert seen.flatten().tolist() == pytest.approx([0.4] * 4, rel=1e-14)
-    old = OldMean(ProbabilityWeight(Affine(1.0), old=True))(step.rollouts)
-    assert old.shape == step.mask.shape
-    assert old.flatten().tolist() == pytest.approx([0.2] * 4, rel=1e-14)
 
 
 def test_normalised_weight_by_hand(batch) -> None:
@@ -88,16 +85,3 @@ def test_normalised_weight_by_hand(batch) -> None:
     assert isinstance(weight.mean, CurrentMean)
     step = step.with_signal(weight.mean, weight.mean(step, lambda: None, None))
     assert weight(step, None)[step.mask].tolist() == pytest.approx([0.5, 1.5, 1.0], rel=1e-14)
-
-
-def test_normalised_weight_of_the_old_policy_is_known_in_phase_one() -> None:
-    assert isinstance(NormalisedWeight.of(ProbabilityWeight(Affine(1.0), old=True)).mean, OldMean)
-
-
-def test_old_mean_over_unequal_tokens(rollouts) -> None:
-    """Old probabilities 1/2 | 1/4, 1/8, 1/8 (padding 7/8): their mean is (1/2 + 1/4 + 1/8 + 1/8) / 4 = 1/4."""
-    facts = rollouts([1, 3], [0, 0], [0, 0])
-    p = torch.tensor([[0.5, 0.875, 0.875], [0.25, 0.125, 0.125]], dtype=torch.float64)
-    object.__setattr__(facts, "old_logprob", p.log())
-    seen = OldMean(ProbabilityWeight(Affine(1.0), old=True))(facts)
-    assert seen.unique().tolist() == pytest.approx([0.25], rel=1e-14)

@@ -25,7 +25,7 @@ from tokenpo.cli.main import main
 from tokenpo.core.learner import Learner
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.view import SilentView
-from tokenpo.runs import checkpoint, final
+from tokenpo.runs import checkpoint
 from tokenpo.runs.directory import held
 
 SECTIONS = {"evaluate": {"problems": 2, "samples": 0}, "output": {"checkpoint_every": 1, "keep": 1, "trace_every": 1}}
@@ -197,7 +197,7 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
         elif where == "tensors":
             patch.setattr("safetensors.torch.save_file", refuse)
         else:
-            patch.setattr(final.language, "save", refuse)
+            patch.setattr(checkpoint.language, "save", refuse)
         with pytest.raises(TokenPOError, match=r"No space left on device.*--resume") as caught:
             train(tiny("run"), SilentView())
     assert "\n" not in str(caught.value)

@@ -9,10 +9,14 @@ import torch
 
 from tokenpo.base.intervals import interval, wilson
 from tokenpo.core.seeds import keyed_seed
-from tokenpo.engines.embedded.engine import build_engine
-from tokenpo.engines.embedded.evaluation import evaluate
+from tokenpo.engines.embedded.engine import Engine, build_engine
 from tokenpo.models import Sampling
+from tokenpo.runs import evaluation
 from tokenpo.tasks.draw import draw
+
+
+def evaluate(engine: Engine) -> evaluation.Evaluation:
+    return evaluation.evaluate(engine.config, engine.lm, engine.task)
 
 
 def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_path):

@@ -16,7 +16,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import Config
-from tokenpo.runs import final
+from tokenpo.runs import checkpoint
 
 ANEW = "all steps are made, but no model/ is there that says it is theirs, so it is written anew"
 
@@ -48,7 +48,7 @@ def holds(model: Path, checkpoint: Path) -> bool:
 
 def killed_before_its_model(*arguments, **keywords) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(final.language, "save", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(checkpoint.language, "save", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         resume(*arguments, **keywords)
 
 

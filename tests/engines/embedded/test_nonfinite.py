@@ -17,12 +17,12 @@ from tokenpo.core.learner import Step
 from tokenpo.core.parts import Penalty, Weight
 from tokenpo.core.statistics import Statistics
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
-from tokenpo.engines.embedded.evaluation import evaluate
 from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.engines.embedded.view import SilentView
+from tokenpo.runs.evaluation import evaluate
 from tokenpo.runs.tracer import Tracer
 from tokenpo.tasks import Score
 
@@ -269,10 +269,10 @@ def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
     engine, real, calls = build_engine(config), evaluate, iter(range(100))
 
-    def broken(engine):
+    def broken(config, lm, task):
+        found = real(config, lm, task)
         if next(calls):
-            return real(engine)
-        found = real(engine)
+            return found
         with torch.no_grad():
             engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
         return found

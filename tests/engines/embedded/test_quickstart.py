@@ -13,7 +13,7 @@ from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.methods import METHODS, method
 from tokenpo.recipe.config import load_config
-from tokenpo.recipe.shipped import find_recipe
+from tokenpo.recipe.files import find_recipe
 
 STEPS = 2
 SMALL = (

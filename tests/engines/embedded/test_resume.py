@@ -17,7 +17,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import Output, differences, parse_config
-from tokenpo.runs import checkpoint, final
+from tokenpo.runs import checkpoint
 from tokenpo.runs.checkpoint import Progress
 from tokenpo.runs.directory import LOGS, describe, new_directory, resumed_config
 
@@ -104,7 +104,7 @@ def test_a_model_of_fewer_steps_is_not_taken_for_the_last(small, coin, tmp_path,
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="power cut"):
-        patch.setattr(final.language, "save", killed)
+        patch.setattr(checkpoint.language, "save", killed)
         resume(config.directory(), SilentView(), longer)
     assert model.read_bytes() == stale
     assert resume(config.directory(), SilentView(), longer).finished

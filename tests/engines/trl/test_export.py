@@ -10,7 +10,7 @@ import tokenpo
 from foreign_support import need
 from oracle_support import Sample, ragged, tensors
 from tokenpo.base.errors import MissingInput
-from tokenpo.evidence.explain.explanation import explain
+from tokenpo.evidence.explain.push import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
 
 need("trl", "trl is not installed: the export of its batches was not tested")
@@ -80,7 +80,7 @@ def test_our_credit_is_trls_advantage(tmp_path):
     """Dr. GRPO's advantage is the one that TRL calls unscaled."""
     sample, made = batch(1), generated(batch(1))
     found = exported(sample, tmp_path, made)
-    seen = explain("x", tokenpo.method("dr_grpo"), found).advantage
+    seen = push_of("x", tokenpo.method("dr_grpo"), found).advantage
     theirs = made["advantages"][:, None].double() * found.rollouts.mask
     assert theirs.abs().max() > 0.1
     torch.testing.assert_close(seen, theirs, rtol=1e-10, atol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 from pathlib import Path
@@ -22,17 +23,14 @@ need("trl", MISSING)
 
 from transformers.generation.logits_process import TemperatureLogitsWarper  # noqa: E402
 
-from refusal_cases.trl import recipe  # noqa: E402
+from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
-from tokenpo.engines.trl.chosen import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.config import REPLACED  # noqa: E402
-from tokenpo.engines.trl.cycle import Cycle  # noqa: E402
-from tokenpo.engines.trl.heat import Generated, Heat, heated  # noqa: E402
-from tokenpo.engines.trl.order import by_groups, require_whole_groups  # noqa: E402
+from tokenpo.engines.trl.cycle import Cycle, by_groups  # noqa: E402
+from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
 from tokenpo.engines.trl.refill import stacked  # noqa: E402
-from tokenpo.engines.trl.served import Served  # noqa: E402
-from tokenpo.engines.trl.temperature import Constant, of_draw  # noqa: E402
+from tokenpo.engines.trl.temperature import Constant, Generated, RuleProcessor, Served, of_draw  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:
@@ -88,8 +86,8 @@ def test_a_moved_surface_is_said_in_one_sentence() -> None:
         contract.check_instance(SimpleNamespace())
 
 
-def test_the_heat_comes_before_the_constant_temperature() -> None:
-    """Logits through the heat, then transformers' own division by the base: logits over the rule's temperature."""
+def test_the_rule_comes_before_the_constant_temperature() -> None:
+    """Logits through the processor, then transformers' own division by the base: logits over the rule's temperature."""
     base, logits = 1.3, torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
     entropies = []
 
@@ -97,16 +95,16 @@ def test_the_heat_comes_before_the_constant_temperature() -> None:
         entropies.append(entropy)
         return torch.linspace(0.5, 2.0, 5) * at
 
-    heat = Heat(rule, base)
-    warped = TemperatureLogitsWarper(base)(None, heat(None, logits))
+    processor = RuleProcessor(rule, base)
+    warped = TemperatureLogitsWarper(base)(None, processor(None, logits))
     temperature = torch.linspace(0.5, 2.0, 5) * base
     torch.testing.assert_close(warped, logits / temperature[:, None], rtol=1e-5, atol=1e-6)
     p = (logits / base).softmax(-1)
     torch.testing.assert_close(entropies[0], -(p * p.log()).sum(-1), rtol=1e-5, atol=1e-6)
-    recorded = heat.recorded(5, 3)
+    recorded = processor.recorded(5, 3)
     torch.testing.assert_close(recorded, torch.stack([temperature, *[torch.full((5,), base)] * 2], 1))
     with pytest.raises(Unsupported, match="was not called once"):
-        heat.recorded(4, 3)
+        processor.recorded(4, 3)
 
 
 def test_generate_is_itself_again_afterwards() -> None:
@@ -114,9 +112,9 @@ def test_generate_is_itself_again_afterwards() -> None:
         def generate(self, **named):
             return named
 
-    model, heat = Model(), Heat(lambda entropy, base: entropy, 1.0)
-    with heated(model, heat):
-        assert model.generate(a=1, logits_processor=["other"]) == {"a": 1, "logits_processor": ["other", heat]}
+    model, processor = Model(), RuleProcessor(lambda entropy, base: entropy, 1.0)
+    with Generated(processor, model).sampling():
+        assert model.generate(a=1, logits_processor=["other"]) == {"a": 1, "logits_processor": ["other", processor]}
     assert model.generate(a=1) == {"a": 1}
     assert "generate" not in vars(model)
 
@@ -235,7 +233,8 @@ def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
     def of(use_vllm: bool, method: tokenpo.Objective = objective, training: bool = True, told: bool = True) -> object:
         return of_draw(
             SimpleNamespace(
-                temperature=0.7, policy_objective=method, memory={rule: numbers if told else {}}, use_vllm=use_vllm,
+                temperature=0.7, policy_objective=method, use_vllm=use_vllm,
+                learner=SimpleNamespace(memory={rule: numbers if told else {}}),
                 model=SimpleNamespace(training=training), model_wrapped="wrapped",
                 accelerator=SimpleNamespace(unwrap_model=lambda model: f"un{model}"),
             )
@@ -248,9 +247,9 @@ def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
     assert of(True, told=False) == constant
     generated, served = of(False), of(True)
     assert isinstance(generated, Generated) and isinstance(served, Served)
-    assert generated.model == "unwrapped" and generated.heat.base == 0.7
+    assert generated.model == "unwrapped" and generated.processor.base == 0.7
     entropy = torch.tensor([0.1, 0.9])
-    torch.testing.assert_close(generated.heat.rule(entropy, 0.7), rule(entropy, 0.7, numbers))
+    torch.testing.assert_close(generated.processor.rule(entropy, 0.7), rule(entropy, 0.7, numbers))
     assert (served.objective, served.state, served.base) == (objective, {rule: numbers}, 0.7)
     tokens = constant.tokens({"completion_ids": torch.zeros(2, 3, dtype=torch.long)})
     torch.testing.assert_close(tokens, torch.full((2, 3), 0.7), rtol=0, atol=0)
@@ -324,10 +323,10 @@ def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> Non
 )
 def test_which_schedules_hold_whole_groups(plan: tuple, rows: int, remedy: str | None) -> None:
     if remedy is None:
-        require_whole_groups(Cycle(*plan), rows, 4)
+        Cycle(*plan).require_whole_groups(rows, 4)
         return
     with pytest.raises(Unsupported, match=re.escape(remedy)):
-        require_whole_groups(Cycle(*plan), rows, 4)
+        Cycle(*plan).require_whole_groups(rows, 4)
 
 
 def test_whole_groups_are_put_together_again() -> None:
@@ -348,6 +347,19 @@ def test_whole_groups_are_put_together_again() -> None:
         assert (int(chunk["count"]), chunk["none"]) == (7, None)
     with pytest.raises(Unsupported, match="TRL drew pixel_values: set minibatch_by='rows'"):
         by_groups([{**chunk, "pixel_values": chunk["ids"]} for chunk in chunks], 2, torch.Generator())
+
+
+def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None:
+    """That dropout is refused at the usual one is in test_refusals.py."""
+    dropped(ratio_tolerance=50.0)(tmp_path)
+    lines = (tmp_path / "out" / "tokenpo" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in lines] == [1, 2]
+    for tolerance in (0.0, -1.0, float("nan")):
+        with pytest.raises(TokenPOError, match=r"ratio_tolerance = .* must be above 0"):
+            args(ratio_tolerance=tolerance)
+    config = recipe(train={"ratio_tolerance": 0.2})
+    plan = schedule(config, accepted(config), 1, 10)
+    assert settings(config, plan, accepted(config), tmp_path)["ratio_tolerance"] == 0.2
 
 
 def test_minibatch_by_is_rows_or_groups() -> None:

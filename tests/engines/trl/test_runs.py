@@ -17,8 +17,7 @@ import tokenpo
 from tokenpo.evidence.report import write_report
 from tokenpo.runs.read import read_run, read_trace
 from trl_support import run_script
-from trl_support.drawn import agrees, heated
-from trl_support.reference import Reference
+from trl_support.reference import Reference, agrees, heated
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "broken", "parser")

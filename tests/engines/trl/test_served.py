@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from tokenpo.engines.vllm.parameters import KEYS
+from tokenpo.models.request_temperature import KEYS
 from trl_support import run_script
-from trl_support.drawn import heated
+from trl_support.reference import heated
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 

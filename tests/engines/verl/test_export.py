@@ -11,7 +11,7 @@ from foreign_support import need
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, NotFinite
 from tokenpo.engines.verl.export import from_batch
-from tokenpo.evidence.explain.explanation import explain
+from tokenpo.evidence.explain.push import push_of
 from tokenpo.runs.rollouts import read, step_file, write_lines
 
 MISSING = "verl is not installed: the export of its batches was not tested"
@@ -96,7 +96,7 @@ def test_our_credit_is_verls_advantage(tmp_path):
         fields(sample)["token_level_scores"], torch.tensor(sample.mask), np.array(uids(sample)),
         norm_adv_by_std_in_grpo=False,
     )  # fmt: skip
-    seen = explain("x", tokenpo.method("dr_grpo"), found).advantage
+    seen = push_of("x", tokenpo.method("dr_grpo"), found).advantage
     torch.testing.assert_close(seen, theirs, rtol=1e-6, atol=1e-6)
     assert theirs.abs().max() > 0.1
 

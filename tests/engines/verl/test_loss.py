@@ -7,6 +7,8 @@ Skipped where verl is not importable; with it: `PYTHONPATH=src python -m pytest 
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
@@ -16,14 +18,11 @@ from foreign_support import need
 
 need("verl.workers.utils.padding", "verl is not installed: our loss was not called in its layout")
 
-from tensordict import TensorDict  # noqa: E402
-
 from engines.verl.support import batches  # noqa: E402
 from tokenpo.base.errors import MissingInput  # noqa: E402
 from tokenpo.core.parts import EntropyBonus  # noqa: E402
-from tokenpo.engines.verl import layout  # noqa: E402
-from tokenpo.engines.verl.credit import Step, minibatches  # noqa: E402
-from tokenpo.engines.verl.provides import PROVIDES  # noqa: E402
+from tokenpo.engines.verl import PROVIDES, layout  # noqa: E402
+from tokenpo.engines.verl.loss import WorkerLoss  # noqa: E402
 from tokenpo.methods import METHODS  # noqa: E402
 
 CORE = ["grpo", "dr_grpo", "dapo", "gspo", "tepo", "gtpo", "grpo_s", "tr_grpo", "hapo", "clip_cov", "kl_cov"]
@@ -49,13 +48,15 @@ def test_is_the_objective(name: str, ranks: int, micro: int, padding: tuple[int,
 
 @pytest.mark.parametrize("name", MORE)
 def test_more_methods(name: str) -> None:
-    sample, objective = batches.both(seed=5, padding=(1, 9, 10, 11)), _objective(name)
-    expected = batches.directly(sample, objective)
-    ((value, _),) = batches.through_verl(sample, objective, ranks=2, micro=3)
-    assert value == pytest.approx(float(expected.loss.value), rel=1e-11)
-    torch.testing.assert_close(batches.gradient(sample), expected.gradient, rtol=1e-11, atol=1e-14)
-    entropies = batches.gradient(sample, "entropy")
-    torch.testing.assert_close(entropies, expected.entropy_gradient, rtol=1e-11, atol=1e-14)
+    objective = _objective(name)
+    for number, part in enumerate(objective.split()):
+        sample = batches.both(seed=5, padding=(1, 9, 10, 11))
+        expected = batches.directly(sample, part)
+        ((value, _),) = batches.through_verl(sample, objective, ranks=2, micro=3, part=number)
+        assert value == pytest.approx(float(expected.loss.value), rel=1e-11)
+        torch.testing.assert_close(batches.gradient(sample), expected.gradient, rtol=1e-11, atol=1e-14)
+        entropies = batches.gradient(sample, "entropy")
+        torch.testing.assert_close(entropies, expected.entropy_gradient, rtol=1e-11, atol=1e-14)
 
 
 def test_an_entropy_bonus_reaches_the_engines_entropies() -> None:
@@ -91,7 +92,7 @@ def test_steps_have_their_own_denominators(name: str) -> None:
     """Two optimiser steps of 10 rows each, 5 from each of 2 ranks: rows 0-4 and 10-14, then 5-9 and 15-19."""
     sample, objective = batches.both(seed=3, padding=(0, 5, 6, 17)), _objective(name)
     plan = [[*range(5), *range(10, 15)], [*range(5, 10), *range(15, 20)]]
-    assert minibatches(20, 2, 10) == plan
+    assert layout.dealt(20, 2, 10) == plan
     done = batches.through_verl(sample, objective, ranks=2, micro=3, step_rows=10)
     rollouts = tokenpo.Rollouts(**sample.inputs.rollouts)
     credit = objective.prepare(rollouts)
@@ -104,6 +105,18 @@ def test_steps_have_their_own_denominators(name: str) -> None:
         assert value == pytest.approx(float(expected), rel=1e-11)
 
 
+def test_what_the_driver_sends_means_the_same_in_another_process() -> None:
+    """Plain, with signals, of batch scope with a draw, and the second of two passes: pickled, sent, called there."""
+    sent = [(_objective(name), 0) for name in ("grpo", "hapo", "kl_cov")] + [(_objective("lopti"), 1)]
+    losses = [WorkerLoss(objective, batches.LENGTH, part=part) for objective, part in sent]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as worker:
+        there = list(worker.map(batches.of_whole_step, losses, [3] * len(losses)))
+    assert there == [batches.of_whole_step(loss, 3) for loss in losses]
+    for (objective, part), value in zip(sent, there, strict=True):
+        expected = batches.directly(batches.both(3), objective.split()[part]).loss.value
+        assert value == pytest.approx(float(expected), rel=1e-11)
+
+
 @pytest.mark.parametrize("name", ["clip_cov", "lopti"])
 def test_a_step_of_short_rows_of_a_longer_batch(name: str) -> None:
     """What a look at one step finds is as wide as the whole batch; its own rows may all be shorter."""
@@ -112,15 +125,10 @@ def test_a_step_of_short_rows_of_a_longer_batch(name: str) -> None:
     lengths = data["responses"].offsets().diff()
     rows = torch.nonzero(lengths < lengths.max()).flatten().tolist()
     assert 1 < len(rows) < len(data)
-    step = Step.of(objective, data, 1.0)
-    data.update(step.outputs())
-    data.update(step.sequences([rows]))
-    now = {
-        "log_probs": batches.responses(sample.logprob, data, rows),
-        "entropy": batches.responses(sample.entropy, data, rows),
-    }
-    batches.put(data, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
-    value, _ = batches.engine(sample, data, rows, objective, ranks=1, micro=3)
+    step, where = batches.begun(data, objective)
+    data.update(layout.credit_fields(objective, step.rollouts, step.credit, where, [rows]))
+    batches.put(data, rows, batches.observed(sample, step, where, rows))
+    value, _ = batches.engine(sample, data, rows, WorkerLoss(objective, batches.LENGTH), ranks=1, micro=3)
     rollouts = tokenpo.Rollouts(**sample.inputs.rollouts)
     batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(**sample.inputs.policy))
     batch = objective.observe(batch.rows(torch.tensor(rows)))
@@ -131,10 +139,10 @@ def test_a_step_of_short_rows_of_a_longer_batch(name: str) -> None:
 def test_a_micro_batch_of_padding_rows_has_no_loss_but_a_graph() -> None:
     sample = batches.both(seed=0, padding=(0, 1, 2, 3))
     data = sample.data.copy()
-    step = Step.of(tokenpo.method("grpo"), data, 1.0)
-    data.update(step.outputs())
-    data.update(step.sequences([range(20)]))
-    value, metrics = batches.engine(sample, data, [0, 1, 2, 3], tokenpo.method("grpo"), 1, 4)
+    grpo = tokenpo.method("grpo")
+    step, where = batches.begun(data, grpo)
+    data.update(layout.credit_fields(grpo, step.rollouts, step.credit, where, [range(20)]))
+    value, metrics = batches.engine(sample, data, [0, 1, 2, 3], WorkerLoss(grpo, batches.LENGTH), 1, 4)
     assert value == 0
     assert metrics == dict.fromkeys(metrics, 0.0)
     assert all(row.grad is not None and not row.grad.any() for row in sample.logprob[:4])
@@ -144,7 +152,7 @@ def test_a_field_that_verl_did_not_fill() -> None:
     sample = batches.both(seed=0)
     data = sample.data.exclude("entropy")
     with pytest.raises(MissingInput, match=r"no entropy for old_entropy: set .*bypass_mode=False"):
-        Step.of(tokenpo.method("hapo"), data, 1.0)
+        layout.rollouts_of(data, tokenpo.method("hapo"), 1.0)
 
 
 def test_padded_keeps_the_graph() -> None:

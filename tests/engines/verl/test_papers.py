@@ -14,7 +14,7 @@ import pytest
 from foreign_support import need
 from tokenpo.engines.verl.command import command
 from tokenpo.recipe.config import load_config
-from tokenpo.recipe.shipped import PAPERS, shipped_recipes
+from tokenpo.recipe.files import PAPERS, shipped_recipes
 
 REASON = "verl is not installed: whether it accepts the recipes of papers was not checked (make test-engines)"
 hydra = need("hydra", REASON)

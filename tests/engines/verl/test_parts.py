@@ -1,4 +1,4 @@
-"""The small parts of the adapter that need no Ray: import hooks, guard, refills, memory, temperature."""
+"""The small parts of the adapter that need no Ray: guard, refills, memory, temperature."""
 
 from __future__ import annotations
 
@@ -24,13 +24,22 @@ from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.metric import reduce_metrics  # noqa: E402
 
 from tokenpo.base.errors import TokenPOError  # noqa: E402
+from tokenpo.core.learner import Learner  # noqa: E402
 from tokenpo.core.ops import entropy_score  # noqa: E402
-from tokenpo.engines.verl import layout, memory, temperature  # noqa: E402
-from tokenpo.engines.verl.hooks import after_import  # noqa: E402
+from tokenpo.engines.verl import layout, temperature  # noqa: E402
+from tokenpo.engines.verl.plugin import after_import, refuse_legacy  # noqa: E402
 from tokenpo.engines.verl.refill import Refills  # noqa: E402
 from tokenpo.engines.verl.settings import Settings  # noqa: E402
-from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer  # noqa: E402
-from tokenpo.engines.vllm import read  # noqa: E402
+from tokenpo.engines.verl.trainer import (  # noqa: E402
+    DRIFT,
+    FILE,
+    TokenPOTrainer,
+    checkpoint,
+    memory_metrics,
+    one_output_each,
+    resume,
+)
+from tokenpo.models.request_temperature import read  # noqa: E402
 
 
 def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,35 +47,31 @@ def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[int] = []
     name = "late_module_of_ours"
-    after_import(name, lambda: seen.append(sys.modules[name].value))
+    after_import(name)(lambda: seen.append(sys.modules[name].value))
     assert seen == []
     module = __import__(name)
     assert seen == [1]
     assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
-    after_import(name, lambda: seen.append(2))
+    after_import(name)(lambda: seen.append(2))
     assert seen == [1, 2]
     del sys.modules[name]
 
 
 def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
-    from tokenpo.engines.verl.plugin import _loudly
-
     def fails() -> None:
         raise RuntimeError("moved")
 
     with pytest.raises(RuntimeError, match="moved"):
-        _loudly(fails)()
+        after_import("sys")(fails)
     assert "tokenpo is NOT active in this process" in capsys.readouterr().err
 
 
-def test_the_legacy_trainer_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from tokenpo.engines.verl.plugin import _refuse_legacy
-
+def test_the_legacy_trainer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["main_ppo", "trainer.use_v1=False"])
-    _refuse_legacy()
+    refuse_legacy()
     monkeypatch.setattr(sys, "argv", ["main_ppo", "+algorithm.tokenpo.method=grpo"])
     with pytest.raises(TokenPOError, match=r"set trainer\.use_v1=True"):
-        _refuse_legacy()
+        refuse_legacy()
 
 
 def test_refills_end() -> None:
@@ -91,24 +96,20 @@ def test_refills_end() -> None:
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
     """verl skips such an update with a printed line and goes on."""
-    stop = SimpleNamespace(
-        objective=tokenpo.method("grpo"),
-        tokenpo=Settings(tokenpo.method("grpo"), 0.05),
-        tokenpo_checked=True,
-        global_steps=7,
-    )
+    grpo = tokenpo.method("grpo")
+    stop = SimpleNamespace(learner=Learner(grpo, length=9), tokenpo=Settings(grpo, 0.05), global_steps=7)
     metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
     check: Any = TokenPOTrainer._check
     check(stop, metrics)
     metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
     with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
         check(stop, metrics)
-    stop.tokenpo = Settings(stop.objective, 0.05, nonfinite="skip")
+    stop.tokenpo = Settings(grpo, 0.05, nonfinite="skip")
     check(stop, metrics)
 
 
-def _remembering() -> tuple[tokenpo.Objective, Any]:
-    objective = tokenpo.method("hapo", tau=0.3)
+def _remembering(tau: float = 0.3) -> Learner:
+    learner = Learner(tokenpo.method("hapo", tau=tau), length=3)
     rollouts = tokenpo.Rollouts(
         mask=torch.ones(2, 3, dtype=torch.bool),
         reward=torch.tensor([1.0, 0.0]),
@@ -116,40 +117,61 @@ def _remembering() -> tuple[tokenpo.Objective, Any]:
         old_logprob=torch.full((2, 3), -1.0),
         old_entropy=torch.tensor([[0.1, 0.5, 2.0], [0.3, 0.4, 1.0]]),
     )
-    return objective, objective.after(objective.start(), rollouts)
+    learner.begin(rollouts)
+    learner.updates = 12
+    return learner
 
 
-def test_memory_survives(tmp_path: Path) -> None:
-    objective, state = _remembering()
-    memory.save(tmp_path / "global_step_3", objective, state, 12)
-    assert memory.load(tmp_path / "global_step_3", objective) == (state, 12)
-    other = tokenpo.method("hapo", tau=0.2)
-    with pytest.raises(TokenPOError, match="saved with another objective"):
-        memory.load(tmp_path / "global_step_3", other)
-    with pytest.raises(TokenPOError, match=r"tokenpo\.json cannot be read"):
-        memory.load(tmp_path, objective)
+def _saved(learner: Learner, directory: Path) -> Path:
+    """As our trainer saves it, up to the call of verl's own."""
+    trainer: Any = SimpleNamespace(
+        learner=learner, global_steps=3, config=OmegaConf.create({"trainer": {"default_local_dir": str(directory)}})
+    )
+    with pytest.raises(TypeError, match="super"):
+        TokenPOTrainer._save_checkpoint(trainer)
+    return directory / "global_step_3" / FILE
+
+
+def test_the_learner_survives(tmp_path: Path) -> None:
+    saved, fresh = _remembering(), Learner(tokenpo.method("hapo", tau=0.3), length=3)
+    file = _saved(saved, tmp_path)
+    resume(fresh, file)
+    assert (fresh.memory, fresh.updates) == (saved.memory, 12) and fresh.memory[fresh.objective.memories[0]]
+    with pytest.raises(TokenPOError, match="another objective"):
+        resume(Learner(tokenpo.method("hapo", tau=0.2), length=3), file)
+    for damage in ("", "[1]", '{"memory": [{"pivot": "x"}]}'):
+        file.write_text(damage)
+        with pytest.raises(TokenPOError, match=r"tokenpo\.json cannot be taken up, and hapo needs what it remembered"):
+            resume(fresh, file)
+    with pytest.raises(TokenPOError, match=r"tokenpo\.json cannot be taken up"):
+        resume(fresh, tmp_path / FILE)
 
 
 def test_a_method_without_memory_resumes_from_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grpo = tokenpo.method("grpo")
-    assert memory.load(tmp_path, grpo) == ({}, 0)
-    memory.save(tmp_path, *_remembering(), 5)
-    assert memory.load(tmp_path, grpo) == ({}, 5)
-    assert "made with another objective" in capsys.readouterr().out
+    grpo = Learner(tokenpo.method("grpo"), length=3)
+    resume(grpo, tmp_path / FILE)
+    resume(grpo, _saved(_remembering(), tmp_path))
+    assert grpo.updates == 0
+    assert "trained with another objective than grpo" in capsys.readouterr().out
+    grpo.updates = 7
+    again = Learner(tokenpo.method("grpo"), length=3)
+    resume(again, _saved(grpo, tmp_path))
+    assert again.updates == 7
 
 
 def test_where_the_checkpoint_is() -> None:
     trainer = {"default_local_dir": "here", "resume_mode": "resume_path", "resume_from_path": "there/global_step_7"}
     config = OmegaConf.create({"trainer": trainer})
-    assert memory.folder(config, 7) == Path("here/global_step_7")
-    assert memory.folder(config, 7, resumed=True) == Path("there/global_step_7")
+    assert checkpoint(config, 7) == Path("here/global_step_7")
+    assert checkpoint(config, 7, resumed=True) == Path("there/global_step_7")
     config.trainer.resume_mode = "auto"
-    assert memory.folder(config, 7, resumed=True) == Path("here/global_step_7")
+    assert checkpoint(config, 7, resumed=True) == Path("here/global_step_7")
 
 
 def test_the_temperature_travels_as_flat_numbers() -> None:
     """What the server computes from the numbers is what the objective's own rule says."""
-    objective, state = _remembering()
+    learner = _remembering()
+    objective, state = learner.objective, learner.memory
     found = temperature.sampler_numbers(objective, state)
     assert found is not None and all(isinstance(x, float) for x in json.loads(found).values())
     params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, found)
@@ -191,15 +213,12 @@ def test_settings_of_a_request_are_copied() -> None:
 
 
 def test_a_session_has_one_output() -> None:
-    from tokenpo.engines.verl.queue import one_output_each
-
     one_output_each(["a_0_0", "a_1_0", "b_0_0"])
     with pytest.raises(TokenPOError, match=r"more than one output for a session \(a_0_1\)"):
         one_output_each(["a_0_0", "a_0_1"])
 
 
 def test_metrics_of_memories_are_numbers() -> None:
-    _, state = _remembering()
-    assert set(memory.metrics(state)) == {
+    assert set(memory_metrics(_remembering().memory)) == {
         f"tokenpo/AdaptiveTemperature/{x}" for x in ("pivot", "spread", "top", "bottom")
     }

@@ -11,7 +11,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.verl.command import command, prepare
 from tokenpo.engines.verl.passthrough import brings_data, literal, with_passthrough
 from tokenpo.recipe.config import load_config, parse_config
-from tokenpo.recipe.shipped import PAPERS, shipped_recipes
+from tokenpo.recipe.files import PAPERS, shipped_recipes
 
 SECTION = tomllib.loads("""
 [trainer]

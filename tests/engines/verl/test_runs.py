@@ -6,6 +6,9 @@ They take about ten minutes, most of them start-up.
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,49 +27,41 @@ from tokenpo.engines.verl.data import write_parquet  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
 
-def _overrides(directory: Path, steps: int, *more: str) -> list[str]:
-    """8 prompts x 4 responses a step on two workers, two optimiser steps of 16 rows."""
+def _settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
+    """The command of docs/verl.md on two workers, as small as can be: 8 prompts x 4 responses a step, two optimiser
+    steps of 16 rows."""
     if not (directory / "model").exists():
         run.model(directory / "model")
-        write_parquet(directory / "train.parquet", "dial_sum", {}, 0, "train", 512)
-        write_parquet(directory / "test.parquet", "dial_sum", {}, 0, "test", 16)
-    return [
-        "trainer.v1.trainer_mode=tokenpo",
-        "algorithm.adv_estimator=grpo",
-        f"actor_rollout_ref.model.path={directory / 'model'}",
-        f"data.train_files={directory / 'train.parquet'}",
-        f"data.val_files={directory / 'test.parquet'}",
-        "data.train_batch_size=8",
-        "data.max_prompt_length=32",
-        "data.max_response_length=64",
-        "actor_rollout_ref.rollout.n=4",
-        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
-        "actor_rollout_ref.actor.optim.lr=3e-4",
-        "trainer.n_gpus_per_node=2",
-        f"trainer.total_training_steps={steps}",
-        f"trainer.default_local_dir={directory / 'checkpoints'}",
-        "reward.custom_reward_function.path=pkg://tokenpo.engines.verl.data",
-        *more,
-    ]
+        write_parquet(directory / "data" / "train.parquet", "dial_sum", {}, 0, "train", 512)
+        write_parquet(directory / "data" / "test.parquet", "dial_sum", {}, 0, "test", 16)
+    ours = {
+        "actor_rollout_ref.model.path": directory / "model",
+        "data.train_batch_size": 8,
+        "data.max_prompt_length": 32,
+        "data.max_response_length": 64,
+        "actor_rollout_ref.rollout.n": 4,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": 2,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 16,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4,
+        "actor_rollout_ref.actor.optim.lr": 3e-4,
+        "trainer.n_gpus_per_node": 2,
+        "trainer.total_training_steps": steps,
+        "trainer.default_local_dir": directory / "checkpoints",
+        "trainer.logger": "[console,file]",
+        "trainer.val_before_train": False,
+        "trainer.test_freq": -1,
+        "trainer.save_freq": -1,
+    }
+    return {**run.documented(), **ours, **more}
 
 
 def test_hapo_on_two_workers(tmp_path: Path) -> None:
     """Three steps: the plug-in says what runs, our loss is the one called at a ratio of 1, the temperature's numbers
     travel to the server from the second step on, and `tokenpo report` reads what was written."""
-    report = tmp_path / "report"
-    words = _overrides(
-        tmp_path,
-        3,
-        "+algorithm.tokenpo.method=hapo",
-        "+algorithm.tokenpo.options.tau=0.3",
-        f"+algorithm.tokenpo.report={report}",
-        "+algorithm.tokenpo.trace_every=1",
-        "trainer.save_freq=3",
-    )
-    text = run.main_ppo(words, tmp_path, timeout=900)
+    more = {"+algorithm.tokenpo.options.tau": 0.3, "+algorithm.tokenpo.trace_every": 1, "trainer.save_freq": 3}
+    text = run.main_ppo(_settings(tmp_path, 3, **more), tmp_path, timeout=900)
+    report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
     assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
     assert "AdaptiveTemperature(tau=0.3" in text
     read = read_run(report)
@@ -87,17 +82,34 @@ def test_hapo_on_two_workers(tmp_path: Path) -> None:
     assert saved["objective"] == str(tokenpo.method("hapo", tau=0.3))
 
 
-def test_a_method_of_the_users_own(tmp_path: Path) -> None:
-    """Its file is known to the driver alone: its parts reach the workers with their code. What verl validates before
-    the first step and after the last is in the report."""
-    report = tmp_path / "report"
+def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -> None:
+    """A recipe, what `tokenpo launch --print` prints for it, and that alone. The method's file is known to the driver
+    only: its parts reach the workers with their code. What verl validates before the first step and after the last is
+    in the report."""
+    run.model(tmp_path / "model")
     (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
-    method = f"+algorithm.tokenpo.method='{tmp_path / 'late.py'}:late'"
-    options = ("+algorithm.tokenpo.options.low=0.1", f"+algorithm.tokenpo.report={report}")
-    validated = ("trainer.val_before_train=True", "trainer.test_freq=1")
-    text = run.main_ppo(_overrides(tmp_path, 1, method, *options, *validated), tmp_path, timeout=900)
+    theirs: dict[str, Any] = {}
+    for key, value in {**run.CPU, "trainer.n_gpus_per_node": 2}.items():
+        place = theirs
+        *tables, name = key.split(".")
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[name] = value
+    recipe = {
+        "method": {"name": "late.py:late", "low": 0.1},
+        "model": {"path": str(tmp_path / "model")},
+        "rollout": {"prompts": 8, "group_size": 4, "max_new_tokens": 64},
+        "train": {"steps": 1, "minibatches": 2, "lr": 3e-4},
+        "evaluate": {"problems": 16, "samples": 0},
+        "output": {"dir": "run"},
+        "verl": theirs,
+    }
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
+    launch = [sys.executable, "-m", "tokenpo.cli.main", "launch", "recipe.json", "--engine", "verl", "--print"]
+    asked = subprocess.run(launch, cwd=tmp_path, env=run.environment(), capture_output=True, text=True, check=True)
+    text = run.as_given(shlex.split(asked.stdout), tmp_path, timeout=900)
     assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
-    before, row = read_run(report).metrics
+    before, row = read_run(tmp_path / "run").metrics
     assert (before["step"], row["step"]) == (0, 1) and "reward" not in before
     accuracies = [line["eval/accuracy"] for line in (before, row)]
     assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
@@ -107,15 +119,13 @@ def test_a_method_of_the_users_own(tmp_path: Path) -> None:
 def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One start of Ray, two steps of each method: what the workers report on-policy is what the objective says."""
     monkeypatch.setenv(CHOSEN, ",".join(METHODS))
-    words = _overrides(
-        tmp_path,
-        2 * len(METHODS),
-        "+algorithm.tokenpo.method=lopti",  # with a reference
-        "actor_rollout_ref.actor.calculate_entropy=True",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=tokenpo_single_turn",
-    )
-    words[0] = "trainer.v1.trainer_mode=tokenpo_turns"
-    run.main_ppo(words, tmp_path, timeout=2400)
+    more = {
+        "trainer.v1.trainer_mode": "tokenpo_turns",
+        "+algorithm.tokenpo.method": "lopti",  # with a reference
+        "actor_rollout_ref.actor.calculate_entropy": True,
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "tokenpo_single_turn",
+    }
+    run.main_ppo(_settings(tmp_path, 2 * len(METHODS), **more), tmp_path, timeout=2400)
     told = _lines(tmp_path / "checkpoints" / LOG)
     assert [line["method"] for line in told] == [name for name in METHODS for _ in range(2)]
     for line in told:
@@ -127,27 +137,25 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     """25 steps of HAPO, then 5 more from its checkpoint with what it remembered."""
-    words = ["+algorithm.tokenpo.method=hapo", f"+algorithm.tokenpo.report={tmp_path / 'report'}"]
-    run.main_ppo(_overrides(tmp_path, 25, *words, "trainer.save_freq=25"), tmp_path, timeout=2400)
-    text = run.main_ppo(_overrides(tmp_path, 30, *words), tmp_path, timeout=1800)
+    run.main_ppo(_settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
+    text = run.main_ppo(_settings(tmp_path, 30), tmp_path, timeout=1800)
     assert "setting global step to 25" in text
-    rewards = [row["reward"] or 0.0 for row in read_run(tmp_path / "report").metrics]
+    report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
+    rewards = [row["reward"] or 0.0 for row in read_run(report).metrics]
     assert len(rewards) == 30
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
 
 
 def test_dynamic_sampling_ends(tmp_path: Path) -> None:
     """Two tokens hold no answer, so no group varies: the step stops with an error rather than never."""
-    words = _overrides(
-        tmp_path,
-        2,
-        "+algorithm.tokenpo.method=dapo",
-        "algorithm.filter_groups.enable=True",
-        "algorithm.filter_groups.max_num_gen_batches=2",
-    )
-    words = [word.replace("max_response_length=64", "max_response_length=2") for word in words]
+    more = {
+        "+algorithm.tokenpo.method": "dapo",
+        "algorithm.filter_groups.enable": True,
+        "algorithm.filter_groups.max_num_gen_batches": 2,
+        "data.max_response_length": 2,
+    }
     with pytest.raises(AssertionError, match=r"dynamic sampling drew \d+ prompts for one step of 8"):
-        run.main_ppo(words, tmp_path, timeout=900)
+        run.main_ppo(_settings(tmp_path, 2, **more), tmp_path, timeout=900)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

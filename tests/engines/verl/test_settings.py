@@ -19,7 +19,7 @@ from engines.verl.support.composed import composing  # noqa: E402
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.core.parts import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
 from tokenpo.engines.verl.settings import _SILENT, Settings, configure  # noqa: E402
-from tokenpo.engines.verl.temperature import PROCESSOR  # noqa: E402
+from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ import pytest
 
 from vllm_support import stand_in
 
-OURS = ("tokenpo.engines.vllm.v1", "tokenpo.engines.vllm.v2", "tokenpo.engines.vllm.processor")
+OURS = "tokenpo.engines.vllm.processor"
 MISSING = "vLLM is not installed: the processors ran on a stand-in for its interfaces only"
 
 
 @pytest.fixture(params=["stand-in", "vllm"], scope="module")
 def engine(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
-    """What the tests use of vLLM, and our modules imported on top of it."""
+    """What the tests use of vLLM, and our processor imported on top of it."""
     with _imported(request.param) as engine:
         yield engine
 
@@ -33,8 +33,7 @@ def vllm() -> Iterator[SimpleNamespace]:
 @contextmanager
 def _imported(kind: str) -> Iterator[SimpleNamespace]:
     before = dict(sys.modules)
-    for name in OURS:
-        sys.modules.pop(name, None)
+    sys.modules.pop(OURS, None)
     if kind == "stand-in":
         sys.modules.update(stand_in.modules())
     else:
@@ -43,7 +42,7 @@ def _imported(kind: str) -> Iterator[SimpleNamespace]:
         yield _engine()
     finally:
         for name in set(sys.modules) - set(before):
-            if name in OURS or kind == "stand-in":
+            if name == OURS or kind == "stand-in":
                 del sys.modules[name]
         sys.modules.update(before)
 
@@ -51,7 +50,6 @@ def _imported(kind: str) -> Iterator[SimpleNamespace]:
 def _engine() -> SimpleNamespace:
     v1 = importlib.import_module("vllm.v1.sample.logits_processor")
     v2 = importlib.import_module("vllm.v1.worker.gpu.sample.logits_processor")
-    ours = [importlib.import_module(name) for name in OURS]
     return SimpleNamespace(
         SamplingParams=importlib.import_module("vllm").SamplingParams,
         V1=v1.LogitsProcessor,
@@ -60,7 +58,5 @@ def _engine() -> SimpleNamespace:
         MoveDirectionality=v1.MoveDirectionality,
         LogitsContext=v2.LogitsContext,
         LogitsProcRequestState=v2.LogitsProcRequestState,
-        ours_v1=ours[0].AdaptiveTemperatureV1,
-        ours_v2=ours[1].AdaptiveTemperatureV2,
-        processor=ours[2].AdaptiveTemperatureProcessor,
+        processor=importlib.import_module(OURS).AdaptiveTemperatureProcessor,
     )

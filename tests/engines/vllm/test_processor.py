@@ -10,10 +10,13 @@ import sys
 import pytest
 import torch
 
-from tokenpo.base.errors import Unsupported
+from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.engines.vllm import PROCESSOR
 from tokenpo.engines.vllm.contract import require, require_fields
+from tokenpo.engines.vllm.runners import V1Rows, V2Slots
 from vllm_support import flat, heat, settings, stand_in
+
+OURS = "tokenpo.engines.vllm.processor"
 
 
 def test_one_class_serves_both_runners(engine):
@@ -24,13 +27,13 @@ def test_one_class_serves_both_runners(engine):
     z = torch.randn(1, 17, generator=torch.Generator().manual_seed(0))
 
     first = engine.processor(settings(), torch.device("cpu"), False)
-    assert isinstance(first.chosen, engine.ours_v1) and first.is_argmax_invariant() is True
+    assert isinstance(first.chosen, V1Rows) and first.is_argmax_invariant() is True
     first.update_state(engine.BatchUpdate(1, [], [(0, params, [1], [])], []))
     one = first.apply(z / 0.8)
 
     states = engine.LogitsProcRequestState(torch.device("cpu"), 4, 17, None, None, None, None)
     second = engine.processor(settings(), states)
-    assert isinstance(second.chosen, engine.ours_v2) and second.add_request(2, params) is True
+    assert isinstance(second.chosen, V2Slots) and second.add_request(2, params) is True
     second.apply_staged_writes()
     rows = torch.tensor([2])
     two = second.apply(z.clone(), engine.LogitsContext(rows, rows, rows.numpy(), rows, rows, rows, rows.numpy()))
@@ -39,6 +42,19 @@ def test_one_class_serves_both_runners(engine):
 
     with pytest.raises(ValueError, match="min_p"):
         engine.processor.validate_params(engine.SamplingParams(min_p=0.1, extra_args=flat(heat(1))))
+
+
+def _asked(engine, temperature, min_p, extra):
+    engine.processor.validate_params(engine.SamplingParams(temperature=temperature, min_p=min_p, extra_args=extra))
+
+
+def test_settings_that_contradict_are_refused(engine) -> None:
+    _asked(engine, 0.7, 0.0, flat(heat(1)))
+    with pytest.raises(TokenPOError, match="temperature 0: greedy decoding has no temperature to adapt"):
+        _asked(engine, 0.0, 0.0, flat(heat(1)))
+    with pytest.raises(TokenPOError, match=r"min_p = 0.1: vLLM's two runners"):
+        _asked(engine, 1.0, 0.1, flat(heat(1)))
+    _asked(engine, 0.0, 0.5, {"kv_transfer_params": {}})
 
 
 def test_importing_the_package_needs_no_vllm():
@@ -53,32 +69,32 @@ def test_importing_the_package_needs_no_vllm():
 @pytest.fixture
 def changed(monkeypatch):
     """Modules like vLLM's, for a test to change, in the place of what is installed."""
-    for name in [name for name in sys.modules if name.startswith(("vllm.", "tokenpo.engines.vllm."))]:
-        if name.rpartition(".")[2] in ("v1", "v2", "processor") or name.startswith("vllm."):
-            monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("vllm.")]:
+        monkeypatch.delitem(sys.modules, name)
     made = stand_in.modules()
     for name, module in made.items():
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("v1", "v2", "processor"):
-        # Forgotten again when the test ends.
-        monkeypatch.setitem(sys.modules, f"tokenpo.engines.vllm.{name}", None)
-        del sys.modules[f"tokenpo.engines.vllm.{name}"]
+    # Forgotten again when the test ends.
+    monkeypatch.setitem(sys.modules, OURS, None)
+    del sys.modules[OURS]
     return made
 
 
-def ours(name: str):
-    return importlib.import_module(f"tokenpo.engines.vllm.{name}")
+def ours():
+    return importlib.import_module(OURS)
 
 
 def test_a_runner_that_is_not_there_is_no_obstacle(changed, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu.sample.logits_processor", None)
-    only = ours("processor").AdaptiveTemperatureProcessor
+    only = ours().AdaptiveTemperatureProcessor
     assert issubclass(only, stand_in.V1) and not issubclass(only, stand_in.V2)
     assert only(settings(), torch.device("cpu"), False).is_argmax_invariant()
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
-    monkeypatch.delitem(sys.modules, "tokenpo.engines.vllm.processor")
-    with pytest.raises(Unsupported, match=r"vLLM has its logits processors at neither .*: install vllm 0\.33\.0"):
-        ours("processor")
+    monkeypatch.delitem(sys.modules, OURS)
+    with pytest.raises(
+        Unsupported, match=r"vLLM has its logits processors at neither .*: tokenpo's logits processor ran with"
+    ):
+        ours()
 
 
 def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
@@ -86,11 +102,11 @@ def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
         def apply(self, logits, ctx, more): ...
 
     changed["vllm.v1.worker.gpu.sample.logits_processor"].LogitsProcessor = Moved
-    both = ours("processor").AdaptiveTemperatureProcessor
+    both = ours().AdaptiveTemperatureProcessor
     assert both(settings(), torch.device("cpu"), False).is_argmax_invariant()
     sentence = (
-        r"Moved.apply takes \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor was written for "
-        r"vLLM 0.33.0 and this is stand-in; install that version, or switch the adaptive temperature off"
+        r"Moved.apply takes \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor ran with vLLM "
+        r"0.31 to 0.33 and this is stand-in; install one of those versions, or switch the adaptive temperature off"
     )
     with pytest.raises(Unsupported, match=sentence):
         both(settings(), object())
@@ -103,7 +119,7 @@ def test_the_contract_names_what_is_gone(changed):
     with pytest.raises(Unsupported, match=r"Half.update_state is gone: tokenpo's"):
         require(Half, {"update_state": ("batch_update",)})
     with pytest.raises(Unsupported, match="BatchUpdate has no field swapped: tokenpo's"):
-        require_fields(stand_in.BatchUpdate, "removed", "swapped")
+        require_fields(stand_in.BatchUpdate, "BatchUpdate", "removed", "swapped")
 
 
 # Against vLLM itself.

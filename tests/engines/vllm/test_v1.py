@@ -13,7 +13,7 @@ from vllm_support import flat, heat, oracle, random_logits, settings
 
 @pytest.fixture
 def processor(engine):
-    return engine.ours_v1(settings(), torch.device("cpu"), False)
+    return engine.processor(settings(), torch.device("cpu"), False)
 
 
 def request(engine, one, temperature: float = 1.0):
@@ -28,7 +28,7 @@ def update(engine, size: int, removed=(), added=(), moved=()):
 def check(processor, rows, seed: int) -> None:
     """`rows` are the heats that the batch should hold; every row is compared with the formula."""
     # Nothing is kept of rows that are gone: it would cost time, and come back with a row that is moved.
-    assert set(processor._rows) == {row for row, one in enumerate(rows) if one is not None}
+    assert set(processor.chosen._rows) == {row for row, one in enumerate(rows) if one is not None}
     x = random_logits(len(rows), seed)
     before = x.clone()
     got = processor.apply(x)
@@ -125,7 +125,7 @@ def test_new_numbers_in_every_step_do_not_pile_up(engine, processor):
     for step in range(50):
         processor.update_state(update(engine, 1, removed=[0], added=[(0, request(engine, heat(step)))]))
         check(processor, [heat(step)], step)
-    assert len(processor._numbers._numbers) <= 2
+    assert len(processor.chosen._numbers._numbers) <= 2
 
 
 def test_what_it_tells_vllm(engine, processor):
@@ -138,5 +138,5 @@ def test_what_it_tells_vllm(engine, processor):
 @pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits"])
 def test_raw_log_probabilities_are_refused(engine, mode):
     with pytest.raises(Unsupported, match=f"logprobs_mode='{mode}', .* set logprobs_mode=\"processed_logprobs\""):
-        engine.ours_v1(settings(mode), torch.device("cpu"), False)
-    engine.ours_v1(settings("processed_logits"), torch.device("cpu"), False)
+        engine.processor(settings(mode), torch.device("cpu"), False)
+    engine.processor(settings("processed_logits"), torch.device("cpu"), False)

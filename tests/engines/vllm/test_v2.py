@@ -15,7 +15,7 @@ SLOTS = 9
 
 @pytest.fixture
 def processor(engine):
-    return engine.ours_v2(settings(), states(engine))
+    return engine.processor(settings(), states(engine))
 
 
 def states(engine):
@@ -93,12 +93,12 @@ def test_a_step_of_requests_without_keys_is_left_alone(engine, processor):
 def test_what_a_running_step_reads_is_not_overwritten(engine, processor):
     processor.add_request(0, engine.SamplingParams(extra_args=flat(heat(1))))
     processor.apply_staged_writes()
-    slots, base = processor._on_device
+    slots, base = processor.chosen._on_device
     copies = slots.clone(), base.clone()
     processor.add_request(0, engine.SamplingParams(temperature=0.5, extra_args=flat(heat(2))))
     processor.apply_staged_writes()
     assert torch.equal(slots, copies[0]) and torch.equal(base, copies[1])
-    assert processor._on_device[0][0] == 2 and processor._on_device[1][0] == 0.5
+    assert processor.chosen._on_device[0][0] == 2 and processor.chosen._on_device[1][0] == 0.5
 
 
 def test_new_numbers_in_every_step_do_not_pile_up(engine, processor):
@@ -106,7 +106,7 @@ def test_new_numbers_in_every_step_do_not_pile_up(engine, processor):
         slot = step % 2
         processor.add_request(slot, engine.SamplingParams(extra_args=flat(heat(step))))
         check(processor, engine, {slot: (heat(step), 1.0)}, [slot], 1, step)
-    assert len(processor._numbers._numbers) <= 3
+    assert len(processor.chosen._numbers._numbers) <= 3
 
 
 def test_what_it_tells_vllm(engine, processor):
@@ -114,4 +114,4 @@ def test_what_it_tells_vllm(engine, processor):
     with pytest.raises(ValueError, match="tokenpo_tau = 2"):
         type(processor).validate_params(engine.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 2}))
     with pytest.raises(Unsupported, match="logprobs_mode='raw_logprobs'"):
-        engine.ours_v2(settings("raw_logprobs"), states(engine))
+        engine.processor(settings("raw_logprobs"), states(engine))

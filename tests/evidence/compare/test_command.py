@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from page_tree import read_html
-from tokenpo.cli.compare import Progress
+from tokenpo.cli.compare import ProgressLines
 from tokenpo.cli.main import main
 from tokenpo.evidence.compare.plan import make_plan
 from tokenpo.evidence.compare.runs import Ended, Failure, State, state, train_command
@@ -239,7 +239,7 @@ def test_progress_on_a_terminal_shows_the_steps(plan, monkeypatch):
     made, stream = plan(seeds=2), Terminal()
     write_run(made.runs[0], rows(20, 5, lambda s: 0.1))
     write_run(made.runs[1], rows(7, 5, lambda s: 0.1))
-    progress = Progress(made, 2, stream)
+    progress = ProgressLines(made, 2, stream)
     progress.running(made.runs[1:2], 2)
     progress.ended(made.runs[1], 60.0, None)
     progress.running([], 0)
@@ -252,6 +252,6 @@ def test_the_parser_stands_alone():
     from tokenpo.cli.compare import add
 
     top = argparse.ArgumentParser()
-    add(top.add_subparsers(), "a recipe")
+    add(top.add_subparsers())
     options = top.parse_args(["compare", "r", "--methods", "a,b"])
     assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, None, [], None, False)

@@ -11,7 +11,7 @@ import torch
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.evidence.compare.plan import make_plan, pairs, parse_methods
 from tokenpo.recipe.config import differences, load_config
-from tokenpo.recipe.shipped import find_recipe
+from tokenpo.recipe.files import find_recipe
 
 
 def entries(text):

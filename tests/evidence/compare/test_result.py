@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.compare import table, words
+from tokenpo.evidence.compare import table
 from tokenpo.evidence.compare.measures import measures
 from tokenpo.evidence.compare.result import failed_in_words, gather, to_json
 from tokenpo.evidence.compare.runs import Failure
@@ -37,21 +37,21 @@ def test_the_numbers_of_every_run(made):
     assert steps.numbers("grpo") == [25.0] * 8 and steps.censored("grpo") == 8
     (pair,) = steps.pairs
     assert (pair.a, pair.b, pair.mean, pair.verdict, pair.p) == ("dapo", "grpo", -10.0, "grpo above dapo", 2 / 256)
-    assert words.mean(steps, "grpo") == "≥ 25 (8 never)" and words.mean(steps, "dapo") == "15"
-    assert words.bound(steps, pair) == "Runs of grpo never got there: the true difference is below this one."
+    assert table.mean(steps, "grpo") == "≥ 25 (8 never)" and table.mean(steps, "dapo") == "15"
+    assert table.bound(steps, pair) == "Runs of grpo never got there: the true difference is below this one."
     assert "8 of 8 runs of grpo never got there" in comparison.notes[-1]
 
 
 def test_the_bound_of_either_side(made):
     plan = made()
     turned = compared(plan, ["steps"], "dapo").results[0]
-    assert words.bound(turned, turned.pairs[0]).endswith("the true difference is above this one.")
+    assert table.bound(turned, turned.pairs[0]).endswith("the true difference is above this one.")
     both = compared(plan, ["train-steps"], threshold=1.0).results[0]
-    assert words.bound(both, both.pairs[0]).startswith("Runs of grpo never")
+    assert table.bound(both, both.pairs[0]).startswith("Runs of grpo never")
     for run in plan.runs:
         write_run(run, rows(20, 5, lambda s: 0.1))
     nobody = compared(plan, ["steps"]).results[0]
-    assert words.bound(nobody, nobody.pairs[0]).startswith("Runs of both never got there")
+    assert table.bound(nobody, nobody.pairs[0]).startswith("Runs of both never got there")
     assert nobody.pairs[0].verdict == "inconclusive"
 
 
@@ -160,14 +160,14 @@ def test_the_table(made):
     assert "│ grpo   │    8 │           0.67 │" in text and "≥ 25 (8 never)" in text
     assert "final accuracy: dapo above grpo; x above grpo" in text
     assert "│ dapo          │      +0.33 │" in text and "│ dapo above grpo │" in text
-    assert max(map(len, text.splitlines())) <= table.WIDTH
+    assert max(map(len, text.splitlines())) <= 120
     every = shown(compared(made("grpo,dapo", 8), baseline="all"))
     assert "│ dapo − grpo │" in every
 
 
 def test_summaries(made):
-    lines = [words.summary(result) for result in compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all").results]
+    lines = [table.summary(result) for result in compared(made("grpo,dapo,x@dapo:high=0.5", 8), baseline="all").results]
     assert lines[0] == "dapo above grpo; x above grpo; 1 inconclusive"
     few = compared(made("grpo,dapo,x@dapo:high=0.5", 2))
-    assert words.summary(few.results[0]) == "all 2 pairs inconclusive"
-    assert words.summary(compared(made("grpo,dapo", 2)).results[0]) == "inconclusive"
+    assert table.summary(few.results[0]) == "all 2 pairs inconclusive"
+    assert table.summary(compared(made("grpo,dapo", 2)).results[0]) == "inconclusive"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokenpo.evidence.compare import paired
-from tokenpo.evidence.compare.verdict import judge, too_few
+from tokenpo.evidence.compare.paired import judge, too_few
 
 
 def values(**methods):

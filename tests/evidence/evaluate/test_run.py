@@ -11,9 +11,9 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.base.jsonl import Lines
-from tokenpo.evidence.evaluate.drawing import Drawing
 from tokenpo.evidence.evaluate.run import (
-    Plan,
+    SamplingOptions,
+    SamplingPlan,
     as_chat,
     check,
     describe,
@@ -67,10 +67,10 @@ class Flaky:
         pass
 
 
-def drawn(lm: LanguageModel, out: Path, task: Any = None, count: int = 5, **drawing: Any) -> bytes:
+def drawn(lm: LanguageModel, out: Path, task: Any = None, count: int = 5, **options: Any) -> bytes:
     """Two problems at once, three samples of each."""
-    settings = {"samples": 3, "max_new_tokens": 6, "rows": 7, **drawing}
-    sample_model(Plan(lm, task or Flaky(), count, Drawing(**settings)), out, CONFIG, lambda done: None)
+    settings = {"samples": 3, "max_new_tokens": 6, "rows": 7, **options}
+    sample_model(SamplingPlan(lm, task or Flaky(), count, SamplingOptions(**settings)), out, CONFIG, lambda done: None)
     return (out / "samples.jsonl").read_bytes()
 
 
@@ -213,9 +213,9 @@ def test_greedy_samples_are_one_a_prompt(lm: LanguageModel, tmp_path: Path) -> N
         ({"max_new_tokens": 0}, "^--max-new-tokens is 0"),
     ],
 )
-def test_drawing_refuses_what_makes_no_sense(settings: dict[str, Any], message: str) -> None:
+def test_options_refuse_what_makes_no_sense(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(TokenPOError, match=message):
-        Drawing(**settings)
+        SamplingOptions(**settings)
 
 
 def test_a_directory_holds_one_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_the_config_tells_models_and_problems_apart(lm: LanguageModel, tmp_path:
     assert model_digest(tmp_path, lm) in marks
     tasks = [make_task("dial_sum", {}, seed) for seed in (0, 1)]
     assert digest(tasks[0], 3) != digest(tasks[1], 3) != digest(tasks[1], 4)
-    plan = Plan(lm, tasks[0], 3, Drawing(samples=2, seed=4))
+    plan = SamplingPlan(lm, tasks[0], 3, SamplingOptions(samples=2, seed=4))
     config = describe(plan, {"path": "tiny"}, {"task": "dial_sum"})
     assert config["sampling"] == {
         "samples": 2, "max_new_tokens": 512, "temperature": 1.0, "seed": 4, "rows": 64, "device": "cpu",
@@ -276,7 +276,7 @@ def test_the_config_tells_rows_and_reward_functions_apart(lm: LanguageModel, tmp
         reward.write_text(f"def score(completions): return [{right}] * len(completions)\n", encoding="utf-8")
         task = make_task("files", {"path": str(rows), "verifier": f"{reward}:score", **options}, 0)
         try:
-            return describe(Plan(lm, task, 1, Drawing()), {}, {})["problems"]
+            return describe(SamplingPlan(lm, task, 1, SamplingOptions()), {}, {})["problems"]
         finally:
             task.close()
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 import shutil
 import subprocess
-import unicodedata
 
 import pytest
 
+from page_laws import skeleton, stands_alone
 from page_tree import read_html
-from tokenpo.evidence.explain.cards import HEAD, TAIL, chosen, draw
-from tokenpo.evidence.explain.page import render, write_page
-from tokenpo.evidence.explain.result import explain_all
-from tokenpo.recipe.method_list import parse_entries
+from tokenpo.evidence.explain.explanation import explain_all
+from tokenpo.evidence.explain.page import chosen, draw_responses, render
+from tokenpo.evidence.page.frame import write as write_whole
+from tokenpo.evidence.page.tokens import HEAD, TAIL
+from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, write
 
@@ -40,10 +38,6 @@ def hostile(text):
         line | {"tokens": [text] * len(line["tokens"]), "prompt": text, "group": text + line["group"], text: 1}
         for line in FOUR
     ]
-
-
-def skeleton(tree):
-    return [(n.tag, {k: v for k, v in n.attributes.items() if k != "content"}) for n in tree]
 
 
 def test_every_method_shows_every_token(result):
@@ -71,14 +65,14 @@ def test_every_method_shows_every_token(result):
 
 def test_totals_are_on_the_page(result):
     tree = read_html(render(result()))
-    shares, cosines = tree.all("table", "shares")
+    shares, cosines = tree.one("table", "shares"), tree.one("table", "cosines")
     rows = {row.one("th").text: [td.text for td in row.all("td")] for row in shares.one("tbody").all("tr")}
     assert list(rows) == ["(all tokens)", "grpo", "dapo", "hapo"]
     assert rows["grpo"] == ["0.354", *["50 %"] * 6, "0 %"]
     assert rows["(all tokens)"][:5] == ["–", "83.3 %", "16.7 %", "33.3 %", "66.7 %"]
     table = [[td.text for td in row.all("td")] for row in cosines.one("tbody").all("tr")]
     assert table[0][:2] == ["1.000", "0.943"] and table[1][:2] == ["0.943", "1.000"]
-    assert len(read_html(render(result(methods="grpo"))).all("table", "shares")) == 1
+    assert not read_html(render(result(methods="grpo"))).all("table", "cosines")
 
 
 def test_what_does_not_vary_is_told_once(result):
@@ -107,10 +101,10 @@ def test_which_responses_are_drawn(result):
     lines.append({"group": 1, "reward": 9, "tokens": [], "old_logprob": []})
     found = result(lines, "grpo")
     assert [*chosen(found)] == [4, 2, 0, 1, 5, 3]
-    assert [card.row for card in draw(found, 3).cards] == [0, 2, 4]
-    assert draw(found, 0).cards == ()
+    assert [card.row for card in draw_responses(found, 3).cards] == [0, 2, 4]
+    assert draw_responses(found, 0).cards == ()
     assert read_html(render(found, 0)).all("table", "shares")
-    assert draw(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
+    assert draw_responses(found, 3).notes[0] == "Drawn are 3 of 7 responses; the shares are over all of them."
 
 
 def test_a_large_recording_stays_a_small_page(result):
@@ -126,31 +120,11 @@ def test_a_large_recording_stays_a_small_page(result):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_changes_nothing_but_text(result, text):
-    mild, spoilt = read_html(render(result(hostile("plain")))), read_html(render(result(hostile(text))))
-    classes = [
-        [(tag, {**a, "class": (a.get("class") or "").removesuffix(" br")}) for tag, a in skeleton(t)]
-        for t in (mild, spoilt)
-    ]
-    assert classes[0] == classes[1]
-    assert mild.one("style").text == spoilt.one("style").text
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_on_the_page_hides_or_reorders(result, text):
-    html = render(result(hostile(text)))
-    assert {c for c in html if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} == {"\n"}
-
-
-def test_the_page_loads_nothing(result):
-    html = render(result())
-    assert not re.search(r"https?:|url\(|@import|@font-face|src=|href=|<script|<link|javascript:|data:", html)
-    tree = read_html(html)
-    (style,) = tree.one("style").inside
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    (policy,) = [m["content"] for m in tree.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    assert not [n for n in tree if "style" in n.attributes or any(a.startswith("on") for a in n.attributes)]
+def test_hostile_text_stays_text(result, text):
+    mild, html = render(result(hostile("plain"))), render(result(hostile(text)))
+    assert skeleton(read_html(mild)) == skeleton(read_html(html))
+    stands_alone(mild)
+    stands_alone(html)
 
 
 @pytest.mark.slow
@@ -158,7 +132,7 @@ def test_a_browser_executes_nothing(result, tmp_path):
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("NOT CHECKED in a browser: chromium is not installed")
-    path = write_page(result(hostile(HOSTILE[0])), tmp_path / "explain.html")
+    path = write_whole(render(result(hostile(HOSTILE[0]))), tmp_path / "explain.html")
     quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
     command = [chromium, "--headless", "--no-sandbox", *quiet.split(), "--disable-sync"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]

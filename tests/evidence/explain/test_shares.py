@@ -10,9 +10,9 @@ import torch
 
 from oracle_support import ragged, score
 from tokenpo.base.errors import TokenPOError
-from tokenpo.evidence.explain.result import explain_all, to_json
-from tokenpo.evidence.explain.shares import Kinds, cosine, of_tokens, shares
-from tokenpo.recipe.method_list import parse_entries
+from tokenpo.evidence.explain.explanation import explain_all, to_json
+from tokenpo.evidence.explain.push import TokenKinds, cosine, of_tokens, shares
+from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, lines_of, write
 
@@ -21,7 +21,7 @@ def test_by_hand(tmp_path):
     """Entropies 0.1 0.2 0.3 0.4 0.6 0.9: the 0.8 quantile of six is the number round(0.8 · 5) = 4 from 0: 0.6, so 0.9
     and 0.6 are high. Pushes 3 and −1 on the right answer, −4 on the wrong one, 2 and 0 on the next, 0 on the last:
     Σ|push| = 10. Right 3 + 1 + 2 = 6, wrong 4. High: the wrong one and the last, 4. Up 3 + 2. Two of six are 0."""
-    kinds = Kinds.of(read(write(tmp_path / "r.jsonl")), 0.8)
+    kinds = TokenKinds.of(read(write(tmp_path / "r.jsonl")), 0.8)
     assert kinds.threshold == 0.6
     push = torch.tensor([[3.0, -1], [-4, 0], [2, 0], [0, 0]], dtype=torch.float64)
     clipped = torch.tensor([[0, 1], [0, 0], [0, 0], [0, 0]]).bool()

@@ -154,7 +154,7 @@ def test_a_place_that_cannot_be_is_named(place, said, tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "d.svg").mkdir()
-    with pytest.raises(TokenPOError, match=r"d\.svg is a directory: name a file in it with --out"):
+    with pytest.raises(TokenPOError, match=r"d\.svg is a directory: name a file in it"):
         write_coefficients("grpo", tokenpo.method("grpo"), tmp_path / "d.svg")
 
     def full(*_, **__):

@@ -118,3 +118,7 @@ def test_a_mistake_is_one_line_and_status_two(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == (
         f"figure: {tmp_path / 'none'} is not a directory: give the run directory that `tokenpo train` wrote\n"
     )
+    monkeypatch.setattr("sys.argv", ["figure", str(a_run(tmp_path / "run")), str(tmp_path / "nowhere" / "x.png")])
+    with pytest.raises(SystemExit):
+        main()
+    assert "there is no directory" in capsys.readouterr().err

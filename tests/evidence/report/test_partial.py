@@ -110,7 +110,7 @@ def test_nan_and_infinity_are_not_numbers(make_run, page):
     )
     tree = page(run)
     cells = [[td.text for td in tr.all("td")] for tr in tree.one("table", "numbers").one("tbody").all("tr")]
-    assert cells == [["1", "–", "–", "1"], ["2", "1", "–", "2"]]
+    assert cells == [["–", "–", "1"], ["1", "–", "2"]]
 
 
 @pytest.mark.parametrize("name", ["config.json", "objective.txt", "versions.json", "trace.jsonl"])
@@ -195,7 +195,7 @@ def test_where_the_page_is_written(make_run, tmp_path):
     assert write_report(str(run)) == run / "report.html"
     assert write_report(run, tmp_path) == tmp_path / "report.html"
     assert write_report(run, str(tmp_path / "other.html")) == tmp_path / "other.html"
-    with pytest.raises(TokenPOError, match=r"cannot write the report to .*missing/page\.html: No such file"):
+    with pytest.raises(TokenPOError, match=r"cannot write .*missing/page\.html: No such file"):
         write_report(run, tmp_path / "missing" / "page.html")
     assert not [path for path in (*tmp_path.iterdir(), *run.iterdir()) if path.suffix == ".part"]
 

@@ -79,17 +79,3 @@ def test_the_prompt_has_one_number_per_rollout() -> None:
     sample = ragged(0)
     with pytest.raises(tokenpo.MissingInput, match=r"arm needs prompt_logprob: .* with shape \[N\]$"):
         run(tokenpo.method("arm"), sample, inputs=())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alpha": float("inf")}, "arm: alpha is inf, expected a finite number"),
-        ({"fraction": 0.0}, r"arm: fraction is 0\.0, expected a number in \(0, 1\]"),
-        ({"fraction": 1.1}, r"arm: fraction is 1\.1, expected a number in \(0, 1\]"),
-        ({"fraction": 7.0, "alpha": 0.0}, r"arm: fraction is 7\.0, expected a number in \(0, 1\]"),
-    ],
-)
-def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=message):
-        tokenpo.method("arm", **options)

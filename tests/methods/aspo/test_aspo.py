@@ -63,8 +63,3 @@ def test_cut_off_is_what_lies_outside_and_has_an_advantage() -> None:
     right, equal = (run(method, by_hand(ratios, rewards, [0, 0])).terms["clipped"] for rewards in ([1, 0], [1, 1]))
     np.testing.assert_array_equal(right, [[False, True, False], [True, False, False]])
     assert not equal.any()
-
-
-def test_a_dual_clip_at_one_is_refused() -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=r"^aspo: dual is 1\.0, expected a number > 1$"):
-        tokenpo.method("aspo", dual=1.0)

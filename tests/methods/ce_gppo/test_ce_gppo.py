@@ -56,9 +56,3 @@ def test_a_ratio_on_a_bound_is_inside() -> None:
 def test_without_advantage_nothing_is_cut_off() -> None:
     sample = by_hand([[5.0], [0.1]], [1, 1], [0, 0])
     assert not run(tokenpo.method("ce_gppo", beta1=0.0, beta2=0.0), sample).terms["clipped"].any()
-
-
-@pytest.mark.parametrize("beta", ["beta1", "beta2"])
-def test_a_negative_weight_is_refused(beta: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=rf"^ce_gppo: {beta} is -0\.1, expected a finite number >= 0$"):
-        tokenpo.method("ce_gppo", **{beta: -0.1})

@@ -106,20 +106,6 @@ def test_effective_coefficient(form: str) -> None:
     np.testing.assert_allclose(coefficients("dhpo", -1.0, form=form), -down, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mixing": "averaged"}, r"dhpo: mixing='averaged' is no choice; did you mean 'average'\?"),
-        ({"form": "mins"}, r"dhpo: form='mins' is no choice; "),
-        ({"sequence_low": 1.5}, r"dhpo: sequence_low is 1\.5, expected a number in \[0, 1\]$"),
-        ({"high": -0.1, "form": "min_of_mixes"}, r"dhpo: high is -0\.1, expected a number >= 0$"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=f"^{message}"):
-        tokenpo.method("dhpo", **options)
-
-
 @every_form
 def test_a_token_is_clipped_where_neither_ratio_moves_it(form: str) -> None:
     """A = 1 at r = 1.1 twice: s = 1.1 is held at 1.0004, r is not, J = (1.1 + 1.0004) / 2 moves by 1.1 / 2."""

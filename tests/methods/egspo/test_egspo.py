@@ -63,17 +63,3 @@ def test_without_the_sure_tokens_it_is_forking_tokens(fraction: float, curve: st
 def test_unattenuated_it_is_dapo(options: dict) -> None:
     ours = run(tokenpo.method("egspo", **options), ragged(0))
     close(ours, run(tokenpo.method("dapo", dual=None), ragged(0)), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"quantile": 1.01}, r"egspo: quantile is 1\.01, expected a number in \[0, 1\]"),
-        ({"attenuation": -0.1}, r"egspo: attenuation is -0\.1, expected a number in \[0, 1\]"),
-        ({"attenuation": 1.1}, r"egspo: attenuation is 1\.1, expected a number in \[0, 1\]"),
-        ({"curve": "cord"}, r"egspo: curve='cord' is no choice; did you mean 'chord'\?"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=f"^{message}$"):
-        tokenpo.method("egspo", **options)

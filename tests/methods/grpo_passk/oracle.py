@@ -3,10 +3,10 @@
 import numpy as np
 
 
-def grpo_passk(mask, reward, group, old_logprob, logprob, *, std=True, eps=1e-6, low=0.2, high=0.2):
+def grpo_passk(mask, reward, group, old_logprob, logprob, *, std=True, low=0.2, high=0.2):
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
-    # A of the best rollout = (R_(1) - R_(2)) / (std_g + eps), std with G - 1: what the group's maximum owes to it.
+    # A of the best rollout = (R_(1) - R_(2)) / (std_g + 1e-6), std with G - 1: what the group's maximum owes to it.
     # Everybody else gets 0, and so does a tie; a rollout without others has nobody to beat
     A = np.zeros((len(reward), 1))
     for g in np.unique(group[alive]):
@@ -15,7 +15,7 @@ def grpo_passk(mask, reward, group, old_logprob, logprob, *, std=True, eps=1e-6,
             best = max(rows, key=lambda i: reward[i])
             second = max(reward[i] for i in rows if i != best)
             if reward[best] > second:
-                A[best, 0] = (reward[best] - second) / (reward[rows].std(ddof=1) + eps if std else 1)
+                A[best, 0] = (reward[best] - second) / (reward[rows].std(ddof=1) + 1e-6 if std else 1)
 
     # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
     x = logprob - old_logprob

@@ -10,7 +10,6 @@ import pytest
 
 import tokenpo
 from oracle_support import Sample, by_hand, close, ragged, run, score, tensors
-from tokenpo.base.errors import TokenPOError
 from tokenpo.core.types import Rollouts
 
 
@@ -88,14 +87,3 @@ def test_a_prompt_as_hard_as_usual_is_grpo() -> None:
     objective = tokenpo.method("ha_dw", scale=1.0)
     ours = run(objective, sample, state=state_of(objective, [0.5]))
     close(ours, run(tokenpo.method("grpo"), sample), rtol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"scale": 0.0}, r"scale is 0\.0, expected a finite number > 0$"),
-     ({"history": 0}, "history is 0, expected a whole number >= 1$"),
-     ({"anchor": "next"}, "anchor")],
-)  # fmt: skip
-def test_refused_options(options: dict, message: str) -> None:
-    with pytest.raises(TokenPOError, match=f"^ha_dw: {message}"):
-        tokenpo.method("ha_dw", **options)

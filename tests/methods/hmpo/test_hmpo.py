@@ -95,16 +95,3 @@ def test_with_a_wide_shift_it_is_dapo_on_short_right_answers() -> None:
     assert 0 < reward.sum() < sample.reward.sum()
     dapo = run(tokenpo.method("dapo"), sample.but(reward=reward))
     close(run(tokenpo.method("hmpo", shift=1.0, beta=0.0), sample), dapo, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scale": -0.1}, r"scale is -0\.1, expected a finite number >= 0"),
-        ({"scale": float("inf")}, "scale is inf, expected a finite number >= 0"),
-        ({"cap": 0.0}, r"cap is 0\.0, expected a number > 0"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=f"^hmpo: {message}$"):
-        tokenpo.method("hmpo", **options)

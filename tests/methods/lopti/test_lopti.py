@@ -7,7 +7,6 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run, score
-from tokenpo.base.errors import TokenPOError
 
 OPTIONS = [{}, {"a": 0.3, "eta": 0.5}, {"high_first": True, "beta": 0.3}, {"dual": 3.0, "beta": 0.0, "high": 0.5}]
 
@@ -59,11 +58,3 @@ def test_together_they_are_advantage_reweighting() -> None:
     parts = [run(part, sample) for part in tokenpo.method("lopti", a=0.3).split()]
     assert sum(part.value for part in parts) == pytest.approx(whole.value, rel=1e-12)
     np.testing.assert_allclose(sum(part.gradient for part in parts), whole.gradient, rtol=1e-12, atol=1e-17)
-
-
-@pytest.mark.parametrize("eta", [0.0, 1.0, -0.4])
-def test_a_pass_without_tokens_is_refused(eta: float) -> None:
-    with pytest.raises(
-        TokenPOError, match=rf"lopti: eta is {eta}, expected a number in \(0, 1\), or one of the passes"
-    ):
-        tokenpo.method("lopti", eta=eta)

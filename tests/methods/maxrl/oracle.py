@@ -7,7 +7,7 @@ import numpy as np
 
 def maxrl(
     mask, reward, group, old_logprob, logprob,
-    *, baseline="practical", order=None, eps=1e-6, low=0.2, high=0.2, dual=3.0,
+    *, baseline="practical", order=None, low=0.2, high=0.2, dual=3.0,
 ):  # fmt: skip
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
@@ -26,13 +26,13 @@ def maxrl(
             A[i, 0] = 1.0 if reward[i] > 0 else -fail
         elif baseline == "practical":
             # (R - mu) / mu, nothing from a group without success
-            A[i, 0] = (reward[i] - mu) / (mu + eps) if mu != 0 else 0.0
+            A[i, 0] = (reward[i] - mu) / (mu + 1e-6) if mu != 0 else 0.0
         elif baseline == "kept":
             # (R - mu) / mu, and its limit for R = 0 where nobody succeeded
-            A[i, 0] = (reward[i] - mu) / (mu + eps) if mu != 0 else -1.0
+            A[i, 0] = (reward[i] - mu) / (mu + 1e-6) if mu != 0 else -1.0
         else:
             # R / mu: only the successes
-            A[i, 0] = reward[i] / (mu + eps) if mu != 0 else 0.0
+            A[i, 0] = reward[i] / (mu + 1e-6) if mu != 0 else 0.0
 
     # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
     x = logprob - old_logprob

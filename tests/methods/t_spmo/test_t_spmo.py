@@ -7,7 +7,6 @@ import pytest
 
 import tokenpo
 from oracle_support import agrees, by_hand, ragged, run
-from tokenpo.base.errors import TokenPOError
 
 ONE = [[1.0, 1.0]] * 3
 
@@ -58,11 +57,6 @@ def test_pairs_are_counted_exactly() -> None:
     sample = by_hand([[1.0]] * 12, [0] * 11 + [1], [0] * 12, token_ids=[[1]] * 11 + [[2]])
     got = run(tokenpo.method("t_spmo"), sample)
     np.testing.assert_allclose(got.gradient[:, 0] * -12, [-6 / 11] * 11 + [6], rtol=1e-15)
-
-
-def test_an_unknown_count_is_refused() -> None:
-    with pytest.raises(TokenPOError, match="t_spmo: count"):
-        tokenpo.method("t_spmo", count="tokens")
 
 
 def test_a_gap_in_the_mask_is_not_the_end() -> None:

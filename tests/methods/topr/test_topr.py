@@ -87,16 +87,3 @@ def test_shaping_is_added_to_the_outcome() -> None:
     objective = dataclasses.replace(tokenpo.method("topr"), shaping=(SoftOverlong(3, 2),))
     got = run(objective, by_hand([[1, 1, 1], [1]], [1, 0], [0, 0]))
     assert got.terms["advantage"].tolist() == [[0, 0, 0], [-1, 0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"level": "tokens"}, "topr: level='tokens' is no choice; did you mean 'token'?"),
-        ({"signal": "reward"}, "topr: signal='reward' is no choice; known: advantage, outcome"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(tokenpo.UnknownName) as caught:
-        tokenpo.method("topr", **options)
-    assert str(caught.value) == message

@@ -6,7 +6,7 @@ import numpy as np
 def tr_grpo(
     mask, reward, group, old_logprob, logprob, ref_logprob=None,
     *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="advantage", kl_weighting="none", beta=0.0,
-    normalise_weights=False, reverse=False, weight_prob="current", low=0.2, high=0.2,
+    weight_prob="current", low=0.2, high=0.2,
 ):  # fmt: skip
     length = mask.sum(1, keepdims=True)  # |o_i|
     alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
@@ -19,11 +19,9 @@ def tr_grpo(
         if R.min() < R.max():
             A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
 
-    # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability (reversed: falls)
+    # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability where τ > 0
     p = np.exp(logprob if weight_prob == "current" else old_logprob)
-    w = np.clip(alpha / (1 + np.exp((tau if reverse else -tau) * (p - mu))), lower, upper)
-    if normalise_weights:
-        w = w / w[mask].mean()
+    w = np.clip(alpha / (1 + np.exp(-tau * (p - mu))), lower, upper)
 
     # w multiplies the advantage, or the ratio inside min and clip
     x = logprob - old_logprob

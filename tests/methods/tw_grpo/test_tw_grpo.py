@@ -61,11 +61,3 @@ def test_responses_that_do_not_part_leave_dapo() -> None:
     sample = ragged(0)
     sample = sample.but(divergence=np.zeros(sample.mask.shape))
     close(run(tokenpo.method("tw_grpo"), sample), _dapo(sample), rtol=1e-12)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, float("inf")])
-def test_alpha_is_a_weight(alpha: float) -> None:
-    with pytest.raises(
-        tokenpo.TokenPOError, match=rf"tw_grpo: alpha is {alpha}, expected a finite number >= 0, as it is a weight"
-    ):
-        tokenpo.method("tw_grpo", alpha=alpha)

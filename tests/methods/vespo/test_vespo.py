@@ -101,10 +101,3 @@ def test_without_lambda_it_is_a_power_of_the_importance_weight(k: float) -> None
     expected = weight**k * np.exp(1e-4 * (1 - weight)) * reinforce.gradient
     np.testing.assert_allclose(ours.gradient, expected, rtol=1e-11, atol=1e-17)
     assert (np.abs(weight - 1) > 0.1).any()
-
-
-@pytest.mark.parametrize("option", ["k_pos", "lambda_pos", "k_neg", "lambda_neg"])
-@pytest.mark.parametrize("value", [-0.1, float("inf")])
-def test_wrong_options_are_refused(option: str, value: float) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=f"^vespo: {option} is {value}, expected a finite number >= 0$"):
-        tokenpo.method("vespo", **{option: value})

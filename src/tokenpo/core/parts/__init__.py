@@ -8,8 +8,7 @@ from .aggregate import ConstantLength, SequenceMean, TokenMean
 from .correction import RolloutCorrection
 from .credit import GroupAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
-from .kinds import check_kinds
-from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, walk
+from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
 from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, EntropyBonus, Estimator, ReferenceKl, StraightThrough
 from .ratio import (
     ArithmeticSequence,
@@ -88,6 +87,6 @@ __all__ = [
     "Unclipped",
     "Weight",
     "WeightedRatio",
-    "check_kinds",
+    "check_parts",
     "walk",
 ]

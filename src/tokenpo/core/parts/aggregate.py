@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ops import masked
-from ..ranges import POSITIVE, require
+from ..ranges import Positive
 from .slots import Aggregate
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ class ConstantLength(Aggregate):
         length: the constant, tokens, > 0; None takes the step's `Totals.length`.
     """
 
-    length: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self, length=POSITIVE.or_none())
+    length: Positive | None = None
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
         return 1.0 / ((totals.length if self.length is None else self.length) * totals.sequences)

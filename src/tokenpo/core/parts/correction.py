@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
 from ..ops.ratio import log_product, log_ratio
-from ..ranges import SHARE, at_least, require
+from ..ranges import Share, at_least
 from .weights import BatchWeight
 
 if TYPE_CHECKING:
@@ -31,25 +31,15 @@ class RolloutCorrection(BatchWeight):
         floor: smallest weight, in [0, 1].
     """
 
+    reads = {"rollout_logprob"}
+    corrects_rollout = True
     sequence: bool = False
     mask: bool = False
-    cap: float = 2.0
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self, floor=SHARE, cap=at_least(1))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rollout_logprob"})
-
-    @property
-    def corrects_rollout(self) -> bool:
-        return True
+    cap: Annotated[float, at_least(1)] = 2.0
+    floor: Share = 0.0
 
     def of_batch(self, batch: Batch) -> Tensor:
-        assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
-        log = log_ratio(batch.rollouts.old_logprob, batch.rollouts.rollout_logprob)
+        log = log_ratio(batch.rollouts.old_logprob, batch.need("rollout_logprob"))
         if self.sequence:
             log = log_product(log, batch.mask)
         weight = log.exp()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops.group import Groups
-from ..ranges import NOT_NEGATIVE, require
+from ..ranges import NotNegative
 from .slots import CreditStage
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ class GroupAdvantage(CreditStage):
     """
 
     std: bool = True
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        require(self, eps=NOT_NEGATIVE)
+    eps: NotNegative = 1e-6
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ops import entropy_score, ranked
-from ..ranges import SHARE, require
+from ..ranges import Share
 from .part import BatchSignal, Look, Signal
 
 if TYPE_CHECKING:
@@ -20,75 +20,48 @@ if TYPE_CHECKING:
 class OldEntropyScore(Signal):
     """ĥ of H_old over all tokens of the rollout batch, [N, T] in [−1, 1]; `released_sign` gives [0, 1]."""
 
-    quantile: float = 0.8
+    reads = {"old_entropy"}
+    quantile: Share = 0.8
     released_sign: bool = False
 
-    def __post_init__(self) -> None:
-        require(self, quantile=SHARE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
-
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        return _scored(rollouts.old_entropy, rollouts.mask, self.quantile, self.released_sign)
+        return _scored(rollouts.need("old_entropy"), rollouts.mask, self.quantile, self.released_sign)
 
 
 @dataclass(frozen=True)
 class CurrentEntropyScore(BatchSignal):
     """The same of the current entropies over one optimiser step, as the authors' code computes it per micro-batch."""
 
-    quantile: float = 0.8
+    reads = {"entropy"}
+    quantile: Share = 0.8
     released_sign: bool = False
 
-    def __post_init__(self) -> None:
-        require(self, quantile=SHARE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy"})
-
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        return _scored(batch.policy.entropy, batch.mask, self.quantile, self.released_sign)
+        return _scored(batch.need("entropy"), batch.mask, self.quantile, self.released_sign)
 
 
 @dataclass(frozen=True)
 class OldEntropyQuantile(Signal):
     """Nearest-rank quantile of H_old over all tokens of the rollout batch, shown at every token [N, T], nats."""
 
-    quantile: float
-
-    def __post_init__(self) -> None:
-        require(self, quantile=SHARE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
+    reads = {"old_entropy"}
+    quantile: Share
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
-        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-        return ranked.quantile(rollouts.old_entropy[rollouts.mask], self.quantile).expand(rollouts.mask.shape)
+        return ranked.quantile(rollouts.need("old_entropy")[rollouts.mask], self.quantile).expand(rollouts.mask.shape)
 
 
 @dataclass(frozen=True)
 class CurrentEntropyQuantile(BatchSignal):
     """The same of the current entropies over one optimiser step."""
 
-    quantile: float
-
-    def __post_init__(self) -> None:
-        require(self, quantile=SHARE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy"})
+    reads = {"entropy"}
+    quantile: Share
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
-        return ranked.quantile(batch.policy.entropy[batch.mask], self.quantile).expand(batch.mask.shape)
+        return ranked.quantile(batch.need("entropy")[batch.mask], self.quantile).expand(batch.mask.shape)
 
 
-def _scored(entropy: Tensor | None, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:
-    assert entropy is not None  # declared in `needs`, checked by the objective
+def _scored(entropy: Tensor, mask: Tensor, quantile: float, released_sign: bool) -> Tensor:
     scale = entropy_score.measure(entropy, mask, quantile)
     return entropy_score.score(entropy, scale, negative_is_positive=released_sign)

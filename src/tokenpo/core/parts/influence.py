@@ -32,10 +32,9 @@ class Sides(NamedTuple):
 def sides(rollouts: Rollouts) -> Sides:
     """Of rollouts with `influence`; in float64, as thresholds must not depend on rounding. Rows without a response
     token are on no side."""
-    assert rollouts.influence is not None  # declared in the callers' `needs`, checked by the objective
     groups = Groups.of(rollouts.group, rollouts.mask.any(1))
     right = groups.above_mean(rollouts.reward)
-    mean = masked.mean(rollouts.influence.double(), rollouts.mask, dim=1)[:, 0]
+    mean = masked.mean(rollouts.need("influence").double(), rollouts.mask, dim=1)[:, 0]
     least, _ = Groups(groups.index, groups.count, right).extremes(mean)
     share = groups.mean_std(right)[0]
     return Sides(right, groups.varied(rollouts.reward) & ~right, share, least)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..ops import flags, kl
 from ..ops.ratio import log_ratio
-from ..ranges import FINITE, NOT_NEGATIVE, require
+from ..ranges import Finite, NotNegative
 from .part import BatchSignal, MemorySignal, Part, Signal
 from .slots import Penalty
 from .weights import BatchWeight
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 class Estimator(Part):
     """A divergence of one token from its log-ratio x, in nats.
 
-    Args:
-        stationary: its gradient at x = 0 is 0.
+    Attributes:
+        stationary: true where its gradient at x = 0 is 0.
     """
 
-    @property
-    def stationary(self) -> bool:
-        return True
+    stationary: Any = True
 
     def __call__(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -37,9 +35,7 @@ class Estimator(Part):
 class K1(Estimator):
     """−x."""
 
-    @property
-    def stationary(self) -> bool:
-        return False
+    stationary = False
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.k1(x)
@@ -103,21 +99,14 @@ class ReferenceKl(Penalty):
         inside: multiply the ratio π_ref / π by this weight, > 0, before the estimator.
     """
 
-    beta: float
+    reads = {"ref_logprob"}
+    beta: NotNegative
     estimator: Estimator = K3()
     scale: BatchWeight | None = None
     inside: BatchWeight | None = None
 
-    def __post_init__(self) -> None:
-        require(self, beta=NOT_NEGATIVE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"ref_logprob"})
-
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        assert batch.rollouts.ref_logprob is not None  # declared in `needs`, checked by the objective
-        x = log_ratio(batch.rollouts.ref_logprob, batch.policy.logprob)
+        x = log_ratio(batch.need("ref_logprob"), batch.policy.logprob)
         if self.inside is not None:
             x = x + self.inside.of_batch(batch).log()
         divergence = self.beta * self.estimator(x)
@@ -132,24 +121,13 @@ class EntropyBonus(Penalty):
         coef: coefficient, or the memory that sets it; below 0 it is a price on the entropy.
     """
 
-    coef: float | MemorySignal
-
-    def __post_init__(self) -> None:
-        if isinstance(self.coef, (float, int)):
-            require(self, coef=FINITE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy"})
-
-    @property
-    def entropy_gradient(self) -> bool:
-        return True
+    reads = {"entropy"}
+    entropy_gradient = True
+    coef: Finite | MemorySignal
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
-        assert batch.policy.entropy is not None  # declared in `needs`, checked by the objective
         coef = batch.signal(self.coef) if isinstance(self.coef, MemorySignal) else self.coef
-        return -coef * batch.policy.entropy
+        return -coef * batch.need("entropy")
 
 
 @dataclass(frozen=True)
@@ -161,15 +139,9 @@ class Anchor(Penalty):
         strength: a signal ≥ 0, 0 at the tokens that are not held.
     """
 
-    coef: float
+    idle_on_policy = True
+    coef: NotNegative
     strength: Signal | BatchSignal
-
-    def __post_init__(self) -> None:
-        require(self, coef=NOT_NEGATIVE)
-
-    @property
-    def idle_on_policy(self) -> bool:
-        return True
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         distance = kl.absolute(log_ratio(batch.policy.logprob, batch.rollouts.old_logprob))

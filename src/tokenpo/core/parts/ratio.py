@@ -38,17 +38,11 @@ class TokenRatio(Ratio):
 class RolloutRatio(Ratio):
     """exp(lp − lp_roll): anchored to the policy that sampled, as its engine reported it, not to the old one."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"rollout_logprob"})
-
-    @property
-    def corrects_rollout(self) -> bool:
-        return True
+    reads = {"rollout_logprob"}
+    corrects_rollout = True
 
     def __call__(self, batch: Batch) -> Tensor:
-        assert batch.rollouts.rollout_logprob is not None  # declared in `needs`, checked by the objective
-        return ratio.importance(batch.policy.logprob, batch.rollouts.rollout_logprob)
+        return ratio.importance(batch.policy.logprob, batch.need("rollout_logprob"))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops import ranked
-from ..ranges import SHARE, require
+from ..ranges import Share
 from .entropy import CurrentEntropyQuantile, OldEntropyQuantile
 from .part import BatchSignal, Part, Signal
 
@@ -32,11 +32,9 @@ def selected(selection: Selection | Signal | BatchSignal, batch: Batch) -> Tenso
     return chosen if chosen.dtype == torch.bool else chosen != 0
 
 
-def entropies(batch: Batch, *, current: bool) -> Tensor:
-    """[N, T] nats of the current policy, or of the old one; a part that reads them declares the need."""
-    entropy = batch.policy.entropy if current else batch.rollouts.old_entropy
-    assert entropy is not None  # declared in `needs`, checked by the objective
-    return entropy
+def entropy_of(*, current: bool) -> str:
+    """The input that holds the entropies of the current policy, or of the old one."""
+    return "entropy" if current else "old_entropy"
 
 
 @dataclass(frozen=True)
@@ -48,18 +46,15 @@ class HighInResponse(Selection):
         current: take the current policy's entropies rather than the old one's.
     """
 
-    quantile: float
+    quantile: Share
     current: bool = False
 
-    def __post_init__(self) -> None:
-        require(self, quantile=SHARE)
-
     @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"entropy" if self.current else "old_entropy"})
+    def reads(self) -> set[str]:
+        return {entropy_of(current=self.current)}
 
     def __call__(self, batch: Batch) -> Tensor:
-        entropy = entropies(batch, current=self.current)
+        entropy = batch.need(entropy_of(current=self.current))
         return entropy > ranked.row_quantile(entropy, batch.mask, self.quantile)
 
 
@@ -69,10 +64,7 @@ class HighInBatch(Selection):
 
     threshold: OldEntropyQuantile | CurrentEntropyQuantile
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.threshold.needs
-
     def __call__(self, batch: Batch) -> Tensor:
-        current = isinstance(self.threshold, CurrentEntropyQuantile)
-        return entropies(batch, current=current) >= batch.signal(self.threshold)
+        # What the threshold is a quantile of.
+        entropy = batch.need(entropy_of(current=isinstance(self.threshold, CurrentEntropyQuantile)))
+        return entropy >= batch.signal(self.threshold)

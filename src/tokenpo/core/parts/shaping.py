@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops.group import Groups
-from ..ranges import FINITE, NOT_NEGATIVE, SHARE, require, whole
+from ..ranges import Count, Finite, NotNegative, Share, whole
 from .slots import Shaping
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ class SoftOverlong(Shaping):
         cache: L_cache, tokens over which the penalty grows, in 1..length.
     """
 
-    length: int
-    cache: int
+    length: Count
+    cache: Count
 
     def __post_init__(self) -> None:
-        require(self, length=whole(1))
-        require(self, cache=whole(1, self.length).because("the length"))
+        super().__post_init__()
+        self.require(cache=whole(1, self.length).because("the length"))
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         over = rollouts.mask.sum(1) - (self.length - self.cache)
@@ -51,12 +51,9 @@ class GroupOverlong(Shaping):
         threshold: a response is correct when its reward exceeds this.
     """
 
-    easy: float = 0.5
-    scale: float = 0.5
-    threshold: float = 0.0
-
-    def __post_init__(self) -> None:
-        require(self, easy=SHARE, scale=NOT_NEGATIVE, threshold=FINITE)
+    easy: Share = 0.5
+    scale: NotNegative = 0.5
+    threshold: Finite = 0.0
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         everyone = Groups.of(rollouts.group, rollouts.mask.any(1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .part import Part
 
@@ -45,12 +45,13 @@ class Weight(Part):
 
 
 class Penalty(Part):
-    """Added to the loss of a token; carries its own coefficient."""
+    """Added to the loss of a token; carries its own coefficient.
 
-    @property
-    def follows_advantage(self) -> bool:
-        """True where the penalty is 0 wherever the advantage is, so that engines may skip rows without advantage."""
-        return False
+    Attributes:
+        follows_advantage: true where it is 0 wherever the advantage is, so that engines may skip rows without one.
+    """
+
+    follows_advantage: Any = False
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         """[N, T], 0 on padding."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops import clip, masked
-from ..ranges import SHARE, above, limit, require
+from ..ranges import AboveOne, Limit, Share
 from ..types import Trust
 from .part import Part
 from .ratio import Ratio, TokenRatio
@@ -34,11 +34,8 @@ class Bounds(Part):
 class FixedBounds(Bounds):
     """(1 − low, 1 + high): low in [0, 1], 1 is no bound; high ≥ 0, inf is none."""
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        require(self, low=SHARE, high=limit(0))
+    low: Share
+    high: Limit
 
     def __call__(self, batch: Batch) -> tuple[float, float]:
         return 1 - self.low, 1 + self.high
@@ -65,10 +62,7 @@ class Clip(SurrogateStage):
 
     bounds: Bounds
     ratio: Ratio = TokenRatio()
-    dual: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self, dual=above(1).or_none())
+    dual: AboveOne | None = None
 
     def __call__(self, batch: Batch) -> Trust:
         ratio = self.ratio(batch)
@@ -126,9 +120,7 @@ class DetachedClip(SurrogateStage):
 class LogLikelihood(SurrogateStage):
     """A · lp: the plain policy gradient. The ratio is only reported: nothing corrects for a policy that has moved."""
 
-    @property
-    def assumes_on_policy(self) -> bool:
-        return True
+    assumes_on_policy = True
 
     def __call__(self, batch: Batch) -> Trust:
         value = batch.credit.advantage * batch.policy.logprob

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ..ops import entropy_score
 from ..ops.entropy_score import EntropyScale
-from ..ranges import SHARE, numbers_where, require
+from ..ranges import Share, numbers_where
 from .part import Memory
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..types import Rollouts
+
+Heat = Annotated[float, numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1)]
 
 
 @dataclass(frozen=True)
@@ -29,23 +31,16 @@ class AdaptiveTemperature(Memory):
         released_sign: the released code's sign of ĥ, with which the temperature never falls.
     """
 
-    tau: float = 0.05
-    quantile: float = 0.8
+    reads = {"old_entropy"}
+    tau: Heat = 0.05
+    quantile: Share = 0.8
     released_sign: bool = False
-
-    def __post_init__(self) -> None:
-        require(self, tau=numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1), quantile=SHARE)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"old_entropy"})
 
     def start(self) -> Mapping[str, float]:
         return {}
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
-        assert rollouts.old_entropy is not None  # declared in `needs`, checked by the objective
-        scale = entropy_score.measure(rollouts.old_entropy, rollouts.mask, self.quantile)
+        scale = entropy_score.measure(rollouts.need("old_entropy"), rollouts.mask, self.quantile)
         return {name: float(x) for name, x in scale._asdict().items()}
 
     def __call__(self, entropy: Tensor, base: float, numbers: Mapping[str, float]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops import masked
-from ..ranges import FINITE, NOT_NEGATIVE, SHARE, at_least, require
+from ..ranges import Finite, NotNegative, Share, at_least
 from .part import BatchSignal, Look, MemorySignal, Part, Signal
 from .selection import Selection, selected
 from .slots import Weight
@@ -16,35 +16,32 @@ from .slots import Weight
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..types import Batch, Rollouts, Trust
+    from ..types import Batch, Trust
 
 
 @dataclass(frozen=True)
 class Sigmoid(Part):
-    """clip(alpha · sigmoid(tau (p − mu)), low, high) of a probability."""
+    """clip(alpha · sigmoid(tau (p − mu)), lower, upper) of a probability."""
 
-    alpha: float
-    tau: float
-    mu: float
-    low: float
-    high: float
+    alpha: NotNegative
+    tau: Finite
+    mu: Finite
+    lower: NotNegative
+    upper: NotNegative
 
     def __post_init__(self) -> None:
-        require(self, alpha=NOT_NEGATIVE, tau=FINITE, mu=FINITE, low=NOT_NEGATIVE)
-        require(self, high=at_least(self.low).because("the smallest weight"))
+        super().__post_init__()
+        self.require(upper=at_least(self.lower).because("the smallest weight"))
 
     def __call__(self, probability: Tensor) -> Tensor:
-        return (self.alpha * (self.tau * (probability - self.mu)).sigmoid()).clamp(self.low, self.high)
+        return (self.alpha * (self.tau * (probability - self.mu)).sigmoid()).clamp(self.lower, self.upper)
 
 
 @dataclass(frozen=True)
 class Affine(Part):
     """a · p + 1 − a of a probability."""
 
-    a: float
-
-    def __post_init__(self) -> None:
-        require(self, a=SHARE)
+    a: Share
 
     def __call__(self, probability: Tensor) -> Tensor:
         return self.a * probability + (1 - self.a)
@@ -89,28 +86,15 @@ class CurrentMean(BatchSignal):
 
 
 @dataclass(frozen=True)
-class OldMean(Signal):
-    """The same for a weight of the old policy, known in phase one: its mean over the rollout batch."""
-
-    weight: ProbabilityWeight
-
-    def __call__(self, rollouts: Rollouts) -> Tensor:
-        weight = self.weight.curve(rollouts.old_logprob.exp())
-        return masked.mean(weight, rollouts.mask).expand(rollouts.mask.shape)
-
-
-@dataclass(frozen=True)
 class NormalisedWeight(BatchWeight):
     """A weight divided by its mean over the tokens, so that learning rates compare between methods. With a weight of
     zeros and ones the loss becomes a mean over the tokens that are kept."""
 
     weight: BatchWeight
-    mean: CurrentMean | OldMean
+    mean: CurrentMean
 
     @staticmethod
     def of(weight: BatchWeight) -> NormalisedWeight:
-        if isinstance(weight, ProbabilityWeight) and weight.old:
-            return NormalisedWeight(weight, OldMean(weight))
         return NormalisedWeight(weight, CurrentMean(weight))
 
     def of_batch(self, batch: Batch) -> Tensor:

@@ -12,10 +12,10 @@ from torch import Tensor
 from ... import models as language
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
-from ...models import LanguageModel, LoraOptions
+from ...models import LanguageModel
 from ...recipe.config import Config
+from ...recipe.model import load_model
 from ...recipe.objective import build_objective
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
@@ -59,19 +59,6 @@ def build_engine(config: Config) -> Engine:
     except BaseException:
         task.close()
         raise
-
-
-def load_model(config: Config) -> LanguageModel:
-    options = config.model
-    lora = options.lora
-    adapters = None
-    if lora is not None:
-        targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
-        adapters = LoraOptions(lora.rank, lora.alpha, targets)
-    with torch.random.fork_rng():
-        # LoRA's first factors come from the global generator.
-        torch.manual_seed(keyed_seed(config.seed, "model"))
-        return language.load(language.locate(options.path), dtype=options.dtype, device=options.device, lora=adapters)
 
 
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:

@@ -8,6 +8,7 @@ import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from ...base.errors import NotFinite, TokenPOError
 from ...base.interrupt import Interrupt
@@ -16,11 +17,11 @@ from ...core.statistics import Statistics
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...recipe.objective import warnings
-from ...runs import checkpoint, final
-from ...runs.checkpoint import Progress
+from ...runs import checkpoint
+from ...runs.checkpoint import LearnerState, Progress
 from ...runs.directory import (
     LOGS,
-    Run,
+    OpenRun,
     describe,
     evaluations,
     held,
@@ -30,13 +31,13 @@ from ...runs.directory import (
     require_engine,
     resumed_config,
 )
+from ...runs.evaluation import Evaluation, evaluate
 from ...runs.records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers, require_trackers
 from ...tasks.experience import Experience
 from .engine import Engine, build_engine, judged, with_optional_inputs
-from .evaluation import evaluate
 from .rollout import collect
 from .updates import Trainer, improve
 from .view import View
@@ -74,7 +75,7 @@ def train(config: Config, view: View) -> Outcome:
         directory = new_directory(config)
         with held(directory):
             describe(directory, config, str(engine.objective))
-            progress = Progress(learner=trainer.learner.state_dict(), sizes=dict.fromkeys(LOGS, 0))
+            progress = Progress(learner=cast(LearnerState, trainer.learner.state_dict()), sizes=dict.fromkeys(LOGS, 0))
             checkpoint.begin(directory, progress)
             try:
                 trackers = Trackers.open(directory, config, 0, view.say)
@@ -82,7 +83,7 @@ def train(config: Config, view: View) -> Outcome:
                 # It was empty and nothing was trained: the next attempt can have it.
                 shutil.rmtree(directory)
                 raise
-            return Training(engine, trainer, Run(directory, config, trackers), view, progress).run([])
+            return Training(engine, trainer, OpenRun(directory, config, trackers), view, progress).run([])
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
@@ -103,7 +104,7 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
         trainer = Trainer.of(config, engine.lm, engine.objective)
         progress, notes = open_checkpoint(directory, engine.lm.model, trainer.optimizer)
         if progress.step >= config.train.steps:
-            if final.is_there(directory, progress.step):
+            if checkpoint.has_model(directory, progress.step):
                 raise TokenPOError(
                     f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
                     f"--set train.steps={2 * progress.step}"
@@ -118,13 +119,13 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
             trainer.learner.load_state_dict(progress.learner)
         describe(directory, config, str(engine.objective))
         trackers = Trackers.open(directory, config, progress.step, view.say)
-        return Training(engine, trainer, Run(directory, config, trackers), view, progress).run(notes)
+        return Training(engine, trainer, OpenRun(directory, config, trackers), view, progress).run(notes)
 
 
 class Training:
     """A run between its first step and its last."""
 
-    def __init__(self, engine: Engine, trainer: Trainer, run: Run, view: View, progress: Progress) -> None:
+    def __init__(self, engine: Engine, trainer: Trainer, run: OpenRun, view: View, progress: Progress) -> None:
         self.engine, self.trainer, self.records, self.view = engine, trainer, run, view
         self.config, self.learner = engine.config, trainer.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
@@ -139,7 +140,7 @@ class Training:
                 # The checkpoint knows the sizes of the logs.
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
                     self.view.say(f"evaluating on {config.evaluate.problems} held-out problems")
-                    before = evaluate(self.engine)
+                    before = self.evaluate()
                     self.records.log({"step": 0, **before.metrics()})
                     self.view.say(f"before: {before}")
                 while self.number < config.train.steps and not self.interrupt.asked:
@@ -147,7 +148,7 @@ class Training:
                 self.save()
             finished = self.number >= config.train.steps
             if finished:
-                final.save(directory, self.engine.lm, self.number)
+                checkpoint.save_model(directory, self.engine.lm, self.number)
             return Outcome(directory, self.number, finished, evaluations(directory))
         finally:
             self.view.stop()
@@ -225,15 +226,19 @@ class Training:
         config, number = self.config, self.number
         if config.evaluate.problems and (number == config.train.steps or _due(number, config.evaluate.every)):
             with clock.part("evaluation"):
-                metrics |= evaluate(self.engine).metrics()
+                metrics |= self.evaluate().metrics()
         metrics = {"step": number, **metrics, "seconds_update": 0.0, **clock.summary()}
         self.records.log(metrics)
         self.view.step(metrics, config.train.steps)
         if _due(number, config.output.checkpoint_every) and number < config.train.steps:
             self.save()
 
+    def evaluate(self) -> Evaluation:
+        """Of the held-out problems, at the weights as they are."""
+        return evaluate(self.config, self.engine.lm, self.engine.task)
+
     def save(self) -> None:
-        state, records = self.learner.state_dict(), self.records
+        state, records = cast(LearnerState, self.learner.state_dict()), self.records
         progress = Progress(self.number, self.cursor, state, records.sizes(), records.settings)
         checkpoint.save(self.records.path, self.engine.lm.model, self.trainer.optimizer, progress)
         checkpoint.prune(self.records.path, self.records.keep, progress.step)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from trl import GRPOConfig  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
+from .objective import CORRECTIONS
 
 # Settings of TRL's own loss, which a method replaces: what says the same here.
 REPLACED = {
@@ -46,13 +47,6 @@ OVERRIDING = {
 }
 # Those that would make every response of a group the same, and what leaves them different.
 SAMPLING = {"do_sample": True, "num_beams": 1}
-# How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
-CORRECTIONS = {
-    "token_truncate": (False, False),
-    "token_mask": (False, True),
-    "sequence_truncate": (True, False),
-    "sequence_mask": (True, True),
-}
 
 
 @dataclass
@@ -90,6 +84,13 @@ class TokenPOConfig(GRPOConfig):
             "product; False never does, None only on a CPU."
         },
     )
+    ratio_tolerance: float | None = field(
+        default=None,
+        metadata={
+            "help": "How far the log-probabilities of two passes over the same tokens may lie apart before the first "
+            "update, nats, the mean over tokens; None is 0.05."
+        },
+    )
     trace_every: int = field(
         default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
     )
@@ -115,6 +116,8 @@ class TokenPOConfig(GRPOConfig):
             raise TokenPOError(
                 f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
             )
+        if self.ratio_tolerance is not None and not self.ratio_tolerance > 0:
+            raise TokenPOError(f"TokenPOConfig.ratio_tolerance = {self.ratio_tolerance} must be above 0")
         for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")

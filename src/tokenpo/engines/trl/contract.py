@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -77,3 +79,18 @@ def moved(what: str) -> Unsupported:
         f"trl {installed} is not the one that tokenpo.engines.trl was written for: {what}; install trl 1.16, or a "
         "tokenpo that knows yours"
     )
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """While it lasts, an attribute of TRL's or of a model's is another; afterwards the owner is as it was."""
+    own = name in vars(owner)
+    before = getattr(owner, name, None)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)

@@ -1,6 +1,8 @@
 """What a model says of the tokens of a micro-batch of TRL's.
 
-With a whole plain head (`head`) the statistics are taken in it, at any temperature. Otherwise TRL's own pass gives
+With a whole plain head the statistics are taken in it, at any temperature: the end of the model's forward pass is
+replaced while it lasts, so whatever wraps the model (DDP, PEFT, autocast) sees the head used where it always is, and
+what comes of it as the output of the pass. Otherwise TRL's own pass gives
 log-probability and entropy at one temperature and never holds all logits; tokens that were sampled at temperatures of
 their own, and the entropy drift, take a pass with logits. A trainer scores old and new policy in one of these ways:
 of the same weights they are to be the same numbers, as a distance such as |log ratio| has a kink there.
@@ -10,9 +12,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +23,11 @@ from ...base.errors import Unsupported
 from ...core.objective import Objective
 from ...core.ops.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.types import Policy
-from .head import base_of, has_whole_plain_head, head_work, texts, wants_head
+from ...models.score import probe_head
+from .contract import replaced
 
 logger = logging.getLogger(__name__)
+Found = TypeVar("Found")
 
 _GIVEN = ("self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy")
 _TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -129,3 +133,59 @@ class Forward:
         """Asks the model for the logits of the last positions only, where it can be asked."""
         known = "logits_to_keep" in inspect.signature(base_of(self.trainer).forward).parameters
         return {"logits_to_keep": positions} if known else {}
+
+
+def wants_head(trainer: Any) -> bool:
+    """Whether the settings ask for it: by default on a CPU, the one place where it was measured."""
+    setting = trainer.args.fused_objective
+    return trainer.accelerator.device.type == "cpu" if setting is None else setting
+
+
+def has_whole_plain_head(trainer: Any) -> bool:
+    """Whether logits are nothing but the product of hidden states and a head that lies whole in every process.
+
+    Not so: a soft cap, a scale, an adapter or a cast on the head; FSDP, DeepSpeed and tensor parallelism, which split
+    it; models that see more than text. Compiled models are left as they are, and so is float16, whose loss scale would
+    come too late for gradients that are known with the loss. To be asked before the model is wrapped.
+    """
+    accelerator, model = trainer.accelerator, base_of(trainer)
+    kind = accelerator.distributed_type.value
+    if not (kind == "NO" or kind.startswith("MULTI_")) or trainer.args.torch_compile:
+        return False
+    if accelerator.mixed_precision == "fp16" or model.config.get_text_config() is not model.config:
+        return False
+    weight = getattr(model.get_output_embeddings(), "weight", None)
+    ordinary = type(weight) is nn.Parameter and weight.dtype != torch.float16
+    return ordinary and len({x.device for x in model.parameters()}) == 1 and probe_head(model)
+
+
+def head_work(trainer: Any, model: Any, inputs: Mapping[str, Any], work: Callable[[Tensor, nn.Linear], Found]) -> Found:
+    """What `work` makes of the hidden states [M, T, H] that predict the completions, and of the head.
+
+    Args:
+        model: the trainer's, as it is wrapped.
+        inputs: prompt_ids, prompt_mask, completion_ids, completion_mask.
+    """
+    base, length = base_of(trainer), inputs["completion_ids"].shape[1]
+
+    def forward(*args: Any, labels: Any = None, **named: Any) -> Found:
+        hidden = base.base_model(*args, **{**named, "use_cache": False}).last_hidden_state
+        # What predicts a token stands one place before it.
+        return work(hidden[:, -length - 1 : -1], base.get_output_embeddings())
+
+    with trainer.accelerator.autocast(), replaced(base, "forward", forward):
+        return model(**texts(inputs))
+
+
+def base_of(trainer: Any) -> Any:
+    """The model of transformers inside of whatever wraps the trainer's."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def texts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Prompts and completions as a model takes them, [M, L] each."""
+    return {
+        "input_ids": torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+        "attention_mask": torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
+    }

@@ -24,11 +24,11 @@ from ...base.errors import TokenPOError
 from ...core.objective import Objective
 from ...models import load, save
 from ...recipe.config import Config, load_config
-from ...recipe.shipped import find_recipe
+from ...recipe.files import find_recipe
+from ...recipe.model import load_model
+from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
 from ...tasks import make_task
-from ..embedded.engine import Engine, load_model
-from ..embedded.evaluation import evaluate
 from . import TokenPOConfig, TokenPOTrainer
 from .recipe import TaskRewards, accepted, model_path, peft_config, schedule, settings
 
@@ -66,10 +66,8 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
         records.described = config.model_dump(mode="json")
         if config.evaluate.problems:
             if not resume:
-                records.before = _in_first_process(
-                    trainer, lambda: _evaluated(config, objective, task, model_path(config))
-                )
-            records.at_end = lambda: _finished(trainer, config, objective, task, directory)
+                records.before = _in_first_process(trainer, lambda: _evaluated(config, task, model_path(config)))
+            records.at_end = lambda: _finished(trainer, config, task, directory)
         else:
             records.at_end = lambda: _saved(trainer, config, directory)
         trainer.train(resume_from_checkpoint=resume or None)
@@ -104,9 +102,9 @@ def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
     return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
-def _finished(trainer: Any, config: Config, objective: Objective, task: Any, directory: Path) -> dict[str, float]:
+def _finished(trainer: Any, config: Config, task: Any, directory: Path) -> dict[str, float]:
     _saved(trainer, config, directory)
-    return _in_first_process(trainer, lambda: _evaluated(config, objective, task, str(directory / "model")))
+    return _in_first_process(trainer, lambda: _evaluated(config, task, str(directory / "model")))
 
 
 def _saved(trainer: Any, config: Config, directory: Path) -> dict[str, float]:
@@ -157,10 +155,10 @@ def _whole_models() -> Iterator[None]:
             deepspeed.set_hf_deepspeed_config(config)
 
 
-def _evaluated(config: Config, objective: Objective, task: Any, path: str) -> dict[str, float]:
+def _evaluated(config: Config, task: Any, path: str) -> dict[str, float]:
     """Held-out accuracy of a model directory, as the embedded engine measures it."""
     at_path = config.model_copy(update={"model": config.model.model_copy(update={"path": path, "lora": None})})
-    result = evaluate(Engine(at_path, objective, load_model(at_path), task, None))
+    result = evaluate(at_path, load_model(at_path), task)
     print(f"held-out: {result}", flush=True)
     return result.metrics()
 

@@ -12,7 +12,13 @@ from ...models import locate
 from ...recipe.config import Config
 from ...recipe.objective import build_objective
 from ...tasks import Problem, Task
-from .provides import RECIPE_REMEDIES, require_inputs
+from .objective import REMEDIES, require_inputs
+
+# A recipe has no setting for vLLM or a rollout_func: there the trainer's own model samples.
+RECIPE_REMEDIES = REMEDIES | {
+    "rollout_logprob": "take the ratio to the old policy, which is the one that samples in a recipe's run (for dppo: "
+    "--set method.anchor=old), or leave out --engine trl",
+}
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ def settings(config: Config, plan: Schedule, objective: Objective, directory: Pa
         "per_device_train_batch_size": plan.rows,
         "gradient_accumulation_steps": plan.accumulate,
         "steps_per_generation": plan.parts,
+        "ratio_tolerance": train.ratio_tolerance,
         "minibatch_by": train.minibatch_by if train.minibatches > 1 else "rows",
         "num_iterations": plan.iterations,
         "max_steps": train.steps * plan.updates,
@@ -120,7 +127,6 @@ def accepted(config: Config) -> Objective:
             rollout.correction is not None,
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
-        (train.ratio_tolerance is not None, "train.ratio_tolerance: --set train.ratio_tolerance=none"),
         (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
         (output.rollouts_every > 0, "output.rollouts_every: --set output.rollouts_every=0"),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),

@@ -1,18 +1,36 @@
-"""The temperature of a draw of TRL's: one for every token, or the method's own rule, by whatever samples."""
+"""The temperature of a draw of TRL's: one for every token, or the method's own rule, by whatever samples.
+
+transformers -> a logits processor in front of the constant temperature applies the rule and records it
+vLLM         -> the one that TRL makes gets our logits processor, a server must have been started with it; every request
+                carries the numbers of the objective's memory; afterwards the temperatures follow from the entropies of
+                one forward pass at the base temperature, as vLLM reports none
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
 from torch import Tensor
+from torch.nn.functional import pad
+from transformers import LogitsProcessor, LogitsProcessorList
 
-from .heat import Generated, Heat
-from .served import Served
+from ...base.errors import Unsupported
+from ...core.objective import Objective, State
+from ...core.ops.softmax import entropy_of, softmax_parts
+from ...core.types import Policy
+from ...models.request_temperature import PROCESSOR, extra_args
+from ...models.token_draw import TemperatureRule
+from .config import TokenPOConfig
+from .contract import moved, replaced
+
+# Mean nats a token between log-probabilities at the two temperatures, below which nothing can be told apart.
+_TELLING = 1e-3
 
 
 class Temperature(Protocol):
@@ -47,14 +65,175 @@ class Constant:
         """TRL sets it itself."""
 
 
+class RuleProcessor(LogitsProcessor):
+    """Scales the logits so that, divided by the base temperature afterwards, they are at the rule's temperature.
+
+    Args:
+        rule: temperature of the next token from the entropy of its logits at the base temperature.
+        base: what generation divides by.
+    """
+
+    def __init__(self, rule: TemperatureRule, base: float) -> None:
+        self.rule, self.base = rule, base
+        self._steps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Logits [M, V] of one step; remembers its temperatures [M]."""
+        entropy = entropy_of(softmax_parts(scores, 1.0 / self.base))
+        temperature = self.rule(entropy, self.base)
+        self._steps.append(temperature.float())
+        return scores * (self.base / temperature.to(scores.dtype))[:, None]
+
+    def recorded(self, rows: int, width: int) -> Tensor:
+        """[rows, width] temperature of every token of the responses, the base one behind their end."""
+        if not self._steps or any(len(step) != rows for step in self._steps):
+            raise moved("transformers' generation was not called once on the rows of a rollout batch")
+        temperatures = torch.stack(self._steps, dim=1)[:, :width]
+        return pad(temperatures, (0, width - temperatures.shape[1]), value=self.base)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The adaptive temperature of one draw by transformers' generation.
+
+    Args:
+        processor: fresh, of this draw alone.
+        model: whose `generate` TRL calls, with no logits processor of its own.
+    """
+
+    processor: RuleProcessor
+    model: Any
+
+    def sampling(self) -> AbstractContextManager[None]:
+        original = self.model.generate
+
+        def generate(*args: Any, logits_processor: Any = None, **named: Any) -> Any:
+            processors = LogitsProcessorList([*(logits_processor or ()), self.processor])
+            return original(*args, logits_processor=processors, **named)
+
+        return replaced(self.model, "generate", generate)
+
+    def tokens(self, output: Mapping[str, Any]) -> Tensor:
+        return self.processor.recorded(*output["completion_ids"].shape).to(output["completion_ids"].device)
+
+    def check(self, facts: Mapping[str, Tensor]) -> None:
+        """It was recorded while it was applied."""
+
+
+@dataclass
+class Served:
+    """The adaptive temperature of one draw by vLLM.
+
+    Args:
+        trainer: TRL's, whose vLLM draws.
+        objective: whose temperature it is.
+        state: what its memories hold.
+        base: vLLM's temperature.
+    """
+
+    trainer: Any
+    objective: Objective
+    state: State
+    base: float
+    _plain: Policy | None = field(default=None, init=False)
+
+    def sampling(self) -> AbstractContextManager[None]:
+        """While it lasts, every request that TRL makes carries the numbers."""
+        generation = self.trainer.vllm_generation
+        before: Mapping[str, Any] = generation.generation_kwargs
+        key = "extra_args" if generation.mode == "colocate" else "vllm_xargs"
+        numbers = {**(before.get(key) or {}), **extra_args(self.objective, self.state)}
+        return replaced(generation, "generation_kwargs", {**before, key: numbers})
+
+    @torch.no_grad()
+    def tokens(self, output: Mapping[str, Any]) -> Tensor:
+        """[M, T] at which the tokens were sampled, by the rule of the trainer's own entropies at the base."""
+        trainer, rule = self.trainer, self.objective.temperature
+        rows = trainer.args.per_device_train_batch_size
+        self._plain = plain = trainer.forward_passes.fused(trainer.model, output, rows)
+        assert rule is not None
+        assert plain.entropy is not None
+        return rule(plain.entropy.float(), self.base, self.state[rule])
+
+    def check(self, facts: Mapping[str, Tensor]) -> None:
+        """What vLLM reports must be nearer to the adapted temperature than to the base one, over all ranks.
+
+        Raises:
+            Unsupported: it is not: whatever sampled did not apply the numbers.
+        """
+        if "rollout_logprob" not in facts:
+            raise moved("GRPOTrainer keeps no log-probabilities of vLLM's")
+        assert self._plain is not None  # `tokens` comes first
+        mask, adapted, base = facts["mask"], facts["old_logprob"], self._plain.logprob.float()
+        reported = facts["rollout_logprob"]
+        apart = [(adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs()]
+        local = torch.stack([mask.sum().float(), *(x.where(mask, 0.0).sum() for x in apart)])
+        tokens, shift, to_adapted, to_base = self.trainer.accelerator.gather(local[None]).sum(0).tolist()
+        if shift > _TELLING * tokens and to_adapted >= to_base:
+            raise Unsupported(
+                f"{self.objective.name}: the log-probabilities that vLLM reports are {to_adapted / tokens:.2g} nats a "
+                f"token from those at the adapted temperature and {to_base / tokens:.2g} from those at {self.base:g}: "
+                "its logits processor does not run; update vLLM or TRL to the versions in docs/vllm.md, or switch the "
+                "adaptive temperature off"
+            )
+
+
 def of_draw(trainer: Any) -> Temperature:
     """The method's rule where it has one and the trainer trains; evaluations are drawn at the constant."""
-    base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.memory
+    base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.learner.memory
     adaptive = objective.temperature
     if adaptive is None or not trainer.model.training:
         return Constant(base)
     if not trainer.use_vllm:
-        heat = Heat(functools.partial(adaptive, numbers=state[adaptive]), base)
-        return Generated(heat, trainer.accelerator.unwrap_model(trainer.model_wrapped))
+        processor = RuleProcessor(functools.partial(adaptive, numbers=state[adaptive]), base)
+        return Generated(processor, trainer.accelerator.unwrap_model(trainer.model_wrapped))
     # vLLM draws the first rollout batch at one temperature: there are no numbers to send it yet.
     return Served(trainer, objective, state, base) if state[adaptive] else Constant(base)
+
+
+@contextmanager
+def with_processor(objective: Objective, args: TokenPOConfig) -> Iterator[None]:
+    """While it lasts, a vLLM that TRL makes in this process gets our logits processor: TRL hands it none.
+
+    Raises:
+        Unsupported: TRL made its vLLM in another way.
+    """
+    from trl.generation import vllm_generation as home  # pyright: ignore
+
+    original = getattr(home, "LLM", None)
+    # Without vLLM the name is absent, and TRL says itself what to install.
+    if objective.temperature is None or not args.use_vllm or args.vllm_mode != "colocate" or original is None:
+        yield
+        return
+    engines: list[Any] = []
+
+    def engine(*arguments: Any, **keywords: Any) -> Any:
+        keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
+        engines.append(original(*arguments, **keywords))
+        return engines[-1]
+
+    with replaced(home, "LLM", engine):
+        yield
+    if not engines:
+        raise moved("its vLLM was not made through trl.generation.vllm_generation.LLM")
+
+
+def require_server(trainer: Any, objective: Objective) -> None:
+    """Raises Unsupported, in every process, where the server was not started with our logits processor.
+
+    Such a server ignores the numbers of a request without a word.
+    """
+    if objective.temperature is None or not trainer.use_vllm or trainer.vllm_mode != "server":
+        return
+    processors: list[Any] = [None]
+    if trainer.accelerator.is_main_process:
+        processors[0] = trainer.vllm_generation.vllm_client.get_server_info().get("model_config", {})
+        processors[0] = [str(name) for name in processors[0].get("logits_processors") or ()]
+    broadcast_object_list(processors, from_process=0)
+    if not any(PROCESSOR.partition(":")[2] in name for name in processors[0]):
+        raise Unsupported(
+            f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
+            f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "
+            f"processor: start it with --logits-processors {PROCESSOR} --logprobs-mode processed_logprobs, where "
+            "tokenpo is installed"
+        )

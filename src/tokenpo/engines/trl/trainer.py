@@ -1,47 +1,48 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
 
 Four methods are overridden, each around TRL's own or in its place: `_calculate_rewards` (TRL keeps the raw rewards to
-itself), `_generate_and_score_completions` (phase one, the last moment with whole groups in order), `_prepare_inputs`
-(the order of the rows, where groups are to stay whole) and `_compute_loss` (phase two). Everything else is TRL's.
+itself), `_generate_and_score_completions` (credit, the last moment with whole groups in order), `_prepare_inputs` (the
+order of the rows, where groups are to stay whole) and `_compute_loss`. Everything else is TRL's; what the objective
+carries through the run is the learner's.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import logging
 import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
-from ...base.errors import TokenPOError, Unsupported
+from ...base.errors import NotFinite, TokenPOError, Unsupported
+from ...core.learner import HALF_TOLERANCE, Learner, RatioCheck, Step, Update
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.seeds import keyed_generator
-from ...core.types import Batch, Credit, Rollouts
 from ...methods import METHODS, paper
-from ...runs.tally import Tally, Tracer
-from ..embedded.step import HALF_TOLERANCE
+from ...runs.tracer import Tracer
 from . import contract
-from .callback import TokenPOCallback
-from .chosen import chosen, with_reference
 from .config import TokenPOConfig
-from .cycle import Cycle
+from .cycle import ROW, Cycle, by_groups
 from .forward import Forward
-from .learned import by_policy, in_head, require_finite
-from .metrics import measured
-from .order import by_groups, require_whole_groups
-from .phase_one import Drawn, Scored, facts, over_ranks
-from .phase_two import RolloutBatch, Step, evaluated, rows_of, step_of
-from .refill import Draw, Refill, carried
-from .served import require_server, with_processor
-from .temperature import of_draw
+from .loss import by_policy, in_head, measured, require_finite
+from .objective import chosen, require_reference, with_reference
+from .records import TokenPOCallback
+from .refill import Refill, carried
+from .rollout_batch import Drawn, Rewarded, RolloutBatch, facts, over_ranks
+from .temperature import of_draw, require_server, with_processor
+from .updates import Underway, look
 
 logger = logging.getLogger(__name__)
+REMEDY = (
+    "where it is dropout, set disable_dropout=True, or lora_dropout=0; where it is precision, train in float32 "
+    "(bf16=False), or set a larger ratio_tolerance"
+)
 
 
 class TokenPOTrainer(GRPOTrainer):
@@ -53,7 +54,8 @@ class TokenPOTrainer(GRPOTrainer):
 
     Attributes:
         policy_objective: the objective that trains.
-        memory: what the objective's memories hold.
+        learner: what it carries through the run: memory, updates, statistics.
+        current: the rollout batch that is trained on; None before the first.
 
     Raises:
         Unsupported: TRL cannot honour what the method or the settings ask for.
@@ -86,8 +88,8 @@ class TokenPOTrainer(GRPOTrainer):
             args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
         )
         if args.minibatch_by == "groups":
-            require_whole_groups(self.cycle, args.per_device_train_batch_size, args.num_generations)
-        _require_reference(self.policy_objective, model, bound.get("peft_config"))
+            self.cycle.require_whole_groups(args.per_device_train_batch_size, args.num_generations)
+        require_reference(self.policy_objective, model, bound.get("peft_config"))
         with with_processor(self.policy_objective, args):
             super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
@@ -98,12 +100,11 @@ class TokenPOTrainer(GRPOTrainer):
                 "experts: set router_aux_loss_coef=0.0"
             )
         self.forward_passes = Forward.of(self, self.policy_objective)
-        self.memory = self.policy_objective.start()
-        self.signal_keys: list[Any] = []
-        self.current: RolloutBatch | None = None
+        self.learner = self.fresh_learner()
+        self.current: Underway | None = None
         self.refill = Refill(self.train_dataset, args.seed, args.max_extra_batches)
-        self._scored: Scored | None = None
-        self._compared = False
+        self._rewarded: Rewarded | None = None
+        self._looked: Step | None = None
         self._name = f"TokenPO ({self.policy_objective.name})"
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
@@ -113,30 +114,36 @@ class TokenPOTrainer(GRPOTrainer):
         for note in schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update):
             logger.warning(note)
 
+    def fresh_learner(self) -> Learner:
+        """Of a run that begins."""
+        tolerance = HALF_TOLERANCE if self.args.ratio_tolerance is None else self.args.ratio_tolerance
+        ratio = RatioCheck("TRL", REMEDY, tolerance, "mean")
+        length = self.max_completion_length
+        return Learner(self.policy_objective, length=length, seed=self.args.seed, ratio=ratio)
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(
             inputs=inputs, prompts=prompts, completions=completions, completion_ids_list=completion_ids_list
         )
-        self._scored = Scored(rewards, prompts, completion_ids_list)
+        self._rewarded = Rewarded(rewards, prompts, completion_ids_list)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         started, train = time.perf_counter(), self.model.training
         size = self.num_generations if train else self.num_generations_eval
-        draw = self._draw(inputs, size)
+        drawn = self.drawn(inputs, size)
         if train and self.args.dynamic_sampling:
-            output, drawn = self.refill.filled(self, draw, size)
+            batch = self.refill.filled(self, drawn, size)
         else:
-            output, drawn = draw.output, draw.alone(self.accelerator.process_index, size)
-        # What samples of an evaluation say is not remembered: it is no part of the training.
-        if drawn.rollouts is not None:
-            credit = self.policy_objective.prepare(drawn.rollouts, self.memory)
-            self.signal_keys = list(credit.signals)
-            self._show_advantages(drawn.rollouts, credit)
-            drawn = dataclasses.replace(drawn, credit=credit)
+            batch = RolloutBatch.of(drawn, size, self.accelerator.process_index)
+        step = self._credited(batch, train=train)
+        if step is not None:
+            self._show_advantages(step)
         if train:
-            self._begin(drawn, time.perf_counter() - started)
-        return output | drawn.travelling(output["completion_ids"].shape[1], output["completion_ids"])
+            self._begin(batch, step, time.perf_counter() - started)
+        self._looked = None if train else step
+        device = batch.output["completion_ids"].device
+        return batch.output | {ROW: torch.arange(batch.mine.start, batch.mine.stop, device=device)}
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
@@ -149,79 +156,87 @@ class TokenPOTrainer(GRPOTrainer):
         buffer[:] = by_groups(buffer, self.num_generations, draws)
         return buffer[self._step % len(buffer)]
 
-    def _draw(self, inputs: Any, size: int) -> Draw:
-        """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks."""
+    def drawn(self, inputs: Any, size: int) -> Drawn:
+        """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks.
+
+        Args:
+            size: rows of a group.
+        """
         temperature = of_draw(self)
         with temperature.sampling():
             output = super()._generate_and_score_completions(inputs=inputs)
-        scored = self._scored
-        if scored is None or len(scored.prompts) != len(output["completion_ids"]):
+        rewarded = self._rewarded
+        if rewarded is None or len(rewarded.prompts) != len(output["completion_ids"]):
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
-        local = facts(self, self.forward_passes, output, scored, temperature.tokens(output))
+        local = facts(self, self.forward_passes, output, rewarded, temperature.tokens(output))
         temperature.check(local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
-        return Draw(output, over_ranks(self, local, scored, size), scored.prompts)
+        return Drawn(output, over_ranks(self, local, rewarded, size), rewarded.prompts)
+
+    def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
+        """The learner's step; what samples of an evaluation say is not remembered, as it is no part of the training."""
+        if not train:
+            return None if batch.rollouts is None else self.learner.look(batch.rollouts)
+        # An update without a response to learn from is TRL's, and not the learner's.
+        self.learner.updates = self.state.global_step
+        if batch.rollouts is not None:
+            return self.learner.begin(batch.rollouts, batch.everything)
+        if batch.everything is not None:
+            self.learner.remember(batch.everything)
+        return None
+
+    def _begin(self, batch: RolloutBatch, step: Step | None, seconds: float) -> None:
+        traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
+        self.current = Underway(self, batch, step, Tracer(self.args.trace_rollouts if traced else 0))
+        self.bookkeeping.begin(seconds)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        train, current = self.model.training, self.current
+        train, current, rows = self.model.training, self.current, inputs[ROW]
         if train:
             assert current is not None  # TRL evaluates no loss before it has drawn
-            step = step_of(self, self.cycle, current, model, inputs)
+            update = current.update_of(model, inputs)
         else:
-            step = evaluated(self, self.policy_objective, model, inputs)
+            update = self._evaluated(model, inputs)
         score = in_head if train and self.forward_passes.in_head else by_policy
-        scored = score(self.forward_passes, model, inputs, step, self.signal_keys)
-        batch, loss = scored.batch, scored.loss
-        for name, value in measured(self.accelerator, batch, loss, scored.entropy).items():
+        try:
+            scored = score(self.forward_passes, model, inputs, update)
+        except NotFinite as error:
+            raise Update.located(error, rows) from error
+        for name, value in measured(self.accelerator, scored).items():
             self._metrics["train" if train else "eval"][name].append(value)
-        if train and current is not None and batch is not None and loss is not None:
-            require_finite(step, batch, loss)
-            if not self._compared:
-                self._compared = True
-                _compare(self.policy_objective, batch)
-            self._keep(current, step, inputs, batch, loss)
+        if (
+            train
+            and current is not None
+            and update is not None
+            and scored.batch is not None
+            and scored.loss is not None
+        ):
+            require_finite(update, rows, scored)
+            update.statistics.add(scored.batch, scored.loss)
+            current.watch(rows, scored.batch, scored.loss)
         # Gradients are averaged over ranks, and losses of ranks add up.
         return scored.value * self.accelerator.num_processes
 
-    def _begin(self, drawn: Drawn, seconds: float) -> None:
-        """A new rollout batch: the memories move on, once a batch, after its credit, by all that was drawn."""
-        if drawn.everything is not None:
-            self.memory = self.policy_objective.after(self.memory, drawn.everything)
-        traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
-        self.current = RolloutBatch(drawn, Tally(), Tracer(self.args.trace_rollouts if traced else 0))
-        self.bookkeeping.begin(seconds)
+    def _evaluated(self, model: Any, inputs: Any) -> Update | None:
+        """An evaluation batch as an update of its own, on the whole objective."""
+        step = self._looked
+        if step is None:
+            return None
+        rows = torch.arange(len(step.rollouts), device=inputs[ROW].device)
+        update = step.update(rows)
+        update.objective = step.objective
+        if update.observes:
+            look(self, update, model, [inputs], rows)
+        return update
 
-    def _keep(self, current: RolloutBatch, step: Step, inputs: Any, batch: Any, loss: Any) -> None:
-        current.tally.add(batch, loss)
-        rollouts, credit = current.drawn.rollouts, current.drawn.credit
-        if step.update is None or step.update < self.cycle.updates - 1 or rollouts is None or credit is None:
-            return
-        if step.micro == 0:
-            parts = [self._buffered_inputs[chunk] for chunk in self.cycle.chunks_of(step.update)]
-            current.tracer.choose(rows_of(parts).unique(), rollouts, credit)
-        current.settle(self.accelerator.num_processes)
-        current.tracer.watch(rows_of([inputs]), batch)
-        current.traced = (rows_of([inputs]), batch, loss)
-
-    def _show_advantages(self, rollouts: Rollouts, credit: Credit) -> None:
+    def _show_advantages(self, step: Step) -> None:
         """TRL's table of completions shows the mean advantage of a response that trains, not that of TRL's own loss."""
-        mean = credit.advantage.where(rollouts.mask, 0.0).sum(1) / rollouts.mask.sum(1).clamp(min=1)
-        shown = self._logs["advantages"]
+        mask, shown = step.rollouts.mask, self._logs["advantages"]
+        mean = step.credit.advantage.where(mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
         for _ in range(min(len(mean), len(shown))):
             shown.pop()
         shown.extend(mean.tolist())
-
-
-def _compare(objective: Objective, batch: Batch) -> None:
-    """Before the first update of a run the policy is the one that was scored: says so where two passes disagree."""
-    apart = (batch.policy.logprob.detach() - batch.rollouts.old_logprob).abs()[batch.mask]
-    if not apart.mean() <= HALF_TOLERANCE:
-        logger.warning(
-            f"{objective.name}: before the first update the ratio of new to old policy is not 1: two forward passes "
-            f"over the same tokens differ by {float(apart.mean()):.2g} nats a token (mean); where it is dropout, set "
-            "disable_dropout=True, or lora_dropout=0"
-        )
 
 
 def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOConfig:
@@ -243,18 +258,6 @@ def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOC
             "leave it False, the method's own numbers are restored without it"
         )
     return args
-
-
-def _require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
-    """TRL loads the reference from where the model came from; under LoRA it is the model without its adapter."""
-    if "ref_logprob" not in objective.needs or isinstance(model, str) or peft_config is not None:
-        return
-    if hasattr(model, "peft_config") or model.config._name_or_path:
-        return
-    raise Unsupported(
-        f"{objective.name} needs ref_logprob, and TRL loads the reference from the directory of the model, which this "
-        "one, made in memory, does not have: save it with save_pretrained and give the path"
-    )
 
 
 def _citation(name: str) -> dict[str, str]:

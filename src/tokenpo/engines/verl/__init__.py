@@ -3,3 +3,24 @@
 plugin.py is loaded by every process of verl and registers the trainer; trainer.py computes phase one in the driver and
 hands phase two, loss.py, to the workers.
 """
+
+from __future__ import annotations
+
+from ...core.negotiation import negotiate
+from ...core.objective import Objective
+
+# An input of an objective -> verl's field for it, and what makes verl fill it.
+TOKEN_FIELDS = {
+    "old_logprob": ("old_log_probs", "algorithm.rollout_correction.bypass_mode=False"),
+    "old_entropy": ("entropy", "algorithm.rollout_correction.bypass_mode=False"),
+    "rollout_logprob": ("rollout_log_probs", "actor_rollout_ref.rollout.calculate_log_probs=True"),
+    "ref_logprob": ("ref_log_prob", "actor_rollout_ref.actor.use_kl_loss=True"),
+    "token_ids": ("responses", "verl's own agent loop"),
+}
+PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
+
+
+def require_inputs(objective: Objective) -> None:
+    """Raises Unsupported where the objective reads what verl does not have."""
+    elsewhere = f"train it with the embedded engine (tokenpo train --method {objective.name}), or choose another method"
+    negotiate(objective, PROVIDES, "verl", dict.fromkeys(objective.needs, elsewhere))

@@ -1,9 +1,14 @@
-"""verl's layout of a batch: nested tensors [N, *] of responses under its own field names."""
+"""verl's batch as our rollouts, and their credit as fields of verl's batch.
+
+verl holds nested tensors [N, *] of responses under its own field names. Rows without a response token are left out of
+every statistic: those that verl adds to fill up a batch are such rows.
+"""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,11 +18,14 @@ from verl.workers.utils.padding import response_to_nested
 
 from ...base.errors import MissingInput
 from ...core.objective import Objective
+from ...core.ops.group import numbered
 from ...core.parts import BatchSignal, MemorySignal, Part, Signal, walk
-from .provides import TOKEN_FIELDS
+from ...core.types import Credit, Policy, Rollouts
+from . import TOKEN_FIELDS
 
 # Fields that phase one adds to verl's batch, one number a row.
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
+_VIEWS = {"logprob": "log_probs", "entropy": "entropy"}
 
 
 def padded(field: Any) -> Tensor:
@@ -59,12 +67,105 @@ def signal_fields(objective: Objective) -> dict[Part, str]:
     return {part: f"tokenpo_signal_{number}" for number, part in enumerate(parts)}
 
 
-def spread(values: Tensor, live: Tensor, response_mask: Any) -> Tensor:
-    """Nested like `response_mask` [N, *]: `values` [L, T] in the rows where `live` [N] is true, zeros elsewhere.
+def fields(objective: Objective) -> list[str]:
+    """What phase one reads of verl's batch."""
+    token_fields = [TOKEN_FIELDS[name][0] for name in sorted(objective.needs) if name in TOKEN_FIELDS]
+    return ["uid", "response_mask", "rm_scores", "old_log_probs", *token_fields]
 
-    T may exceed the longest of these rows, where they are some of a batch, or fall short of it, where that is dead.
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of verl's batch, in which our rollouts stand.
+
+    Args:
+        live: [N] the rows with a response token; the rollouts [L, T] are these, in this order.
+        response_mask: nested like the responses [N, *].
     """
-    longest = int(response_mask.offsets().diff().max())
-    all_rows = values.new_zeros(len(live), longest)
-    all_rows[live, : values.shape[1]] = values[:, :longest]
-    return response_to_nested(all_rows, response_mask)
+
+    live: Tensor
+    response_mask: Any
+
+    def numbers(self, rows: Sequence[int]) -> Tensor:
+        """The rollouts that stand in these rows."""
+        index = torch.as_tensor(rows)
+        return (self.live.cumsum(0) - 1)[index[self.live[index]]]
+
+    def some(self, rows: Sequence[int]) -> Rows:
+        index = torch.as_tensor(rows)
+        lengths = self.response_mask.offsets().diff()[index]
+        like = torch.nested.as_nested_tensor([torch.zeros(int(n)) for n in lengths], layout=torch.jagged)
+        return Rows(self.live[index], like)
+
+    def nested(self, values: Tensor) -> Tensor:
+        """Nested like the responses: `values` [L, T] in the live rows, zeros elsewhere.
+
+        T may exceed the longest of these rows, where they are some of a batch, or fall short of it, where that is dead.
+        """
+        longest = int(self.response_mask.offsets().diff().max())
+        every = values.new_zeros(len(self.live), longest)
+        every[self.live, : values.shape[1]] = values[:, :longest]
+        return response_to_nested(every, self.response_mask)
+
+    def column(self, values: Tensor) -> Tensor:
+        """[N] of `values` [L]; zeros elsewhere."""
+        every = values.new_zeros(len(self.live))
+        every[self.live] = values
+        return every
+
+    def signals(self, objective: Objective, credit: Credit, known: Mapping[Part, Any] | None = None) -> TensorDict:
+        """The credit's signals as fields, those left out that are `known` already."""
+        names, dtype = signal_fields(objective), credit.advantage.dtype
+        new = {part: value for part, value in credit.signals.items() if part not in (known or {})}
+        out = {names[part]: self.nested(value.to(dtype)) for part, value in new.items()}
+        return TensorDict(out, batch_size=len(self.live))
+
+    def policy(self, found: TensorDict, width: int) -> Policy:
+        """Log-probs and entropies [L, width] of verl's, nested like the responses."""
+        views = {ours: padded(found[theirs])[self.live] for ours, theirs in _VIEWS.items() if theirs in found}
+        return Policy(**{name: torch.nn.functional.pad(x, (0, width - x.shape[1])) for name, x in views.items()})
+
+
+def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> tuple[Rollouts, Rows]:
+    """The facts of verl's whole rollout batch, and where they stand in it.
+
+    Args:
+        data: `fields(objective)` of every row, nested; uid as strings.
+        temperature: at which the responses were sampled.
+    """
+    facts = token_facts(data, objective.needs, temperature)
+    live = facts["mask"].any(1)
+    uid = [name for name, alive in zip(texts(data["uid"]), live.tolist(), strict=True) if alive]
+    rollouts = Rollouts(
+        reward=padded(data["rm_scores"]).sum(1)[live],
+        group=torch.tensor(numbered(uid)),
+        **{name: value[live] for name, value in facts.items()},
+    )
+    return rollouts, Rows(live, data["response_mask"])
+
+
+def credit_fields(
+    objective: Objective, rollouts: Rollouts, credit: Credit, rows: Rows, minibatches: Iterable[Sequence[int]]
+) -> TensorDict:
+    """What goes back into verl's batch; its metrics read `advantages` and `returns`.
+
+    Args:
+        minibatches: rows of each optimiser step, whose responses with a token are a denominator of its losses.
+    """
+    advantage = rows.nested(credit.advantage)
+    out = rows.signals(objective, credit)
+    out.update({"advantages": advantage, "returns": advantage.clone()})
+    out.update({REWARD: rows.column(rollouts.reward), GROUP: rows.column(rollouts.group)})
+    sequences = torch.zeros(len(rows.live))
+    for minibatch in minibatches:
+        sequences[list(minibatch)] = float(rows.live[list(minibatch)].sum())
+    out[SEQUENCES] = sequences
+    return out
+
+
+def dealt(rows: int, ranks: int, size: int) -> list[list[int]]:
+    """The rows of each optimiser step, as verl deals an unshuffled batch: each rank takes its share of each step."""
+    share, part = rows // ranks, size // ranks
+    return [
+        [rank * share + start + offset for rank in range(ranks) for offset in range(part)]
+        for start in range(0, share, part)
+    ]

@@ -1,52 +1,80 @@
 """What verl loads in every process, through the entry-point group `verl.plugins`.
 
-verl logs the exceptions of a plug-in at DEBUG only, where nobody reads them: ours are printed.
+verl loads its plug-ins in the middle of its own import: importing its trainer there would be circular, and would cost
+each worker seconds that it does not need. So each action waits for the module of verl that it is about. verl logs the
+exceptions of a plug-in at DEBUG only, where nobody reads them: ours are printed.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
 
-from .hooks import after_import
+import wrapt
 
-
-def _loudly(action: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        try:
-            action()
-        except BaseException:
-            print("tokenpo: the plug-in for verl failed, so tokenpo is NOT active in this process:", file=sys.stderr)
-            traceback.print_exc()
-            raise
-
-    return run
+from ...base.errors import Unsupported
 
 
-@_loudly
-def _register() -> None:
-    from . import register
+def after_import(module: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Runs a function once `module` has been executed, now where it has been, and says so loudly where it fails."""
 
-    register.trainers()
+    def register(action: Callable[[], None]) -> Callable[[], None]:
+        @functools.wraps(action)
+        def loudly(*_: Any) -> None:
+            try:
+                action()
+            except BaseException:
+                print(
+                    "tokenpo: the plug-in for verl failed, so tokenpo is NOT active in this process:", file=sys.stderr
+                )
+                traceback.print_exc()
+                raise
+
+        wrapt.register_post_import_hook(loudly, module)
+        return loudly
+
+    return register
 
 
-@_loudly
-def _register_loop() -> None:
-    from . import agent_loop  # noqa: F401 - registers itself
+@after_import("verl.trainer.ppo.v1")
+def trainers() -> None:
+    """verl's own trainers from now on refuse a config with algorithm.tokenpo; ours registers itself.
+
+    A run that asks for tokenpo never gets anything else.
+    """
+    from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+
+    for mode, stock in list(TRAINER_REGISTRY.items()):
+        # Ours, and what is made of it, takes an objective. Its class may be in the middle of its import here.
+        if not (issubclass(stock, _Guard) or hasattr(stock, "objective")):
+            # The name and the module stay verl's: its own code compares neither, users' tracebacks show both.
+            TRAINER_REGISTRY[mode] = type(stock.__name__, (_Guard, stock), {"__module__": stock.__module__})
+    from . import trainer  # noqa: F401
 
 
-@_loudly
-def _refuse_legacy() -> None:
-    from ...base.errors import Unsupported
+class _Guard:
+    def __init__(self, config: Any) -> None:
+        if config.algorithm.get("tokenpo") is not None:
+            raise Unsupported(
+                f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={config.trainer.v1.trainer_mode} starts verl's "
+                "own trainer, which knows nothing of it: set trainer.v1.trainer_mode=tokenpo"
+            )
+        super().__init__(config)  # type: ignore[call-arg]
 
+
+@after_import("verl.experimental.agent_loop")
+def agent_loop() -> None:
+    from . import temperature  # noqa: F401 - registers its loop
+
+
+@after_import("verl.trainer.main_ppo_v0")
+def refuse_legacy() -> None:
     if any("algorithm.tokenpo" in word for word in sys.argv):
         raise Unsupported(
             "algorithm.tokenpo is set, but trainer.use_v1=False starts verl's legacy trainer, which knows nothing of "
             "it: set trainer.use_v1=True"
         )
-
-
-after_import("verl.trainer.ppo.v1", _register)
-after_import("verl.experimental.agent_loop", _register_loop)
-after_import("verl.trainer.main_ppo_v0", _refuse_legacy)

@@ -14,10 +14,11 @@ from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.parts import AdaptiveTemperature
+from ...models.request_temperature import PROCESSOR
 from ...recipe.config import parse_config
 from ...recipe.objective import build_objective
-from .provides import require_inputs
-from .temperature import LOOP, LOOPS, PROCESSOR
+from . import require_inputs
+from .temperature import LOOP, LOOPS
 
 PLACE = "algorithm.tokenpo"
 # Our key -> section of a recipe.
@@ -111,7 +112,7 @@ def configure(config: DictConfig) -> Settings:
     raw = _raw(config)
     objective = build_objective(parse_config(_recipe(raw, config), PLACE))
     _refuse(config, objective)
-    notes = [*_negotiate(config, objective), *_warnings(config, objective)]
+    notes = [*_turn_on(config, objective), *_warnings(config, objective)]
     own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts", "nonfinite") if key in raw}
     if own.get("report") is not None:
         own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
@@ -201,7 +202,7 @@ def _refuse_filter(config: DictConfig, objective: Objective) -> None:
         )
 
 
-def _negotiate(config: DictConfig, objective: Objective) -> list[str]:
+def _turn_on(config: DictConfig, objective: Objective) -> list[str]:
     """Turns on in verl what the objective reads; one line for each setting that changed."""
     changes: dict[str, Any] = {"trainer.v1.trainer_mode": "sync"}
     if "entropy" in objective.needs:

@@ -9,39 +9,65 @@ where the policy is the old one.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import transfer_queue as tq
 from tensordict import TensorDict
+from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
-from ...core.objective import Objective
-from ...core.seeds import keyed_generator
-from . import queue
+from ...core.learner import Step
+from .layout import Rows
 
 if TYPE_CHECKING:
     from .trainer import TokenPOTrainer
 
 
-def one_by_one(trainer: TokenPOTrainer, batch: Any, metrics: dict, plan: list[list[int]]) -> None:
+def get(batch: Any, fields: Sequence[str]) -> TensorDict:
+    """These fields of every row of verl's batch, as far as they are filled."""
+    return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(fields))
+
+
+def put(batch: Any, fields: TensorDict) -> Any:
+    """Fields of every row; verl's batch as it is afterwards."""
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def some(batch: Any, rows: Sequence[int]) -> Any:
+    """Some rows of verl's batch, in this order."""
+    return type(batch)(
+        keys=[batch.keys[row] for row in rows],
+        tags=[batch.tags[row] for row in rows],
+        partition_id=batch.partition_id,
+        extra_info=dict(batch.extra_info),
+    )
+
+
+def one_by_one(
+    trainer: TokenPOTrainer, step: Step, where: Rows, batch: Any, metrics: dict, plan: list[list[int]]
+) -> None:
     """passes x epochs x minibatches, each a call to the workers."""
-    actor = trainer.config.actor_rollout_ref.actor
-    passes = trainer.objective.split()
-    metrics_of_steps: list[dict[str, Any]] = []
-    for part in passes:
-        if len(passes) > 1:
-            trainer.set_objective(part)
-        for rows in plan * actor.ppo_epochs:
-            minibatch = queue.some(batch, rows)
-            if part.scope == "batch":
-                _observe(trainer, part, minibatch, rows, first=not metrics_of_steps)
-            step_metrics: dict[str, Any] = {}
-            with _single_step(trainer, len(rows)):
-                trainer.update_rows(minibatch, step_metrics)
-            metrics_of_steps.append(step_metrics)
-            trainer.tokenpo_updates += 1
-    metrics.update(queue.over_steps(metrics_of_steps))
+    epochs = trainer.config.actor_rollout_ref.actor.ppo_epochs
+    passes = len(step.objective.split())
+    of_steps: dict[str, list[float]] = {}
+    for number, (part, rows) in enumerate((part, rows) for part in range(passes) for rows in plan * epochs):
+        if passes > 1 and number % (len(plan) * epochs) == 0:
+            trainer.send_loss(part)
+        minibatch = some(batch, rows)
+        update = step.update(where.numbers(rows), part, step.first + number)
+        if update.observes:
+            here, known = where.some(rows), update.credit.signals
+            now = _forward(trainer, minibatch) if number else _as_sampled(minibatch)
+            update.observe(here.policy(now, update.rollouts.mask.shape[1]))
+            put(minibatch, here.signals(step.objective, update.credit, known))
+        of_step: dict[str, Any] = {}
+        with _single_step(trainer, len(rows)):
+            trainer.update_rows(minibatch, of_step)
+        for name, value in of_step.items():
+            of_steps.setdefault(name, []).append(float(value))
+    metrics.update(reduce_metrics(of_steps))
 
 
 @contextmanager
@@ -56,22 +82,15 @@ def _single_step(trainer: TokenPOTrainer, rows: int) -> Iterator[None]:
         actor.ppo_epochs, actor.ppo_mini_batch_size = before
 
 
-def _observe(trainer: TokenPOTrainer, part: Objective, minibatch: Any, rows: list[int], *, first: bool) -> None:
-    step = trainer.tokenpo_step
-    assert step is not None  # phase one ran before
-    if first:
-        data = queue.get(minibatch, ["old_log_probs", "entropy"])
-        now = TensorDict({"log_probs": data["old_log_probs"], "entropy": data["entropy"]}, [len(rows)])
-    else:
-        now = _forward(trainer, minibatch)
-    seed = trainer.config.actor_rollout_ref.actor.data_loader_seed
-    draws = keyed_generator(seed, "observe", trainer.tokenpo_updates)
-    queue.put(minibatch, step.observed(part, rows, now, draws))
+def _as_sampled(minibatch: Any) -> TensorDict:
+    """log_probs and entropy before the first update: the old ones."""
+    data = get(minibatch, ["old_log_probs", "entropy"])
+    return TensorDict({"log_probs": data["old_log_probs"], "entropy": data["entropy"]}, [len(minibatch)])
 
 
 def _forward(trainer: TokenPOTrainer, minibatch: Any) -> TensorDict:
     """log_probs and entropy of these rows under the policy of the moment; the old entropies are put back after."""
-    old = queue.get(minibatch, ["entropy"])
+    old = get(minibatch, ["entropy"])
     settings = {
         "calculate_entropy": True,
         "compute_loss": False,
@@ -81,11 +100,11 @@ def _forward(trainer: TokenPOTrainer, minibatch: Any) -> TensorDict:
     if not actor.use_dynamic_bsz:
         # What divides an optimiser step need not be what divides a rollout batch.
         settings["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
-    view = queue.some(minibatch, range(len(minibatch)))
+    view = some(minibatch, range(len(minibatch)))
     view.extra_info.update(settings)
     trainer.actor_rollout_wg.compute_log_prob(view)
-    data = queue.get(minibatch, ["log_probs", "entropy", "response_mask"])
-    queue.put(minibatch, TensorDict({"entropy": old["entropy"]}, [len(minibatch)]))
+    data = get(minibatch, ["log_probs", "entropy", "response_mask"])
+    put(minibatch, TensorDict({"entropy": old["entropy"]}, [len(minibatch)]))
     mask = data["response_mask"]
     return TensorDict(
         {name: response_from_nested(data[name], mask) for name in ("log_probs", "entropy")}, [len(minibatch)]

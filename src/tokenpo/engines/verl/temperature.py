@@ -2,7 +2,7 @@
 
 driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
 worker  -> the agent loop below moves it into sampling_params["extra_args"], flat keys
-server  -> a logits processor applies it (vLLM: tokenpo.engines.vllm)
+server  -> a logits processor applies it
 """
 
 # pyright: reportMissingImports=false
@@ -12,14 +12,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from verl.experimental.agent_loop.agent_loop import register
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.utils import tensordict_utils as tu
 
 from ...base.errors import Unsupported
 from ...core.objective import Objective, State
-from ..vllm import PROCESSOR, extra_args
+from ...models.request_temperature import extra_args
 from .layout import texts
-
-__all__ = ["FIELD", "LOOP", "LOOPS", "PROCESSOR", "sampler_numbers", "use_loop", "with_extra_args"]
 
 FIELD = "tokenpo_temperature"
 LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
@@ -54,3 +54,14 @@ def with_extra_args(sampling_params: Mapping[str, Any], numbers: str) -> dict[st
     """A copy of a request's sampling parameters that carries the numbers; sessions share theirs."""
     extra = {**(sampling_params.get("extra_args") or {}), **json.loads(numbers)}
     return {**sampling_params, "extra_args": extra}
+
+
+@register(LOOP)
+class TokenPOSingleTurn(SingleTurnAgentLoop):
+    """verl's single-turn agent loop, which passes the numbers on: one prompt, one response, a temperature a token."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+        numbers = kwargs.pop(FIELD, None)
+        if numbers is not None:
+            sampling_params = with_extra_args(sampling_params, numbers)
+        return await super().run(sampling_params, **kwargs)

@@ -1,18 +1,18 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
-Overridden: the constructor (settings), `on_init_end` (our loss), `_next_train_batch` (the adaptive temperature's
-numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
+Overridden: the constructor (settings, the learner), `on_init_end` (our loss), `_next_train_batch` (the adaptive
+temperature's numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
 `_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_validate` and
-`_compute_metrics` (the report), `_save_checkpoint` and `_load_checkpoint` (memories, the report's files). Everything
+`_compute_metrics` (the report), `_save_checkpoint` and `_load_checkpoint` (the learner, the report's files). Everything
 else is verl's.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import json
 import math
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,24 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.utils import tensordict_utils as tu
 
 from ...base.errors import TokenPOError, Unsupported
+from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
-from ...core.objective import Objective
+from ...core.learner import Learner, RatioCheck
+from ...core.objective import Objective, State
 from ...core.parts import walk
-from . import credit, memory, queue, steps, temperature, trace
-from .layout import signal_fields
-from .loss import DRIFT, objective_loss
+from ...runs.directory import describe_foreign
+from . import record, steps, temperature
+from .layout import Rows, credit_fields, dealt, fields, rollouts_of
+from .loss import DRIFT, WorkerLoss
 from .refill import Refills
 from .settings import Settings, configure
 
 NAME = "tokenpo"
+FILE = "tokenpo.json"  # the learner, beside verl's checkpoint
+REMEDY = (
+    "give the actor's log-prob pass and its update the same precision and attention, or raise "
+    "+algorithm.tokenpo.ratio_tolerance"
+)
 
 
 @register_trainer(NAME)
@@ -42,34 +50,25 @@ class TokenPOTrainer(PPOTrainerSync):
     def __init__(self, config: DictConfig) -> None:
         self.tokenpo: Settings = configure(config)  # sets verl's config, so it comes first
         _announce(self.tokenpo)
-        self.tokenpo_step: credit.Step | None = None
-        self.tokenpo_state = self.objective.start()
+        self.learner = learner_of(self.tokenpo, config)
+        self.tokenpo_rows: Rows | None = None
         self.tokenpo_refills = Refills.of(config)
-        self.tokenpo_checked = False
-        self.tokenpo_record: trace.Record | None = None
-        self.tokenpo_updates = 0  # keys what an objective draws
+        self.tokenpo_record: record.Record | None = None
         super().__init__(config)
 
     @property
     def objective(self) -> Objective:
-        return self.tokenpo.objective
+        return self.learner.objective
 
     def on_init_end(self) -> None:
-        self.set_objective(self.objective)
+        self.send_loss()
         super().on_init_end()
 
-    def set_objective(self, part: Objective) -> None:
-        """Every worker's loss from now on; `part` is the objective or one of its passes."""
-        data, rollout = self.config.data, self.config.actor_rollout_ref.rollout
-        _take_along(part)
-        loss = partial(
-            objective_loss,
-            objective=part,
-            length=data.max_response_length,
-            temperature=float(rollout.temperature),
-            fields=signal_fields(self.objective),
-            report=self.tokenpo.report,
-        )
+    def send_loss(self, part: int = 0) -> None:
+        """Every worker's loss from now on is that of this pass."""
+        _take_along(self.objective)
+        heat = float(self.config.actor_rollout_ref.rollout.temperature)
+        loss = WorkerLoss(self.objective, self.learner.length, heat, part, self.tokenpo.report)
         self.actor_rollout_wg.set_loss_fn(loss)
 
     def _build_replay_buffer(self) -> Any:
@@ -86,56 +85,47 @@ class TokenPOTrainer(PPOTrainerSync):
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
         temperature.use_loop(self.objective, batch)
-        numbers = temperature.sampler_numbers(self.objective, self.tokenpo_state)
+        numbers = temperature.sampler_numbers(self.objective, self.learner.memory)
         if numbers is not None:
             tu.assign_non_tensor_data(batch, temperature.FIELD, numbers)
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         """Phase one on the whole step batch; replaces verl's estimators."""
-        queue.one_output_each(batch.keys)
-        data = queue.get(batch, credit.fields(self.objective))
+        one_output_each(batch.keys)
+        data = steps.get(batch, fields(self.objective))
         heat = float(self.config.actor_rollout_ref.rollout.temperature)
-        step = credit.Step.of(self.objective, data, heat, self.tokenpo_state)
-        self.tokenpo_state = self.objective.after(self.tokenpo_state, step.rollouts)
-        self.tokenpo_step = step
-        metrics.update(memory.metrics(self.tokenpo_state))
+        rollouts, where = rollouts_of(data, self.objective, heat)
+        step = self.learner.begin(rollouts)
+        self.tokenpo_rows = where
+        metrics.update(memory_metrics(self.learner.memory))
         plan = self._plan(len(batch))
-        fields = step.outputs()
-        fields.update(step.sequences(plan))
+        out = credit_fields(self.objective, rollouts, step.credit, where, plan)
         if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
-            columns = queue.get(batch, ["prompts", "responses", "reward_model"])
+            columns = steps.get(batch, ["prompts", "responses", "reward_model"])
             most = self.tokenpo.trace_rollouts
-            facts = trace.traced_rows(step, self.global_steps, plan[-1], most, columns, self.tokenizer)
-            fields.update(trace.marks(range(len(batch)), facts))
-        return queue.put(batch, fields)
+            facts = record.traced_rows(step, where, self.global_steps, plan[-1], most, columns, self.tokenizer)
+            out.update(record.marks(range(len(batch)), facts))
+        return steps.put(batch, out)
 
     def _plan(self, rows: int) -> list[list[int]]:
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-        return credit.minibatches(rows, ranks, actor.ppo_mini_batch_size * rollout.n)
+        return dealt(rows, ranks, actor.ppo_mini_batch_size * rollout.n)
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
-        if self.objective.scope == "row" and len(self.objective.split()) == 1:
+        plan, passes = self._plan(len(batch)), len(self.objective.split())
+        if self.objective.scope == "row" and passes == 1:
             batch = super()._update_actor(batch, metrics)
         else:
-            steps.one_by_one(self, batch, metrics, self._plan(len(batch)))
+            step, where = self.learner.step, self.tokenpo_rows
+            assert step is not None and where is not None  # phase one ran before
+            steps.one_by_one(self, step, where, batch, metrics, plan)
+        self.learner.updates += passes * self.config.actor_rollout_ref.actor.ppo_epochs * len(plan)
         self._check(metrics)
         if self.tokenpo_record is not None:
             self.tokenpo_record.gather()
         return batch
-
-    def _validate(self) -> dict[str, float]:
-        metrics = super()._validate()
-        # Before the first step verl gives it to its own logger alone; later it is among the step's metrics.
-        if self.tokenpo_record is not None and not self.global_steps:
-            self.tokenpo_record.log(0, metrics)
-        return metrics
-
-    def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        if self.tokenpo_record is not None:
-            self.tokenpo_record.log(global_steps, metrics)
 
     def update_rows(self, batch: Any, metrics: dict) -> Any:
         """verl's own update, of one optimiser step's rows."""
@@ -149,14 +139,7 @@ class TokenPOTrainer(PPOTrainerSync):
                 f"verl's update did not call tokenpo's loss (its metrics hold no actor/{DRIFT}): something replaced "
                 "it after the start, remove what calls set_loss_fn"
             )
-        if not self.tokenpo_checked and not drift <= self.tokenpo.tolerance:
-            raise Unsupported(
-                f"{self.objective.name}: before the first update the ratio of new to old policy is not 1 in verl: the "
-                f"mean |log-prob - old log-prob| is {drift:.2g} nats, above {self.tokenpo.tolerance:g}: give the "
-                "actor's log-prob pass and its update the same precision and attention, or raise "
-                "+algorithm.tokenpo.ratio_tolerance"
-            )
-        self.tokenpo_checked = True
+        self.learner.compare(mean=drift)
         norm = metrics["actor/grad_norm"]  # a mean over the updates, so one that is not finite shows
         if self.tokenpo.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
@@ -164,33 +147,106 @@ class TokenPOTrainer(PPOTrainerSync):
                 "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip"
             )
 
+    def _validate(self) -> dict[str, float]:
+        metrics = super()._validate()
+        # Before the first step verl gives it to its own logger alone; later it is among the step's metrics.
+        if self.tokenpo_record is not None and not self.global_steps:
+            self.tokenpo_record.log(0, metrics)
+        return metrics
+
+    def _compute_metrics(self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        if self.tokenpo_record is not None:
+            self.tokenpo_record.log(global_steps, metrics)
+
     def _save_checkpoint(self) -> None:
-        path = memory.folder(self.config, self.global_steps)
-        memory.save(path, self.objective, self.tokenpo_state, self.tokenpo_updates)
+        # Before verl's own files, so that a checkpoint that verl calls complete has it.
+        file = checkpoint(self.config, self.global_steps) / FILE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps(self.learner.state_dict(), indent=1) + "\n")
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if self.global_steps:
-            path = memory.folder(self.config, self.global_steps, resumed=True)
-            self.tokenpo_state, self.tokenpo_updates = memory.load(path, self.objective)
+            resume(self.learner, checkpoint(self.config, self.global_steps, resumed=True) / FILE)
         self.tokenpo_record = _record(self.tokenpo, self.config, self.global_steps)
 
 
-def _record(settings: Settings, config: DictConfig, step: int) -> trace.Record | None:
+def learner_of(settings: Settings, config: DictConfig) -> Learner:
+    """The objective of the run, drawing with the seed of the actor's rows."""
+    return Learner(
+        settings.objective,
+        length=config.data.max_response_length,
+        seed=config.actor_rollout_ref.actor.data_loader_seed,
+        ratio=RatioCheck("verl", REMEDY, settings.tolerance, over="mean"),
+    )
+
+
+def one_output_each(keys: list[str]) -> None:
+    """Requires one response per session.
+
+    Raises:
+        Unsupported: a session has several outputs, which share one reward: none of them is a member of a group.
+    """
+    several = [key for key in keys if not key.endswith("_0")]
+    if several:
+        raise Unsupported(
+            f"verl's agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one "
+            "response a session: let the loop return one output"
+        )
+
+
+def memory_metrics(memory: State) -> dict[str, float]:
+    """The numbers that the memories hold, for verl's log."""
+    return {
+        f"tokenpo/{type(part).__name__}/{name}": float(value)
+        for part, numbers in memory.items()
+        for name, value in numbers.items()
+    }
+
+
+def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
+    """verl's directory of the checkpoint after this step."""
+    trainer = config.trainer
+    if resumed and trainer.resume_mode == "resume_path":
+        return Path(trainer.resume_from_path)
+    return Path(trainer.default_local_dir) / f"global_step_{step}"
+
+
+def resume(learner: Learner, file: Path) -> None:
+    """The learner goes on where the checkpoint was made; what remembers nothing goes on from any.
+
+    Raises:
+        TokenPOError: the objective remembers, and the checkpoint holds nothing that fits.
+    """
+    try:
+        learner.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:  # TokenPOError among them
+        if learner.objective.memories:
+            raise TokenPOError(
+                f"{file} cannot be taken up, and {learner.objective.name} needs what it remembered: resume from a "
+                "checkpoint of this method and its options that tokenpo wrote, or start anew with "
+                f"trainer.resume_mode=disable ({error})"
+            ) from error
+        print(f"tokenpo: nothing is remembered, and {file} is not taken up: {error}", flush=True)
+
+
+def _record(settings: Settings, config: DictConfig, step: int) -> record.Record | None:
     if settings.report is None:
         return None
     greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
-    record = trace.Record.begin(
+    begun = record.Record.begin(
         Path(settings.report), step, settings.trace_every, settings.trace_rollouts, greedy=greedy
     )
-    verl_config: Any = OmegaConf.to_container(config, resolve=True)
-    summary = {"method": {"name": settings.objective.name}, "train": {"steps": config.trainer.total_training_steps}}
-    record.describe(
-        {**summary, "model": {"path": config.actor_rollout_ref.model.path}, "verl": verl_config},
-        str(settings.objective),
-    )
-    return record
+    summary = {
+        "method": {"name": settings.objective.name},
+        "train": {"steps": config.trainer.total_training_steps},
+        "model": {"path": config.actor_rollout_ref.model.path},
+        "verl": OmegaConf.to_container(config, resolve=True),
+    }
+    describe_foreign(begun.path, summary, str(settings.objective), ("verl", "ray"))
+    return begun
 
 
 def _announce(settings: Settings) -> None:

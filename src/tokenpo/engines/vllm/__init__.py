@@ -8,8 +8,6 @@ Importing this package needs torch alone; vLLM imports the processor itself, in 
 
 from __future__ import annotations
 
-from .parameters import Heat, extra_args, read
-
-PROCESSOR = "tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor"
+from ...models.request_temperature import PROCESSOR, Heat, extra_args, read
 
 __all__ = ["PROCESSOR", "Heat", "extra_args", "read"]

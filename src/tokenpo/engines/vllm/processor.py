@@ -7,37 +7,18 @@ runner makes it.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ...base.errors import Unsupported
-from .parameters import check
+from . import contract
+from .runners import V1Rows, V2Slots, check
 
 if TYPE_CHECKING:
     from vllm import SamplingParams  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
-_HOMES = {"v1": "vllm.v1.sample.logits_processor", "v2": "vllm.v1.worker.gpu.sample.logits_processor"}
 
-
-def _bases() -> dict[str, type]:
-    """The base class of each runner's processors, as far as this vLLM has them."""
-    found = {}
-    for runner, home in _HOMES.items():
-        try:
-            found[runner] = importlib.import_module(home).LogitsProcessor
-        except (ImportError, AttributeError):
-            continue
-    if not found:
-        raise Unsupported(
-            f"vLLM has its logits processors at neither {_HOMES['v1']} nor {_HOMES['v2']}: install vllm 0.33.0, or "
-            "switch the adaptive temperature off"
-        )
-    return found
-
-
-class AdaptiveTemperatureProcessor(*_bases().values()):
+class AdaptiveTemperatureProcessor(*contract.bases()):
     """V1's runner makes it with (config, device, pinned memory or not), V2's with (config, states of the requests).
 
     Raises:
@@ -45,12 +26,10 @@ class AdaptiveTemperatureProcessor(*_bases().values()):
     """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
-        # Imported here: an interface that moved is the trouble of its own runner alone.
-        if len(runner) == 2:
-            from .v1 import AdaptiveTemperatureV1 as Chosen
-        else:
-            from .v2 import AdaptiveTemperatureV2 as Chosen
-        self.chosen: Any = Chosen(vllm_config, *runner)
+        # Looked at here: an interface that moved is the trouble of its own runner alone.
+        contract.require_runner("v1" if len(runner) == 2 else "v2")
+        contract.require_processed(vllm_config)
+        self.chosen: Any = V1Rows(*runner) if len(runner) == 2 else V2Slots(*runner)
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:

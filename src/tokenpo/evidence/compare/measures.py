@@ -10,13 +10,12 @@ from itertools import pairwise
 
 from ...base.errors import TokenPOError, UnknownName, nearest
 from ...recipe.config import Config
-from ...runs.read import NOTE, Run
-from ..report.curves import KNOWN
+from ...runs.read import LOGGED, NOTE, Run
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
 WAITING = ("steps", "train-steps")  # for the accuracy of --threshold
 THRESHOLD = 0.9
-Curve = list[tuple[float, float]]
+Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -116,15 +115,15 @@ def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
         raise UnknownName(f"--metrics: no measure is called {name!r}: {nearest(name, known)}")
     if how not in _REDUCTIONS:
         raise UnknownName(f"--metrics {name}: {how!r} is no way to reduce a metric: {nearest(how, _REDUCTIONS)}")
-    if metric not in KNOWN and not re.fullmatch(f"{NOTE}.+", metric):
-        raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, KNOWN)}")
+    if metric not in LOGGED and not re.fullmatch(f"{NOTE}.+", metric):
+        raise UnknownName(f"--metrics {name}: no run logs {metric!r}: {nearest(metric, LOGGED)}")
     words, reduce = _REDUCTIONS[how]
     return Measure(
         name, f"{metric}, {how}", "", f"The logged {metric}, {words}.", metric, lambda run: reduce(run, metric)
     )
 
 
-def _curve(run: Run, name: str) -> Curve:
+def _curve(run: Run, name: str) -> Points:
     return [(step, value) for step, value in run.series(name) if value is not None]
 
 
@@ -155,7 +154,7 @@ _REDUCTIONS: dict[str, tuple[str, Callable[[Run, str], Value]]] = {
 }
 
 
-def _area(curve: Curve) -> float | None:
+def _area(curve: Points) -> float | None:
     """Of the trapezoids over the points, divided by the width."""
     if len(curve) < 2:
         return None
@@ -163,7 +162,7 @@ def _area(curve: Curve) -> float | None:
     return area / (curve[-1][0] - curve[0][0])
 
 
-def _reached(curve: Curve, threshold: float) -> Value:
+def _reached(curve: Points, threshold: float) -> Value:
     """The first step at the threshold. A run that never gets there counts as one interval beyond its end, the earliest
     at which it could still have: a lower bound.
     """

@@ -5,68 +5,42 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from ...base.text import number
+from ..page import frame
 from ..page.chart import Chart, Line, draw
-from ..page.page import policy, stylesheet, template, write
+from ..page.strip import Axis, Spot, axis_labels, strip
+from ..page.table import Cell, Row, Table
 from ..page.text import paragraph, visible
-from . import words
-from .result import Band, Comparison, Result
-from .strip import axis, scale, strip
+from . import table
+from .paired import Pair
+from .result import Comparison, Result, SeedBand
 
 HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Row:
-    """One pair as the table of a measure shows it."""
-
-    name: str
-    difference: str
-    interval: str
-    p: str
-    adjusted: str
-    verdict: str
-    decided: bool
-    reason: str
-    picture: Markup
-
-
-def write_page(comparison: Comparison, target: Path) -> Path:
-    """Draws the comparison.
-
-    Raises:
-        TokenPOError: the place cannot be written.
-    """
-    return write(render(comparison), target)
+STRIP = 260  # width of its drawing
 
 
 def render(comparison: Comparison) -> str:
     """The page as text. The same runs give the same bytes."""
-    style = stylesheet(HERE / "compare.css")
     plan = comparison.plan
-    labels = {label: words.name(label) for label in plan.labels}
-    return template(HERE, "compare.html").render(
-        policy=policy(style),
-        style=Markup(style),
-        title=visible(comparison.title, limit=200),
+    return frame.render(
+        HERE / "compare.html",
+        visible(comparison.title, limit=200),
         facts=_facts(comparison),
-        summaries=[(visible(r.measure.title, limit=80), words.summary(r)) for r in comparison.results],
+        summaries=[(visible(r.measure.title, limit=80), table.summary(r)) for r in comparison.results],
         notes=[visible(note, limit=1000) for note in comparison.notes],
         failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
-        heading=words.heading(comparison),
         sections=[_section(comparison, result) for result in comparison.results],
-        means=[(labels[label], [words.mean(r, label) for r in comparison.results]) for label in plan.labels],
+        means=table.means(comparison),
         curves=list(_curves(comparison)),
-        seeds=plan.seeds,
-        objectives=[(labels[label], paragraph(text, limit=5000)) for label, text in plan.objectives.items()],
+        named=[(table.name(label), paragraph(text, limit=5000)) for label, text in plan.objectives.items()],
         commands="\n".join(visible(shlex.join(["tokenpo", "train", *run.arguments]), limit=2000) for run in plan.runs),
         config=paragraph(_config(comparison), limit=20_000),
-        versions=[(visible(str(k), limit=40), visible(str(v), limit=120)) for k, v in comparison.versions.items()],
+        software=[(visible(str(k), limit=40), visible(str(v), limit=120)) for k, v in comparison.versions.items()],
     )
 
 
@@ -88,38 +62,48 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     return [(name, visible(text, limit=120)) for name, text in facts]
 
 
-def _section(comparison: Comparison, result: Result) -> dict[str, object]:
-    span = scale(result.pairs)
+def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
+    measure, spots = result.measure, [_spot(pair) for pair in result.pairs]
+    axis = Axis.over(spots, STRIP)
     rows = [
         Row(
-            name=words.pair_name(comparison, pair),
-            difference=words.signed(pair.mean),
-            interval=words.interval(pair),
-            p=words.p_value(pair.p),
-            adjusted=words.p_value(pair.adjusted),
-            verdict=words.name(pair.verdict),
-            decided=pair.above is not None,
-            reason=" ".join(filter(None, (pair.reason, words.bound(result, pair)))),
-            picture=strip(pair, span),
+            table.pair_name(comparison, pair),
+            [_picture(pair, spot, axis), *table.numbers(pair), _verdict(result, pair)],
         )
-        for pair in result.pairs
+        for pair, spot in zip(result.pairs, spots, strict=True)
     ]
-    values = [
-        (words.name(label), [_cell(result, label, seed) for seed in comparison.plan.seeds], words.spread(result, label))
+    seeds = [
+        Row(
+            table.name(label),
+            [Cell(_value(result, label, seed)) for seed in comparison.plan.seeds] + [Cell(table.spread(result, label))],
+        )
         for label in comparison.plan.labels
     ]
-    measure = result.measure
+    foot = [Cell("", picture=axis_labels(axis))]
     return {
         "title": visible(measure.title, limit=80),
-        "unit": measure.unit,
         "meaning": visible(measure.meaning, limit=300),
-        "rows": rows,
-        "axis": axis(span),
-        "values": values,
+        "differences": Table([table.heading(comparison), "", *table.NUMBERS, "verdict"], rows, words=True, foot=foot),
+        "seeds": Table(["method", *(f"seed {seed}" for seed in comparison.plan.seeds), "range"], seeds),
     }
 
 
-def _cell(result: Result, label: str, seed: int) -> str:
+def _spot(pair: Pair) -> Spot:
+    points = [(d, f"seed {seed}: {table.signed(d)}") for seed, d in zip(pair.seeds, pair.differences, strict=True)]
+    return Spot(pair.mean, pair.low, pair.high, "open" if pair.above is None else "c0", points)
+
+
+def _picture(pair: Pair, spot: Spot, axis: Axis) -> Cell:
+    name = f"difference {table.signed(pair.mean)}, 95 % interval {table.interval(pair) or 'none'}"
+    return Cell("", picture=strip([spot], axis, name))
+
+
+def _verdict(result: Result, pair: Pair) -> Cell:
+    reason = " ".join(filter(None, (pair.reason, table.bound(result, pair))))
+    return Cell(table.name(pair.verdict), reason, kind="decided" if pair.above is not None else "")
+
+
+def _value(result: Result, label: str, seed: int) -> str:
     value = result.values[label].get(seed)
     if value is None:
         return "no run"
@@ -138,8 +122,8 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
         bands = comparison.bands[metric]
         charts = [
             Chart(
-                words.name(label), unit, "",
-                [_line(words.name(label), bands[label], 0), _line(words.name(base), bands[base], 1, dashed=True)],
+                table.name(label), unit, "",
+                [_line(table.name(label), bands[label], 0), _line(table.name(base), bands[base], 1, dashed=True)],
                 fraction=fraction, high=1.0 if fraction else None, always=True,
             )
             for label in labels
@@ -149,7 +133,7 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
             yield title, [(chart, draw(chart)) for chart in charts]
 
 
-def _line(label: str, band: Band, colour: int, *, dashed: bool = False) -> Line:
+def _line(label: str, band: SeedBand, colour: int, *, dashed: bool = False) -> Line:
     return Line(
         label,
         [(step, mean) for step, mean, _, _ in band.points],

@@ -10,10 +10,10 @@ from pathlib import Path
 from ...base.errors import TokenPOError
 from ...base.files import expanded
 from ...core.negotiation import negotiate
+from ...recipe.command_line import SYNTAX, Entry, parse_entries
 from ...recipe.config import Config, load_config
-from ...recipe.method_list import SYNTAX, Entry, parse_entries
+from ...recipe.files import find_recipe
 from ...recipe.objective import build_objective
-from ...recipe.shipped import find_recipe
 
 EVALUATIONS = 10
 

@@ -12,10 +12,9 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...runs.read import Run, read_run
 from .measures import Measure, Value
-from .paired import ALPHA
+from .paired import ALPHA, Pair, judge, too_few
 from .plan import Plan, pairs
 from .runs import Failure, State, state
-from .verdict import Pair, judge, too_few
 
 CURVES = ("eval/accuracy", "accuracy", "entropy")
 
@@ -42,7 +41,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Band:
+class SeedBand:
     """A logged metric over the steps: (step, mean, least, most) of the runs of one method."""
 
     points: tuple[tuple[float, float, float, float], ...]
@@ -55,7 +54,7 @@ class Comparison:
     plan: Plan
     baseline: str
     results: tuple[Result, ...]
-    bands: Mapping[str, Mapping[str, Band]]
+    bands: Mapping[str, Mapping[str, SeedBand]]
     finished: Mapping[str, tuple[int, ...]]
     failures: tuple[Failure, ...]
     versions: Mapping[str, Any]
@@ -120,12 +119,12 @@ def _result(measure: Measure, runs: Mapping[str, Mapping[int, Run]], compared: S
     return Result(measure, values, tuple(judge(numbers, compared)))
 
 
-def _band(runs: Sequence[Run], name: str) -> Band:
+def _band(runs: Sequence[Run], name: str) -> SeedBand:
     """Over the steps that every run has a number for."""
     series = [{step: value for step, value in run.series(name) if value is not None} for run in runs]
     steps = sorted(set.intersection(*map(set, series))) if series else []
     columns = [(step, [values[step] for values in series]) for step in steps]
-    return Band(tuple((step, statistics.fmean(column), min(column), max(column)) for step, column in columns))
+    return SeedBand(tuple((step, statistics.fmean(column), min(column), max(column)) for step, column in columns))
 
 
 def _notes(runs: Mapping[str, Mapping[int, Run]], results: Sequence[Result]) -> list[str]:

@@ -25,7 +25,7 @@ from ...base.files import is_fresh, locked
 from ...base.interrupt import Interrupt
 from ...recipe import inputs
 from ...recipe.config import differences, parse_config
-from ...runs import final
+from ...runs import checkpoint
 from ..page.text import visible
 from .plan import PlannedRun
 
@@ -108,7 +108,7 @@ def state(run: PlannedRun) -> State:
 def is_whole(run: PlannedRun) -> bool:
     """Whether all steps are made, and the model is saved wherever a checkpoint is left to save it from."""
     steps = run.config.train.steps
-    return steps_made(run) >= steps and not final.is_owed(run.directory, steps)
+    return steps_made(run) >= steps and not checkpoint.owes_model(run.directory, steps)
 
 
 def steps_made(run: PlannedRun) -> int:

@@ -1,54 +1,137 @@
-"""The comparison in the terminal: means, then one table of differences per measure, then what to know of them."""
+"""The tables of a comparison for terminal and page, and how its numbers and verdicts are written."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import TextIO
 
-from rich.table import Table
-from rich.text import Text
-
-from ...base.console import Console
+from ...base.text import number
+from ..page.table import Cell, Row, Table
+from ..page.terminal import print_parts
 from ..page.text import visible
-from . import words
+from .paired import Pair
 from .result import Comparison, Result
 
-WIDTH = 120  # of lines that no terminal limits
+ROUNDING = 1e-12
+NUMBERS = ("difference", "95 % interval", "p", "p, Holm")
 
 
 def show(comparison: Comparison, stream: TextIO) -> None:
-    """Prints it."""
-    console = Console(stream, highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    console.print(_means(comparison))
-    for result in comparison.results:
-        console.print(_differences(comparison, result))
-    for result in comparison.results:
-        console.print(Text(f"{result.measure.title}: {words.summary(result)}"))
-    for note in comparison.notes:
-        console.print(Text(f"note: {visible(note, limit=1000)}"))
+    """Prints the means, a table of differences for each measure, then what to know of them."""
+    tables = [means(comparison), *(_differences(comparison, result) for result in comparison.results)]
+    lines = [f"{result.measure.title}: {summary(result)}" for result in comparison.results]
+    notes = [f"note: {visible(note, limit=1000)}" for note in comparison.notes]
+    print_parts([*tables, *lines, *notes], stream)
 
 
-def _means(comparison: Comparison) -> Table:
-    table = Table(title=Text(f"{visible(comparison.title, limit=200)}: means over seeds"), title_justify="left")
-    table.add_column("method")
-    table.add_column("runs", justify="right")
-    for result in comparison.results:
-        unit = f", {result.measure.unit}" if result.measure.unit not in ("", "steps", "fraction") else ""
-        table.add_column(Text(result.measure.title + unit), justify="right")
+def means(comparison: Comparison) -> Table:
+    """One row for each method."""
+    units = [result.measure.unit for result in comparison.results]
+    headings = [
+        result.measure.title + (f", {unit}" if unit not in ("", "steps", "fraction") else "")
+        for result, unit in zip(comparison.results, units, strict=True)
+    ]
+    rows = []
     for label in comparison.plan.labels:
-        cells = [words.mean(result, label) for result in comparison.results]
-        table.add_row(*map(Text, (words.name(label), str(len(comparison.finished[label])), *cells)))
-    return table
+        texts = [str(len(comparison.finished[label])), *(mean(result, label) for result in comparison.results)]
+        rows.append(Row(name(label), [*map(Cell, texts)]))
+    title = f"{visible(comparison.title, limit=200)}: means over seeds"
+    return Table(["method", "runs", *(visible(heading, limit=80) for heading in headings)], rows, title)
 
 
 def _differences(comparison: Comparison, result: Result) -> Table:
-    table = Table(title=Text(f"{result.measure.title}: {result.measure.meaning}"), title_justify="left")
-    table.add_column(words.heading(comparison))
-    for heading in ("difference", "95 % interval", "p", "p, Holm"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
-    for pair in result.pairs:
-        cells = (words.signed(pair.mean), words.interval(pair), words.p_value(pair.p), words.p_value(pair.adjusted))
-        table.add_row(*map(Text, (words.pair_name(comparison, pair), *cells, pair.short)))
-    return table
+    rows = [Row(pair_name(comparison, pair), [*numbers(pair), Cell(pair.short)]) for pair in result.pairs]
+    title = f"{result.measure.title}: {result.measure.meaning}"
+    return Table([heading(comparison), *NUMBERS, "verdict"], rows, title, words=True)
+
+
+def numbers(pair: Pair) -> list[Cell]:
+    """The cells under `NUMBERS`."""
+    return [*map(Cell, (signed(pair.mean), interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
+
+
+def name(label: str) -> str:
+    """A label as it is shown."""
+    return visible(label, limit=80)
+
+
+def signed(x: float | None) -> str:
+    """Three significant digits with a sign.
+
+    >>> signed(0.0214), signed(-3.0), signed(0.0), signed(None)
+    ('+0.0214', '−3', '0', '–')
+
+    What rounding leaves of differences that cancel is 0:
+
+    >>> signed(1.1e-17)
+    '0'
+    """
+    if x is None or not math.isfinite(x):
+        return number(x)
+    if abs(x) < ROUNDING:
+        return "0"
+    return ("+" if x > 0 else "−") + number(abs(x))
+
+
+def interval(pair: Pair) -> str:
+    """The interval of the mean difference."""
+    return "" if pair.low is None else f"{signed(pair.low)} to {signed(pair.high)}"
+
+
+def p_value(p: float | None) -> str:
+    """Two significant digits.
+
+    >>> p_value(0.001953125), p_value(1.0)
+    ('0.002', '1')
+    """
+    return "–" if p is None else f"{p:.2g}"
+
+
+def mean(result: Result, label: str) -> str:
+    """The mean over seeds; "≥" where runs that never got there make it a lower bound."""
+    late = result.censored(label)
+    text = number(result.mean(label))
+    return f"≥ {text} ({late} never)" if late else text
+
+
+def spread(result: Result, label: str) -> str:
+    """Least to most over the seeds."""
+    numbers = result.numbers(label)
+    return f"{number(min(numbers))} to {number(max(numbers))}" if numbers else ""
+
+
+def bound(result: Result, pair: Pair) -> str:
+    """What runs that never got there make of a difference."""
+    a, b = (any(result.values[label][seed].censored for seed in pair.seeds) for label in (pair.a, pair.b))
+    if a and b:
+        return "Runs of both never got there, so the difference is of the steps that were made, not of all it takes."
+    if a or b:
+        late, side = (pair.a, "above") if a else (pair.b, "below")
+        return f"Runs of {name(late)} never got there: the true difference is {side} this one."
+    return ""
+
+
+def summary(result: Result) -> str:
+    """All verdicts of one measure in a line.
+
+    Verdicts of the same kind are counted, so that twenty inconclusive pairs take one phrase.
+    """
+    decided = [pair.verdict for pair in result.pairs if pair.above is not None]
+    rest = Counter(pair.verdict for pair in result.pairs if pair.above is None)
+    only = len(result.pairs) == 1
+    phrases = [*map(name, decided)]
+    for verdict, count in rest.items():
+        everything = count == len(result.pairs)
+        phrases.append(verdict if only else f"all {count} pairs {verdict}" if everything else f"{count} {verdict}")
+    return "; ".join(phrases)
+
+
+def pair_name(comparison: Comparison, pair: Pair) -> str:
+    """The row of a pair: with one baseline for all, it goes without saying."""
+    return f"{name(pair.a)} − {name(pair.b)}" if comparison.baseline == "all" else name(pair.a)
+
+
+def heading(comparison: Comparison) -> str:
+    """The heading of that column."""
+    return "pair" if comparison.baseline == "all" else f"method − {name(comparison.baseline)}"

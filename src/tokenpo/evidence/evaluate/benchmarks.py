@@ -11,21 +11,23 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...base.errors import TokenPOError, UnknownName, nearest
+from ...base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ...tasks.extract import EXTRACTORS, extractor
 from ...tasks.files import Files
 from ...tasks.layout import Layout
-from ...tasks.rows import READERS, read_rows
+from ...tasks.rows import READERS, Row, read_rows
 from ...tasks.verify import VerifierOptions, checked, make_verifier
-from .hub import hub_rows
 
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 TAGGED = "Think step by step, then give {what} alone between <answer> and </answer>."
 ALL = "all"  # of a list of references every one is asked for, so they are joined
+_OLDEST = 4  # the first major version of `datasets` that cannot run code from a data set at all
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
         TokenPOError: no such file or data set, a row that can't be used, a verifier that is not there.
     """
     verifier = make_verifier(entry.verifier, VerifierOptions(entry.extract), "eval")
-    rows = read_rows(file) if file else hub_rows(entry.hub, entry.config, entry.split, _columns(entry), most)
+    rows = read_rows(file) if file else _hub_rows(entry.hub, entry.config, entry.split, _columns(entry), most)
     rows = rows[:most]
     question = entry.question
     if not question and "{question}" in entry.prompt:
@@ -173,6 +175,48 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
         for problem, (at, _) in zip(layout.problems(rows), rows, strict=True)
     ]
     return Files(0, [], checked(verifier, problems), verifier, name=entry.title)
+
+
+def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | None = None) -> list[Row]:
+    """The rows of the splits "a+b+c" in turn, at most so many of each, with the words that say where each stands.
+
+    Raises:
+        TokenPOError: `datasets` is missing or too old, or the data set can't be had (offline, moved, gated).
+        MissingInput: it has not these columns.
+    """
+    try:
+        datasets: Any = import_module("datasets")
+    except ImportError as error:
+        raise TokenPOError(
+            f"{hub} needs the package datasets: pip install 'tokenpo[hub]', or give a local copy with --data FILE"
+        ) from error
+    if int(str(datasets.__version__).partition(".")[0]) < _OLDEST:
+        raise TokenPOError(
+            f"datasets {datasets.__version__} may run code from a data set: pip install -U 'datasets>={_OLDEST}'"
+        )
+    parts: list[list[Row]] = []
+    for part in split.split("+"):
+        try:
+            table = datasets.load_dataset(hub, config or None, split=part)
+        except Exception as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise TokenPOError(
+                f"the data set {hub} ({part}) can't be loaded from the hub: {reason[0].rstrip('.')}; "
+                "give a local copy with --data FILE"
+            ) from error
+        _check_columns(hub, list(table.column_names), columns)
+        table = table.select_columns(columns).select(range(min(len(table), most or len(table))))
+        parts.append([(f"{hub} {part} row {i}", dict(row)) for i, row in enumerate(table)])
+    return [row for rows in zip_longest(*parts) for row in rows if row is not None]
+
+
+def _check_columns(hub: str, columns: list[str], required: list[str]) -> None:
+    for name in required:
+        if name not in columns:
+            raise MissingInput(
+                f"{hub} has no column {name!r} (columns: {', '.join(columns)}; {nearest(name, columns)}): "
+                "name yours with --question, --answer or --prompt"
+            )
 
 
 def _reference(answer: Any, entry: Benchmark, where: str) -> Any:

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,13 @@ from ...base.errors import TokenPOError
 from ...base.files import is_fresh, locked, numbered, write_whole
 from ...base.jsonl import Lines, cut, finite
 from ...base.text import differences
-from ...models import LanguageModel
+from ...core.seeds import keyed_seed
+from ...models import LanguageModel, Sampling
 from ...models.directory import identity, is_local
 from ...runs.versions import versions
 from ...tasks import Task
 from ...tasks.draw import Draw, draw
 from ...tasks.files import Files
-from .drawing import Drawing
 from .samples import record_of
 from .summary import Summary
 
@@ -35,13 +36,63 @@ CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingOptions:
+    """How samples are drawn.
+
+    Args:
+        samples: of each prompt.
+        max_new_tokens: longest sample.
+        temperature: 0 is greedy.
+        seed: that of a training run, for the samples that its own evaluation draws.
+        rows: samples drawn at once.
+
+    Raises:
+        TokenPOError: a number that makes no sense; the message names the option.
+    """
+
+    samples: int = 1
+    max_new_tokens: int = 512
+    temperature: float = 1.0
+    seed: int = 0
+    rows: int = 64
+
+    def __post_init__(self) -> None:
+        for option, value in (("--samples-per-prompt", self.samples), ("--rows", self.rows)):
+            if value < 1:
+                raise TokenPOError(f"{option} is {value}, expected at least 1")
+        try:
+            Sampling(self.max_new_tokens, self.temperature)
+        except TokenPOError as error:
+            raise TokenPOError(re.sub(r"Sampling\.(\w+)", _option, str(error))) from error
+        if self.temperature == 0 and self.samples > 1:
+            raise TokenPOError(
+                f"{self.samples} greedy samples of a prompt are all the same: set --samples-per-prompt 1, or a "
+                "--temperature above 0"
+            )
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.max_new_tokens, self.temperature, keyed_seed(self.seed, "evaluation"))
+
+    @property
+    def at_once(self) -> int:
+        """Problems in one batch."""
+        return max(1, self.rows // self.samples)
+
+
+def _option(setting: re.Match[str]) -> str:
+    """The option that sets a setting of the sampler."""
+    return "--" + setting[1].replace("_", "-")
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
     """What is sampled: the first `count` test problems of a task."""
 
     lm: LanguageModel
     task: Task
     count: int
-    drawing: Drawing
+    options: SamplingOptions
 
 
 def as_chat(task: Files) -> Files:
@@ -66,7 +117,7 @@ def model_digest(where: str | Path, lm: LanguageModel) -> str:
     return identity(Path(where).expanduser())
 
 
-def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+def sample_model(plan: SamplingPlan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
     """Draws what is missing in the directory; the same plan, the same bytes, interrupted or not.
 
     Args:
@@ -82,14 +133,14 @@ def sample_model(plan: Plan, directory: Path, config: Mapping[str, Any], watch: 
         _sample(plan, directory, config, watch)
 
 
-def _sample(plan: Plan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
+def _sample(plan: SamplingPlan, directory: Path, config: Mapping[str, Any], watch: Callable[[int], None]) -> None:
     start = _cut_to_batches(directory / SAMPLES, plan)
     watch(start)
-    drawing, lines = plan.drawing, None
+    options, lines = plan.options, None
     try:
-        for first in range(start, plan.count, drawing.at_once):
-            count = min(drawing.at_once, plan.count - first)
-            batch = draw(plan.lm, plan.task, "test", first, count, drawing.samples, drawing.sampling)
+        for first in range(start, plan.count, options.at_once):
+            count = min(options.at_once, plan.count - first)
+            batch = draw(plan.lm, plan.task, "test", first, count, options.samples, options.sampling)
             if lines is None:  # only now, so that a mistake that shows while sampling leaves nothing behind
                 prepare(directory, config)
                 lines = Lines(directory / SAMPLES)
@@ -112,9 +163,9 @@ def write_results(directory: Path, config: Mapping[str, Any], summary: Summary) 
         return write_whole(directory / RESULTS, text + "\n")
 
 
-def describe(plan: Plan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
+def describe(plan: SamplingPlan, model: Mapping[str, Any], problems: Mapping[str, Any]) -> dict[str, Any]:
     """The config: all that the samples depend on, and the software."""
-    sampling = {**dataclasses.asdict(plan.drawing), "device": str(plan.lm.device)}
+    sampling = {**dataclasses.asdict(plan.options), "device": str(plan.lm.device)}
     problem_set = {**problems, "count": plan.count, "digest": digest(plan.task, plan.count)}
     problem_set["verifier_source"] = getattr(getattr(plan.task, "verifier", None), "source", "")
     return {"model": dict(model), "problems": problem_set, "sampling": sampling, "versions": versions()}
@@ -224,14 +275,14 @@ def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
     return [line for line in changed if not line.startswith("versions.")]
 
 
-def _cut_to_batches(path: Path, plan: Plan) -> int:
+def _cut_to_batches(path: Path, plan: SamplingPlan) -> int:
     """Cuts the file back to whole batches of the problems asked for, in their order; the number of problems in them.
 
     A batch is sampled again as it was: in another one the last bits of a logit may differ.
     """
     if not path.is_file():
         return 0
-    samples, at_once, ends = plan.drawing.samples, plan.drawing.at_once, [0]
+    samples, at_once, ends = plan.options.samples, plan.options.at_once, [0]
     with path.open("rb") as file:
         for number, line in enumerate(file):
             if not (line.endswith(b"\n") and _problem(line) == number // samples):

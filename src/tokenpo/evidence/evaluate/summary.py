@@ -1,4 +1,4 @@
-"""From samples to numbers: every estimator at every k, per prompt and over prompts, with intervals."""
+"""From samples to estimates: every estimator at every k, per prompt and over prompts, with intervals; their table."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from ...base.errors import TokenPOError
 from ...base.intervals import interval, spread
+from ..page.table import Cell, Row, Table
+from ..page.terminal import print_parts
 from .estimators import METRICS, Vote
 from .samples import Sample
 
+_NOTES = 5  # kinds of notes that are shown, the most frequent ones
+
 
 @dataclass(frozen=True)
-class Number:
+class Estimate:
     """One estimate over prompts.
 
     Args:
@@ -53,13 +57,13 @@ class Summary:
     prompts: int
     samples: int
     correct: int
-    numbers: tuple[Number, ...]
+    numbers: tuple[Estimate, ...]
     per_prompt: tuple[Mapping[str, Any], ...]
     notes: Mapping[str, int]
     length: float | None
     cut: float | None
     sentences: tuple[str, ...]
-    reward: Number | None = None
+    reward: Estimate | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For results.json; NaN is still a float."""
@@ -100,7 +104,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     finished = [sample.finished for sample in samples if sample.finished is not None]
     silent = _silent([sample.vote for sample in samples])
     numbers = tuple(
-        _number(metric, k, [] if metric == "maj@k" and silent else of_prompts, seed)
+        _estimate(metric, k, [] if metric == "maj@k" and silent else of_prompts, seed)
         for (metric, k), of_prompts in values.items()
     )
     return Summary(
@@ -117,14 +121,14 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     )
 
 
-def _number(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Number:
+def _estimate(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Estimate:
     known = [value for value in of_prompts if not math.isnan(value)]
     value = math.fsum(known) / len(known) if known else math.nan
     ends = interval(known, seed)
-    return Number(metric, k, value, ends.low, ends.high, ends.kind, len(known))
+    return Estimate(metric, k, value, ends.low, ends.high, ends.kind, len(known))
 
 
-def _reward(samples: Sequence[Sample], seed: int) -> Number | None:
+def _reward(samples: Sequence[Sample], seed: int) -> Estimate | None:
     """The mean over prompts of a sample's expected reward."""
     of_prompts: dict[str, list[float]] = {}
     for sample in samples:
@@ -135,7 +139,7 @@ def _reward(samples: Sequence[Sample], seed: int) -> Number | None:
         return None
     means = [math.fsum(rewards) / len(rewards) for rewards in of_prompts.values()]
     ends = spread(means, seed)
-    return Number("reward", 1, math.fsum(means) / len(means), ends.low, ends.high, ends.kind, len(means))
+    return Estimate("reward", 1, math.fsum(means) / len(means), ends.low, ends.high, ends.kind, len(means))
 
 
 def _silent(votes: Sequence[Vote]) -> str:
@@ -166,3 +170,41 @@ def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> list[str
     if silent:
         sentences.append(f"maj@k is NaN: {silent}.")
     return sentences
+
+
+def show(summary: Summary, title: str, stream: TextIO) -> None:
+    """Prints one column for each k, the interval below each value, and what a reader of them should know."""
+    ks = list(dict.fromkeys(number.k for number in summary.numbers))
+    cells = {(number.metric, number.k): _cell(number) for number in summary.numbers}
+    rows = [Row(metric, [cells[metric, k] for k in ks]) for metric in METRICS]
+    counts = f"{title}: {summary.prompts} prompts, {summary.samples} samples, {summary.correct} right"
+    lines = ["Below each value its 95 % interval over prompts: w Wilson, b bootstrap."]
+    if summary.reward is not None:
+        reward = _cell(summary.reward)
+        lines.append(f"Mean reward of a sample: {reward.text}{', ' * bool(reward.note)}{reward.note}.")
+    table = Table(["", *(f"k = {k}" for k in ks)], rows)
+    # Too narrow, the table would be cut: a file or a pipe has no width of its own, and a terminal wraps.
+    least = 20 + 25 * len(ks)
+    parts = [counts, table, *lines, *_facts(summary), *summary.sentences]
+    print_parts(parts, stream, framed=False, least=least)
+
+
+def _cell(number: Estimate) -> Cell:
+    ends = f"{number.low:.3f} to {number.high:.3f} {number.kind[:1]}" if number.kind else ""
+    return Cell("NaN" if math.isnan(number.value) else f"{number.value:.3f}", ends)
+
+
+def _facts(summary: Summary) -> list[str]:
+    facts = []
+    if summary.length is not None:
+        facts.append(f"mean length {summary.length:.1f} tokens")
+    if summary.cut is not None:
+        facts.append(f"{summary.cut:.1%} cut at the length limit")
+    often = sorted(summary.notes.items(), key=lambda item: -item[1])[:_NOTES]
+    facts += [f"{count / summary.samples:.1%} {_plain(note)}" for note, count in often]
+    return [f"Samples: {', '.join(facts)}."] if facts else []
+
+
+def _plain(note: str) -> str:
+    """A note of anybody's file: short, and nothing in it that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in note)[:40]

@@ -1,5 +1,5 @@
 """What each method would do to every token of recorded rollouts, without training.
 
-`explanation` holds an objective to a recording, `shares` sums up, `result` puts the methods side by side; `table` and
-`page` show it. Formulas: docs/explain.md.
+`push` holds one objective to a recording and sums up, `explanation` puts the methods side by side; `table` and `page`
+show it. Formulas: docs/explain.md.
 """

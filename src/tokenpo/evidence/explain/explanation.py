@@ -1,126 +1,160 @@
-"""One method on one recording: the credit, the weight and the push of every token."""
+"""The methods side by side on one recording: what table, page and explain.json show."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from ...base.errors import MissingInput, NotFinite
-from ...core.culprit import SOUND, broken
-from ...core.objective import Objective
-from ...core.parts import MemorySignal
-from ...core.types import Batch, Rollouts, Totals
+from ...base.errors import TokenPOError
+from ...base.jsonl import finite
+from ...recipe.command_line import Entry, toml_value
+from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
-
-# What a file has to hold for an input: a formula in words, where its name does not say it.
-MEANINGS = {
-    "old_entropy": "the entropy, in nats, of the policy that sampled",
-    "entropy": "the entropy, in nats, of the current policy",
-    "rollout_logprob": "the log-probability that the engine which sampled reported",
-    "ref_logprob": "the log-probability under the reference model",
-    "entropy_drift": "Σ_v p_v² (log p_v + H) of the current policy",
-    "influence": "Σ ⟨g, g'⟩⟨h, h'⟩ over the group's better responses, see tokenpo.Rollouts",
-    "divergence": "how far the group's next-token distributions lie apart, see tokenpo.Rollouts",
-    "token_ids": "the ids of the tokens",
-    "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
-}
+from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
-    """What one method makes of N responses; all tensors are [N, T], 0 behind the end of a response.
+class Explanation:
+    """All that is shown.
 
     Args:
-        label: as the user calls it.
-        advantage: the credit of phase one.
-        weight: factor on the surrogate.
-        ratio: of the current to the old policy, as this method takes it.
-        clipped: the trust region cuts this token's gradient.
-        push: −M ∂L/∂lp with M the response tokens of the recording: > 0 makes the token more likely.
-        notes: what the numbers do not show.
+        quantile: tokens at or above this quantile of the entropy are of high entropy.
+        methods: those that the recording could tell of, in the order asked for.
+        table: the shares of each of them.
+        tokens: what a push that is equal on all tokens would have as shares.
+        cosines: [method][method].
+        refused: (label, why) of the others.
+        notes: what a reader should know.
     """
 
-    label: str
-    objective: Objective
-    advantage: Tensor
-    weight: Tensor
-    ratio: Tensor
-    clipped: Tensor
-    push: Tensor
+    recording: Recording
+    quantile: float
+    kinds: TokenKinds
+    entries: tuple[Entry, ...]
+    methods: tuple[MethodPush, ...]
+    table: tuple[Shares, ...]
+    tokens: Shares
+    cosines: tuple[tuple[float, ...], ...]
+    refused: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(method.label for method in self.methods)
 
-def missing(label: str, objective: Objective, recording: Recording) -> str:
-    """Why the method cannot be held to this recording; "" where it can."""
-    lacking = sorted(objective.needs - recording.inputs)
-    if not lacking:
-        return ""
-    fields = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
-    odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
-    per = "response" if lacking == ["prompt_logprob"] else "token"
-    return (
-        f"{label} needs what {recording.source} does not hold: write {fields} into every response, one number for each "
-        f"{per} (docs/rollouts.md{odd})"
-    )
+    @property
+    def title(self) -> str:
+        facts = self.recording.rollouts
+        groups, tokens = int(facts.group.max()) + 1, int(facts.mask.sum())
+        step = "" if self.recording.step is None else f"step {self.recording.step}: "
+        several = "" if groups == 1 else "s"
+        return f"{step}{len(facts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
 
 
-@torch.enable_grad()
-def explain(label: str, objective: Objective, recording: Recording) -> Explained:
-    """Holds the objective to the whole recording as one optimiser step.
-
-    Phase one, the look at the whole step where the objective asks for it, the loss, and its gradient to the
-    log-probabilities. The objective is handed what it needs and nothing else; what remembers earlier batches has seen
-    none.
+def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float = 0.8) -> Explanation:
+    """Every method that has its inputs in the recording; the others are refused with the reason.
 
     Raises:
-        MissingInput: the recording lacks an input.
-        NotFinite: a loss or gradient that is none.
+        UnknownName: no such method or option.
+        TokenPOError: a quantile outside [0, 1], or no method that can be shown.
     """
-    if reason := missing(label, objective, recording):
-        raise MissingInput(reason)
-    needed = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
-    rollouts = Rollouts(**{name: x for name, x in vars(recording.rollouts).items() if name in needed})
-    policy = dataclasses.replace(
-        recording.policy,
-        logprob=recording.policy.logprob.clone().requires_grad_(),
-        **{name: None for name in ("entropy", "entropy_drift") if name not in needed},
-    )
-    batch = Batch(rollouts, objective.prepare(rollouts), policy)
-    # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
-    totals = Totals.of(rollouts)
-    loss = objective.loss(batch, totals)
-    (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
-    mask, terms = rollouts.mask, loss.terms
-    if not (gradient[mask].isfinite().all() and loss.value.isfinite()):
-        observed = objective.observed(batch, totals)
-        raise NotFinite(f"{label} on this recording is not finite: {broken(objective, observed, totals) or SOUND}")
-    return Explained(
-        label=label,
-        objective=objective,
-        advantage=terms["advantage"],
-        weight=torch.where(mask, terms["weight"], 0.0),
-        ratio=torch.where(mask, terms["ratio"], 0.0),
-        clipped=terms["clipped"].bool() & mask,
-        # Adding 0 turns -0 into 0.
-        push=torch.where(mask, -gradient * mask.sum(), 0.0) + 0.0,
-        notes=tuple(f"{label}: {note}" for note in _notes(objective)),
+    if not 0 <= quantile <= 1:
+        raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
+    built = [(entry, build_entry(entry)) for entry in entries]
+    reasons = {entry.label: missing(entry.label, objective, recording) for entry, objective in built}
+    refused = tuple((label, reason) for label, reason in reasons.items() if reason)
+    if len(refused) == len(built):
+        raise TokenPOError("; ".join(reason for _, reason in refused))
+    shown = [(entry, objective) for entry, objective in built if not reasons[entry.label]]
+    methods = tuple(push_of(entry.label, objective, recording) for entry, objective in shown)
+    kinds = TokenKinds.of(recording, quantile)
+    return Explanation(
+        recording=recording,
+        quantile=quantile,
+        kinds=kinds,
+        entries=tuple(entry for entry, _ in shown),
+        methods=methods,
+        table=tuple(shares(method.push, method.clipped, kinds) for method in methods),
+        tokens=of_tokens(kinds),
+        cosines=tuple(tuple(cosine(a.push, b.push) for b in methods) for a in methods),
+        refused=refused,
+        notes=(*recording.notes, *_notes(recording, kinds), *_silent(methods), *(n for m in methods for n in m.notes)),
     )
 
 
-def _notes(objective: Objective) -> list[str]:
-    """What of the method is not in the push."""
-    notes = []
-    if objective.entropy_gradient:
-        notes.append("an entropy bonus pushes through the entropy too, which a push on log-probabilities leaves out.")
-    if any(isinstance(memory, MemorySignal) for memory in objective.memories):
-        notes.append("it remembers earlier batches; shown is a first batch, before which there was none.")
-    if objective.passes:
-        notes.append(f"it makes {len(objective.passes)} passes over a batch; shown is their sum, before the first.")
-    if objective.draws:
-        notes.append("it draws tokens at random; shown is one draw (seed 0).")
-    if objective.temperature is not None:
-        notes.append("it also samples at a temperature of its own; these rollouts may have been sampled at another.")
-    return notes
+def _notes(recording: Recording, kinds: TokenKinds) -> Iterator[str]:
+    if recording.moved:
+        yield (
+            "The policy has moved since it sampled: shown is what an update would do now. --first-update shows the "
+            "first one, at ratio 1."
+        )
+    else:
+        yield (
+            "The policy is the one that sampled: ratios to it are 1, and no clip acts. With what a later policy says "
+            "of the same tokens (`logprob`) clips show."
+        )
+    if kinds.right is None or kinds.wrong is None:
+        yield "No response says whether it is `correct`: shares on right and wrong ones are unknown."
+    elif not (kinds.right | kinds.wrong).equal(kinds.mask):
+        yield "Some responses do not say whether they are `correct`: they are neither right nor wrong here."
+    if kinds.threshold is None:
+        yield "No entropy is recorded: shares on tokens of high and low entropy are unknown."
+
+
+def _silent(methods: Sequence[MethodPush]) -> Iterator[str]:
+    still = [method.label for method in methods if not method.push.any()]
+    if still:
+        several = "push" if len(still) > 1 else "pushes"
+        yield f"{', '.join(still)} {several} no token: shares and cosines are undefined."
+
+
+def to_json(result: Explanation) -> str:
+    """explain.json: the numbers of table and page; null where one is undefined."""
+    recording, facts = result.recording, result.recording.rollouts
+    record = {
+        "format": 1,
+        "title": result.title,
+        "source": recording.source,
+        "step": recording.step,
+        "responses": len(facts),
+        "groups": int(facts.group.max()) + 1,
+        "tokens": int(facts.mask.sum()),
+        "moved": recording.moved,
+        "entropy_quantile": result.quantile,
+        "entropy_threshold": result.kinds.threshold,
+        "share_of_tokens": {name: getattr(result.tokens, name) for name in ("right", "wrong", "high", "low")},
+        "methods": [
+            {
+                "label": method.label,
+                "method": entry.method,
+                "options": {key: toml_value(value) for key, value in entry.options},
+                "objective": str(method.objective),
+                **vars(row),
+                "cosines": dict(zip(result.labels, cosines, strict=True)),
+            }
+            for entry, method, row, cosines in zip(
+                result.entries, result.methods, result.table, result.cosines, strict=True
+            )
+        ],
+        "refused": [{"label": label, "reason": reason} for label, reason in result.refused],
+        "notes": result.notes,
+    }
+    return json.dumps(finite(record), indent=1, ensure_ascii=False) + "\n"
+
+
+def token_lines(result: Explanation) -> Iterator[dict[str, Any]]:
+    """tokens.jsonl: what each method does to every token, one line for each response, in the order of the file."""
+    for row, response in enumerate(result.recording.responses):
+        inside = slice(len(response.tokens))
+        methods = {
+            method.label: {
+                "advantage": method.advantage[row][inside].tolist(),
+                "weight": method.weight[row][inside].tolist(),
+                "clipped": method.clipped[row][inside].int().tolist(),
+                "push": method.push[row][inside].tolist(),
+            }
+            for method in result.methods
+        }
+        yield {"row": row, "group": response.group, "tokens": response.tokens, "methods": methods}

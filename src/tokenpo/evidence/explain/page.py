@@ -1,89 +1,167 @@
-"""explain.html: the explanation as one file that loads nothing, runs nothing and can be mailed."""
+"""explain.html: the explanation as one file that loads nothing, runs nothing and can be mailed.
+
+Tokens are drawn of some responses, the same response once for each method, side by side.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
-from ...base.text import number
-from ..page.page import policy, stylesheet, template, write
-from ..page.text import paragraph, percent, visible
-from .cards import Drawing, draw
-from .result import Explanation
-from .shares import Shares
-from .table import COLUMNS, angle, legend
+from ...runs.read import Number
+from ...runs.rollouts import Response
+from ..page import frame
+from ..page.scale import KNOWN, Quantity, Scale, clip_state, scales
+from ..page.text import paragraph, visible
+from ..page.tokens import HEAD, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept
+from .explanation import Explanation
+from .push import MethodPush
+from .table import SHADES, legend, tables
 
 HERE = Path(__file__).parent
-SHADES = 9  # of a cosine, the colours d0..d8 of the style sheet
+MOST_METHODS = 12
+MOST_TOKENS = 24_000  # drawn over all responses and methods
+PUSH = Quantity(
+    "push", "push", "signed", "−M ∂L/∂lp: blue is made more likely, orange less likely, white is left alone"
+)
 
 
-def write_page(result: Explanation, target: Path, responses: int = 8) -> Path:
-    """Draws it, with the tokens of so many responses.
+@dataclass(frozen=True)
+class Drawn:
+    """What the page shows of single tokens; `fixed` are (quantity, value) that do not vary."""
 
-    Raises:
-        TokenPOError: the place cannot be written.
-    """
-    return write(render(result, responses), target)
+    scales: tuple[Scale, ...]
+    views: tuple[str, ...]
+    cards: tuple[DrawnResponse, ...]
+    fixed: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
 
 
 def render(result: Explanation, responses: int = 8) -> str:
-    """The page as text. The same recording gives the same bytes."""
-    drawing = draw(result, responses)
-    style = _style(drawing)
-    labels = [visible(label, limit=80) for label in result.labels]
-    return template(HERE, "explain.html").render(
-        policy=policy(style),
-        style=Markup(style),
-        title=visible(result.title, limit=200),
+    """The page as text, with the tokens of so many responses. The same recording gives the same bytes."""
+    drawn = draw_responses(result, responses)
+    shares, *cosines = tables(result)
+    return frame.render(
+        HERE / "explain.html",
+        visible(result.title, limit=200),
+        rules=_rules(drawn),
         source=visible(result.recording.source, limit=300),
-        notes=[visible(note, limit=1000) for note in (*result.notes, *drawing.notes)],
+        notes=[visible(note, limit=1000) for note in (*result.notes, *drawn.notes)],
         refused=[visible(reason, limit=1000) for _, reason in result.refused],
         legend=legend(result),
-        columns=[heading for _, heading in COLUMNS],
-        tokens=_cells(result.tokens),
-        rows=[(label, _cells(row)) for label, row in zip(labels, result.table, strict=True)],
-        cosines=[
-            (label, [(angle(x), shade(x)) for x in row]) for label, row in zip(labels, result.cosines, strict=True)
-        ],
-        drawing=drawing,
-        labels=labels,
-        objectives=[
-            (label, paragraph(str(method.objective), limit=5000))
-            for label, method in zip(labels, result.methods, strict=True)
+        shares=shares,
+        cosines=cosines,
+        drawn=drawn,
+        named=[
+            (visible(method.label, limit=80), paragraph(str(method.objective), limit=5000)) for method in result.methods
         ],
     )
 
 
-def shade(cosine: float) -> str:
-    """The class of a cosine: orange where two methods push apart, blue where they push alike.
-
-    >>> shade(-1.0), shade(0.0), shade(1.0), shade(float("nan"))
-    ('m0', 'm4', 'm8', 'mn')
-    """
-    return "mn" if math.isnan(cosine) else f"m{min(SHADES - 1, max(0, int((cosine + 1) / 2 * SHADES)))}"
-
-
-def _cells(row: Shares) -> list[tuple[str, float | None]]:
-    """(text, fraction for its bar) of each column; the size has no bar."""
-    values = [getattr(row, name) for name, _ in COLUMNS]
-    bars = [(percent(x), None if math.isnan(x) else round(40 * x, 1)) for x in values]
-    return [(number(row.size), None), *bars]
-
-
-def _style(drawing: Drawing) -> str:
-    """The style sheet, and the rules of this page: colours per quantity, methods, columns of the readout."""
-    rules = [stylesheet(HERE / "explain.css")]
-    rules += [f".m{i}{{background:var(--d{i});color:var(--dt{i})}}" for i in range(SHADES)]
-    for i, scale in enumerate(drawing.scales):
-        rules += scale.rules(f"q{i}")
-        rules.append(f":root:has(#q{i}:checked) .legend-{i}{{display:block}}")
-    rules += [f":root:not(:has(#s{i}:checked)) .method-{i}{{display:none}}" for i in range(len(drawing.methods))]
-    columns = len(drawing.scales) + 1
+def _rules(drawn: Drawn) -> list[str]:
+    """The style rules of this page alone: colours per quantity, shades of cosines, methods, columns of the readout."""
+    rules = [f".m{i}{{background:var(--d{i});color:var(--dt{i})}}" for i in range(SHADES)]
+    rules += [rule for i, scale in enumerate(drawn.scales) for rule in scale.rules(i)]
+    rules += [f":root:not(:has(#s{i}:checked)) .view-{i}{{display:none}}" for i in range(len(drawn.views))]
+    columns = len(drawn.scales) + 1
     rules += [
         f".view .tokens tr:hover td:nth-of-type({i + 1}),.readout b:nth-of-type({i + 1})"
         f"{{left:{100 * i / columns:.2f}%}}"
         for i in range(columns)
     ]
-    return "\n".join(rules)
+    return rules
+
+
+def draw_responses(result: Explanation, most: int) -> Drawn:
+    """The tokens of at most `most` responses, in the order of the file."""
+    methods, responses = result.methods[:MOST_METHODS], result.recording.responses
+    rows = _affordable(responses, [*chosen(result)][:most], len(methods))
+    # quantity -> (row, method) -> numbers of the response's tokens
+    values = {
+        q: {(row, i): of(method, row) for row in rows for i, method in enumerate(methods)}
+        for q, of in _quantities(result)
+    }
+    varying, fixed = scales(
+        [
+            (q, [numbers[t] for (row, _), numbers in cells.items() for t in kept(len(responses[row].tokens))])
+            for q, cells in values.items()
+        ]
+    )
+
+    def card(row: int) -> DrawnResponse:
+        response = responses[row]
+        return DrawnResponse(
+            row=row,
+            group=visible(str(response.group), limit=60),
+            length=len(response.tokens),
+            reward=response.reward,
+            correct=response.correct,
+            prompt=paragraph(response.prompt, limit=PROMPT_LIMIT),
+            answer="",
+            views=tuple(
+                draw_tokens(response.tokens, [(s, values[s.quantity][row, i]) for s in varying])
+                for i in range(len(methods))
+            ),
+        )
+
+    return Drawn(
+        scales=tuple(varying),
+        views=tuple(visible(method.label, limit=80) for method in methods),
+        cards=tuple(map(card, rows)),
+        fixed=tuple(fixed),
+        notes=tuple(_notes(result, rows)),
+    )
+
+
+def chosen(result: Explanation) -> Iterator[int]:
+    """Rows worth reading, best first: of each group the response with the highest and with the lowest reward, groups
+    in which rewards differ before the others; then all the rest."""
+    responses = result.recording.responses
+    groups: dict[int | str, list[int]] = {}
+    for row, response in enumerate(responses):
+        if response.tokens:
+            groups.setdefault(response.group, []).append(row)
+    ends = []
+    for rows in groups.values():
+        ranked = sorted(rows, key=lambda row: (-responses[row].reward, row))
+        alike = responses[ranked[0]].reward == responses[ranked[-1]].reward
+        ends.append((alike, [*dict.fromkeys((ranked[0], ranked[-1]))]))
+    first = [row for _, pair in sorted(ends, key=lambda end: end[0]) for row in pair]
+    yield from dict.fromkeys([*first, *(row for rows in groups.values() for row in rows)])
+
+
+def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int) -> list[int]:
+    """The first of these rows that fit on the page, at least one, in the order of the file."""
+    affordable, budget = [], MOST_TOKENS
+    for row in rows:
+        cost = methods * sum(1 for _ in kept(len(responses[row].tokens)))
+        if cost <= budget or not affordable:
+            affordable.append(row)
+            budget -= cost
+    return sorted(affordable)
+
+
+def _quantities(result: Explanation) -> Iterator[tuple[Quantity, Callable[[MethodPush, int], Sequence[Number]]]]:
+    """Of every method push, credit, weight, ratio and clip; then the policy's entropy, the same for all.
+
+    Each with where its numbers come from: (method, row) to one for each token.
+    """
+    entropy = result.recording.entropy
+    yield PUSH, lambda method, row: method.push[row].tolist()
+    yield KNOWN["advantage"], lambda method, row: method.advantage[row].tolist()
+    yield KNOWN["weight"], lambda method, row: method.weight[row].tolist()
+    yield KNOWN["ratio"], lambda method, row: method.ratio[row].tolist()
+    yield KNOWN["clipped"], lambda m, row: [*map(clip_state, m.clipped[row].tolist(), m.ratio[row].tolist())]
+    if entropy is not None:
+        yield KNOWN["entropy"], lambda method, row: entropy[row].tolist()
+
+
+def _notes(result: Explanation, rows: Sequence[int]) -> Iterator[str]:
+    responses = result.recording.responses
+    if len(rows) < len(responses):
+        yield f"Drawn are {len(rows)} of {len(responses):,} responses; the shares are over all of them."
+    if len(result.methods) > MOST_METHODS:
+        yield f"Tokens are drawn for the first {MOST_METHODS} of {len(result.methods)} methods."
+    if long := sum(len(responses[row].tokens) > HEAD + TAIL for row in rows):
+        yield f"Of {long} long responses the first {HEAD} and the last {TAIL} tokens are drawn."

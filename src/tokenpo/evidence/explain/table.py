@@ -1,20 +1,21 @@
-"""The explanation in the terminal: one row of shares for each method, then how alike they push."""
+"""The tables of an explanation, for terminal and page: one row of shares for each method, and how alike they push."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TextIO
 
-from rich.table import Table
-from rich.text import Text
+from markupsafe import Markup
 
-from ...base.console import Console
 from ...base.text import number
+from ..page.table import Cell, Row, Table
+from ..page.terminal import print_parts
 from ..page.text import percent, visible
-from .result import Explanation
-from .shares import Shares
+from .explanation import Explanation
+from .push import Shares
 
-WIDTH = 120  # of lines that no terminal limits
+SHADES = 9  # of a cosine, the colours d0..d8 of the style sheet
 COLUMNS = (
     ("right", "right"), ("wrong", "wrong"), ("high", "high H"), ("low", "low H"), ("up", "up"), ("silent", "no push"),
     ("clipped", "clipped"),
@@ -23,14 +24,25 @@ COLUMNS = (
 
 def show(result: Explanation, stream: TextIO) -> None:
     """Prints it."""
-    console = Console(stream, highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    console.print(_shares(result))
-    if len(result.methods) > 1:
-        console.print(_cosines(result))
-    for line in (*legend(result), *(f"note: {note}" for note in result.notes)):
-        console.print(Text(visible(line, limit=1000)))
+    lines = [*legend(result), *(f"note: {note}" for note in result.notes)]
+    print_parts([*tables(result), *(visible(line, limit=1000) for line in lines)], stream)
+
+
+def tables(result: Explanation) -> list[Table]:
+    """Shares, and with several methods cosines."""
+    names = [visible(label, limit=80) for label in result.labels]
+    rows = [Row("(all tokens)", _cells(result.tokens), apart=True)]
+    rows += [Row(name, _cells(row)) for name, row in zip(names, result.table, strict=True)]
+    head = ["method", "size", *(heading for _, heading in COLUMNS)]
+    made = [Table(head, rows, visible(result.title, limit=200))]
+    if len(names) > 1:
+        numbers = [str(place) for place in range(1, len(names) + 1)]
+        rows = [
+            Row(f"{place} {name}", [Cell(angle(x), kind=shade(x)) for x in row])
+            for place, name, row in zip(numbers, names, result.cosines, strict=True)
+        ]
+        made.append(Table(["method", *numbers], rows, "cosine"))
+    return made
 
 
 def legend(result: Explanation) -> list[str]:
@@ -48,11 +60,6 @@ def legend(result: Explanation) -> list[str]:
     return lines
 
 
-def cells(row: Shares) -> list[str]:
-    """One row of the table, but for its name."""
-    return [number(row.size), *(percent(getattr(row, name)) for name, _ in COLUMNS)]
-
-
 def angle(x: float) -> str:
     """A cosine with three decimals; none where it is undefined.
 
@@ -62,22 +69,25 @@ def angle(x: float) -> str:
     return "–" if math.isnan(x) else f"{x:.3f}".replace("-", "−")
 
 
-def _shares(result: Explanation) -> Table:
-    table = Table(title=Text(visible(result.title, limit=200)), title_justify="left")
-    table.add_column("method")
-    for heading in ("size", *(heading for _, heading in COLUMNS)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row("(all tokens)", *map(Text, cells(result.tokens)), style="dim", end_section=True)
-    for label, row in zip(result.labels, result.table, strict=True):
-        table.add_row(*map(Text, (visible(label, limit=80), *cells(row))))
-    return table
+def shade(cosine: float) -> str:
+    """The class of a cosine: orange where two methods push apart, blue where they push alike.
+
+    >>> shade(-1.0), shade(0.0), shade(1.0), shade(float("nan"))
+    ('m0', 'm4', 'm8', 'mn')
+    """
+    return "mn" if math.isnan(cosine) else f"m{min(SHADES - 1, max(0, int((cosine + 1) / 2 * SHADES)))}"
 
 
-def _cosines(result: Explanation) -> Table:
-    table = Table(title="cosine", title_justify="left")
-    table.add_column("method")
-    for place in range(len(result.labels)):
-        table.add_column(str(place + 1), justify="right", no_wrap=True)
-    for place, (label, row) in enumerate(zip(result.labels, result.cosines, strict=True)):
-        table.add_row(*map(Text, (f"{place + 1} {visible(label, limit=80)}", *map(angle, row))))
-    return table
+def _cells(row: Shares) -> Sequence[Cell]:
+    """The size, and each share with a bar."""
+    shares = [getattr(row, name) for name, _ in COLUMNS]
+    return [Cell(number(row.size)), *(Cell(percent(x), picture=_bar(x)) for x in shares)]
+
+
+def _bar(share: float) -> Markup:
+    if math.isnan(share):
+        return Markup("")
+    return Markup(
+        '<svg class="share" viewBox="0 0 40 4" aria-hidden="true"><path class="ground" d="M0 2H40"/>'
+        f'<path class="part" d="M0 2H{round(40 * share, 1)}"/></svg>'
+    )

@@ -1,1 +1,1 @@
-"""What every page is made of: its frame, charts, colour scales, tokens."""
+"""What evidence is shown with: the frame of a page, charts, strips, colour scales, tokens, tables, the terminal."""

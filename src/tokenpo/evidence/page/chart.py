@@ -49,7 +49,7 @@ class Chart:
     title: str
     unit: str
     help: str
-    lines: Sequence[Line]
+    lines: Sequence[Line] = ()
     fraction: bool = False
     low: float | None = 0.0
     high: float | None = None

@@ -27,6 +27,10 @@ class Quantity:
     kind: Kind
     help: str
 
+    def text(self, x: Number) -> str:
+        """The number as text; a clip state in words."""
+        return ("no", "below", "above")[int(x)] if self.kind == "state" and x is not None else number(x)
+
 
 # The order of the menu. docs/report.md says what each one is, in which unit.
 QUANTITIES = (
@@ -58,6 +62,7 @@ QUANTITIES = (
     Quantity("low", "lower bound", "range", "of the ratio"),
     Quantity("high", "upper bound", "range", "of the ratio"),
 )
+KNOWN = {quantity.name: quantity for quantity in QUANTITIES}
 # What a reader may look for, and is told of where the trace lacks it.
 EXPECTED = tuple(q.name for q in QUANTITIES[:10])
 
@@ -93,12 +98,13 @@ class Scale:
         last = self.colours - 1
         return [(f"{self.key}{i}", texts[i], texts[i + 1] if i == last else "") for i in range(self.colours)]
 
-    def rules(self, radio: str) -> list[str]:
-        """The style rules that colour the tokens while the radio button with id `radio` is chosen."""
+    def rules(self, place: int) -> list[str]:
+        """The style rules that colour the tokens and show the legend while the radio button q`place` is chosen."""
         # Of log-probabilities and probabilities the smallest matters: the lower end takes the strongest colour.
         shades = range(self.colours)[:: -1 if self.quantity.kind in ("negative", "share") else 1]
-        chosen = f":root:has(#{radio}:checked)"
-        rules = [
+        chosen = f":root:has(#q{place}:checked)"
+        rules = [f"{chosen} .legend-{place}{{display:block}}"]
+        rules += [
             f"{chosen} .{self.key}{i}{{background:var(--{p}{j});color:var(--{p}t{j})}}"
             for p, i, j in ((self.palette, i, j) for i, j in enumerate(shades))
         ]
@@ -115,23 +121,20 @@ class Scale:
         return {"d": "below the middle", "k": "clipped below", "s": ""}[self.palette]
 
 
-def quantity(name: str, values: Sequence[float]) -> Quantity:
+def quantity(name: str, values: Iterable[Number] = ()) -> Quantity:
     """The known quantity, or for an unknown name one whose kind follows from its values."""
-    known = {q.name: q for q in QUANTITIES}
-    if name in known:
-        return known[name]
-    kind: Kind = "signed" if min(values, default=0.0) < 0 else "unsigned"
+    if name in KNOWN:
+        return KNOWN[name]
+    known = [x for x in values if x is not None]
+    kind: Kind = "signed" if min(known, default=0.0) < 0 else "unsigned"
     return Quantity(name, visible(name, limit=30), kind, "not a quantity this report knows; drawn as it was recorded")
 
 
-def scale(q: Quantity, key: str, values: Iterable[Number]) -> Scale:
-    """The scale that covers all `values`, or 99 % of them when a few lie more than half as far again."""
-    xs = [x for x in values if x is not None]
-    if q.kind == "state":
-        return Scale(q, key, "k", ())
-    edges = _edges(q.kind, xs)
-    beyond = sum(not edges[0] <= x <= edges[-1] for x in xs)
-    return Scale(q, key, "d" if len(edges) == DIVERGING + 1 else "s", edges, beyond)
+def scales(columns: Sequence[tuple[Quantity, Sequence[Number]]]) -> tuple[list[Scale], list[tuple[str, str]]]:
+    """A scale for each column that varies, and (label, value) of each that is one number throughout."""
+    varying = [(q, values) for q, values in columns if len(set(values)) > 1]
+    fixed = [(q.label, q.text(values[0])) for q, values in columns if len(set(values)) == 1]
+    return [_scale(q, chr(ord("a") + i), values) for i, (q, values) in enumerate(varying)], fixed
 
 
 def clip_state(clipped: Number, ratio: Number) -> Number:
@@ -139,6 +142,16 @@ def clip_state(clipped: Number, ratio: Number) -> Number:
     if clipped is None:
         return None
     return 0.0 if not clipped else 1.0 if ratio is not None and ratio < 1 else 2.0
+
+
+def _scale(q: Quantity, key: str, values: Iterable[Number]) -> Scale:
+    """The scale that covers all `values`, or 99 % of them when a few lie more than half as far again."""
+    xs = [x for x in values if x is not None]
+    if q.kind == "state":
+        return Scale(q, key, "k", ())
+    edges = _edges(q.kind, xs)
+    beyond = sum(not edges[0] <= x <= edges[-1] for x in xs)
+    return Scale(q, key, "d" if len(edges) == DIVERGING + 1 else "s", edges, beyond)
 
 
 def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:

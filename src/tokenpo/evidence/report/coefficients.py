@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...base.errors import TokenPOError
 from ...core.coefficient import coefficients, entropy_at
-from .figure import BLUE, GREY, ORANGE, dress
+from .picture import BLUE, GREY, ORANGE, dress, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +26,6 @@ SHOWN = (0, 4, 8, 9)
 ADVANTAGES = (1.0, -1.0)
 HIGHEST = 4.0  # beyond ±4 curves and colours are cut off, or the interesting part would be flat
 STYLES = ("-", "--", "-.", ":")
-FORMATS: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 RATIO_LABEL = "ratio p / p_old, log scale"
 C_LABEL = "c, in units of the advantage"
 
@@ -51,8 +49,7 @@ def write_coefficients(name: str, objective: Any, out: Path | str) -> Path:
     Raises:
         TokenPOError: an ending that is neither, a directory that does not exist, or a place that cannot be written.
     """
-    out = _place(out)
-    return _save(lambda: draw(name, objective), out)
+    return save(lambda: draw(name, objective), out)
 
 
 def write_family(objectives: Mapping[str, Any], out: Path | str, note: str = "", dpi: int = 110) -> Path:
@@ -61,8 +58,7 @@ def write_family(objectives: Mapping[str, Any], out: Path | str, note: str = "",
     Raises:
         TokenPOError: as above.
     """
-    out = _place(out)
-    return _save(lambda: draw_family(objectives), out, note, dpi)
+    return save(lambda: draw_family(objectives), out, note, dpi)
 
 
 def text(name: str, objective: Any) -> list[str]:
@@ -232,30 +228,3 @@ def _outer_levels(every_level: list[Level]) -> list[Level]:
 
 def _of_batch_scope(objective: Any) -> bool:
     return getattr(objective, "scope", "row") == "batch"
-
-
-def _place(out: Path | str) -> Path:
-    out = Path(out)
-    if out.suffix not in FORMATS:
-        raise TokenPOError(f"{out}: a picture is {' or '.join(FORMATS)}, not {out.suffix or 'a file without ending'}")
-    if out.is_dir():
-        raise TokenPOError(f"{out} is a directory: name a file in it with --out")
-    if not out.parent.is_dir():
-        raise TokenPOError(f"{out}: there is no directory {out.parent}: make it, or name another place with --out")
-    return out
-
-
-def _save(make: Callable[[], Figure], out: Path, note: str = "", dpi: int = 140) -> Path:
-    """The same bytes whatever the reader's settings, the day and the hour."""
-    import matplotlib
-    from matplotlib import style
-
-    metadata = {**FORMATS[out.suffix], **({"Description": note} if note else {})}
-    with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}):
-        figure = make()
-        try:
-            figure.savefig(out, dpi=dpi, facecolor="white", metadata=metadata)
-        except OSError as error:
-            why = error.strerror or error
-            raise TokenPOError(f"{out} cannot be written: {why}; give another place with --out") from error
-    return out

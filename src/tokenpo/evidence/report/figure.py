@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import TokenPOError
 from ...runs.read import Rollout, Run, read_run, read_trace
+from .picture import BLUE, GREY, ORANGE, dress, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY = "#0b62a4", "#c04a00", "#6a6a6a"
-
 
 def write_figure(run: Path | str, out: Path | str) -> Path:
-    """Draws the run into a PNG and returns its path.
+    """Draws the run into a PNG or SVG and returns its path.
 
     Raises:
-        TokenPOError: no run there, or a run without traced responses.
+        TokenPOError: no run there, a run without traced responses, or a place that cannot be written.
     """
-    out, record = Path(out), read_run(run)
-    draw(record, examples(record.path)).savefig(out, dpi=140, facecolor="white")
-    return out
+    record = read_run(run)
+    return save(lambda: draw(record, examples(record.path)), out)
 
 
 def examples(run: Path) -> tuple[Rollout, Rollout]:
@@ -89,15 +87,6 @@ def _curve(axes: Axes, run: Run, name: str, title: str, label: str | None = None
     axes.plot(steps, values, color=BLUE, lw=1.6, label=label)
     dress(axes, title, "step")
     axes.set_ylim(bottom=0)
-
-
-def dress(axes: Axes, title: str, x_label: str, y_label: str = "") -> None:
-    """How every chart of this package's pictures looks: title at the left, small type, no frame."""
-    axes.set_title(title, fontsize=9, loc="left")
-    axes.set_xlabel(x_label, fontsize=8)
-    axes.set_ylabel(y_label, fontsize=8)
-    axes.tick_params(labelsize=7.5)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _tokens(axes: Axes, rollout: Rollout, top: float, width: int) -> None:

@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
-from ...base.text import differences, number
-from ...runs.read import Run, Trace, read_run, read_trace
+from ...base.text import differences, duration, number
+from ...methods import METHODS, paper
+from ...runs.read import Number, Run, Trace, read_run, read_trace
+from ..page import frame
 from ..page.chart import draw
-from ..page.page import policy, stylesheet, template, write
-from ..page.text import visible
-from .browser import Browser, browse, in_common
+from ..page.strip import Axis, Spot, axis_labels, strip
+from ..page.table import Cell, Row, Table
+from ..page.text import paragraph, percent, visible
+from .browser import Browser, browse, embed, in_common
 from .curves import charts
-from .embed import embed
-from .head import Head, head
 
 HERE = Path(__file__).parent
 MOST_ROWS, MOST_COLUMNS = 120, 80
 WIDE, NARROW = 8, 3  # numbers in one row of the readout
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Accuracy at one moment with its interval, where there is one; all fractions."""
+
+    when: str
+    value: float
+    low: Number
+    high: Number
+
+    @property
+    def text(self) -> str:
+        return percent(self.value)
+
+    @property
+    def interval(self) -> str:
+        return "" if self.low is None or self.high is None else f"{100 * self.low:.3g}–{percent(self.high)}"
+
+
+@dataclass(frozen=True)
+class Head:
+    """`title` names the run; `facts` are (name, value) pairs; `outcomes` are before and after, held-out if measured."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    outcomes: tuple[Accuracy, ...]
+    held_out: bool
+    picture: Markup
+    objective: str
+    config: str
+    versions: tuple[tuple[str, str], ...]
 
 
 def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Path | str | None = None) -> Path:
@@ -42,44 +78,42 @@ def write_report(run_dir: Path | str, out: Path | str | None = None, beside: Pat
     target = Path(out) if out is not None else run.path / name
     if target.is_dir():
         target = target / name
-    return write(render([(r, read_trace(r.path)) for r in (run, other) if r is not None]), target)
+    return frame.write(render([(r, read_trace(r.path)) for r in (run, other) if r is not None]), target)
 
 
 def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     """The page as text: head and curves are the first run's, the tokens those of all."""
     run = runs[0][0]
-    heads = [head(run) for run, _ in runs]
-    labels = _labels([run for run, _ in runs], heads)
-    browser = browse(list(zip(labels, (trace for _, trace in runs), strict=True)))
+    heads = [_head(run) for run, _ in runs]
+    names = _names([run for run, _ in runs], heads)
+    browser = browse(list(zip(names, (trace for _, trace in runs), strict=True)))
     drawn, undrawn = charts(run)
-    notes = [*_named(labels, [[*run.notes, *trace.notes] for run, trace in runs]), *(browser.notes if browser else ())]
+    notes = [*_named(names, [[*run.notes, *trace.notes] for run, trace in runs]), *(browser.notes if browser else ())]
     if undrawn:
         more = f" and {len(undrawn) - 40:,} more" if len(undrawn) > 40 else ""
         listed = ", ".join(visible(name, limit=60) for name in undrawn[:40])
         notes.append(f"Metrics that no chart shows: {listed}{more}.")
-    style = _style(browser)
-    script = (HERE / "report.js").read_text(encoding="utf-8") if browser else ""
     facts = heads[0].facts
     if len(runs) > 1:
-        facts = (*facts, ("beside, tokens only", labels[1]), *_unlike(runs[0][0], runs[1][0]))
-    return template(HERE, "page.html").render(
-        policy=policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        title=heads[0].title if len(runs) == 1 else f"{heads[0].title}, beside {labels[1]}",
+        facts = (*facts, ("beside, tokens only", names[1]), *_unlike(runs[0][0], runs[1][0]))
+    return frame.render(
+        HERE / "report.html",
+        heads[0].title if len(runs) == 1 else f"{heads[0].title}, beside {names[1]}",
+        rules=_rules(browser) if browser else (),
+        script=(HERE / "report.js").read_text(encoding="utf-8") if browser else "",
         head=heads[0],
         facts=facts,
         moving=[(chart, draw(chart)) for chart in drawn if not chart.constant],
         constant=[(chart, draw(chart)) for chart in drawn if chart.constant],
         browser=browser,
         data=embed(browser) if browser else "",
-        common=in_common(browser) if browser and len(browser.sources) > 1 else None,
+        common=in_common(browser) if browser and len(browser.runs) > 1 else None,
         table=_table(run),
         notes=notes,
     )
 
 
-def _labels(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
+def _names(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
     """What the page calls the runs: their methods, with the directory where these are the same."""
     methods = [dict(heading.facts).get("method", "a run") for heading in heads]
     if len(set(methods)) == len(methods):
@@ -87,11 +121,11 @@ def _labels(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
     return [f"{m} ({visible(run.label, limit=60)})" for m, run in zip(methods, runs, strict=True)]
 
 
-def _named(labels: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
+def _named(names: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
     """The notes of every run; with several, each says whose it is."""
-    if len(labels) == 1:
+    if len(names) == 1:
         return list(notes[0])
-    return [f"{label}: {note}" for label, mine in zip(labels, notes, strict=True) for note in mine]
+    return [f"{name}: {note}" for name, mine in zip(names, notes, strict=True) for note in mine]
 
 
 def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:
@@ -104,17 +138,11 @@ def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:
     return [("settings that differ", shown)] if changes else []
 
 
-def _style(browser: Browser | None) -> str:
-    """The style sheet and the rules that depend on this run: colours per quantity, places of the readout."""
-    rules = [stylesheet()]
-    if browser is not None:
-        for i, scale in enumerate(browser.scales):
-            rules += scale.rules(f"q{i}")
-            rules.append(f":root:has(#q{i}:checked) .legend-{i}{{display:block}}")
-        columns = len(browser.scales) + 1
-        rules += _readout(columns, WIDE)
-        rules += ["@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
-    return "\n".join(rules)
+def _rules(browser: Browser) -> list[str]:
+    """The style rules that depend on this run: colours per quantity, places of the readout."""
+    columns = len(browser.scales) + 1
+    colours = [rule for i, scale in enumerate(browser.scales) for rule in scale.rules(i)]
+    return [*colours, *_readout(columns, WIDE), "@media (max-width:50rem){", *_readout(columns, NARROW), "}"]
 
 
 def _readout(columns: int, per_row: int) -> list[str]:
@@ -128,17 +156,104 @@ def _readout(columns: int, per_row: int) -> list[str]:
     return rules
 
 
-def _table(run: Run) -> tuple[list[str], list[list[str]], str]:
-    """(metric names, rows of formatted numbers, how much of it that is if not all) for the table under the curves."""
-    names = ["step", *run.names][:MOST_COLUMNS]
+def _table(run: Run) -> tuple[Table, str]:
+    """The numbers under the curves, and how much of them it is if not all."""
+    names = run.names[: MOST_COLUMNS - 1]
     every = -(-len(run.metrics) // MOST_ROWS)
     steps = [step for step, _ in run.series("step")]
     kept = [step for i, step in enumerate(steps) if i % every == 0 or i == len(steps) - 1]
     columns = [dict(run.series(name)) for name in names]
-    shown = [visible(name, limit=60) for name in names]
+    rows = [Row(number(step), [Cell(number(column.get(step))) for column in columns]) for step in kept]
     parts = []
     if len(kept) < len(steps):
         parts.append(f"{len(kept)} of {len(steps):,} steps")
-    if len(names) <= len(run.names):
-        parts.append(f"{len(names) - 1} of {len(run.names):,} metrics")
-    return shown, [[number(column.get(step)) for column in columns] for step in kept], " and ".join(parts)
+    if len(names) < len(run.names):
+        parts.append(f"{len(names)} of {len(run.names):,} metrics")
+    return Table(["step", *(visible(name, limit=60) for name in names)], rows), " and ".join(parts)
+
+
+def _head(run: Run) -> Head:
+    outcomes, held_out = _outcomes(run)
+    method, task = _find(run.config, "method.name", "method"), _find(run.config, "task.name", "task")
+    return Head(
+        title=f"{_short(method) or 'A run'} on {_short(task) or 'an unnamed task'}",
+        facts=tuple((name, text) for name, text in _facts(run, method, task) if text),
+        outcomes=outcomes,
+        held_out=held_out,
+        picture=_picture(outcomes),
+        objective=paragraph(run.objective.strip("\n"), limit=20_000),
+        config=paragraph(json.dumps(run.config, indent=2, ensure_ascii=False), limit=20_000),
+        versions=tuple((_short(k), _short(v)) for k, v in list(run.versions.items())[:40]),
+    )
+
+
+def _facts(run: Run, method: Any, task: Any) -> list[tuple[str, str]]:
+    steps = [int(x) for x, _ in run.series("step") if x > 0]
+    planned = _find(run.config, "train.steps", "steps")
+    done = f"{len(steps):,}" if planned in (None, len(steps)) else f"{len(steps):,} of {_short(planned)}"
+    seconds = [y or 0.0 for name in run.names if name.startswith("seconds_") for _, y in run.series(name)]
+    return [
+        ("method", _short(method)),
+        ("model", _short(_find(run.config, "model.path", "model.name", "model"))),
+        ("task", _short(task)),
+        ("seed", _short(_find(run.config, "seed", "train.seed"))),
+        ("steps", done),
+        ("time", duration(sum(seconds)) if seconds else ""),
+        ("entropy, nats", _change(run, "entropy")),
+        ("length, tokens", _change(run, "length")),
+        ("paper", _paper(method)),
+    ]
+
+
+def _change(run: Run, name: str) -> str:
+    values = [y for _, y in run.series(name) if y is not None]
+    return f"{number(values[0])} → {number(values[-1])}" if values else ""
+
+
+def _paper(method: Any) -> str:
+    """Title, reference and provenance of a method of the table; nothing for any other name."""
+    if not isinstance(method, str) or method not in METHODS:
+        return ""
+    source = paper(method)
+    return f"{source.title}, {source.reference} ({source.provenance})"
+
+
+def _find(config: Mapping[str, Any], *paths: str) -> Any:
+    """The first of these dotted paths that leads to a plain value."""
+    for path in paths:
+        value: Any = config
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, (str, int, float)):
+            return value
+    return None
+
+
+def _short(value: Any) -> str:
+    return "" if value is None else visible(str(value), limit=120)
+
+
+def _outcomes(run: Run) -> tuple[tuple[Accuracy, ...], bool]:
+    """First and last held-out accuracy, greedy or else sampled; without any, that of the training rollouts."""
+    for name, below, above in (
+        ("eval/accuracy", "eval/low", "eval/high"),
+        ("eval/avg", "eval/avg_low", "eval/avg_high"),
+        ("accuracy", "", ""),
+    ):
+        points = [(x, y) for x, y in run.series(name) if y is not None]
+        if points:
+            low, high = (dict(run.series(end)) for end in (below, above))
+            ends = dict.fromkeys([points[0], points[-1]])
+            outcomes = tuple(Accuracy(f"step {number(x)}", y, low.get(x), high.get(x)) for x, y in ends)
+            return outcomes, name.startswith("eval/")
+    return (), False
+
+
+def _picture(outcomes: Sequence[Accuracy]) -> Markup:
+    """Dots with their intervals on a line from 0 to 100 %."""
+    if not outcomes:
+        return Markup("")
+    axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
+    name = "; ".join(f"{o.when}: {o.text} {o.interval}" for o in outcomes)
+    spots = [Spot(o.value, o.low, o.high, f"c{i}") for i, o in enumerate(outcomes)]
+    return strip(spots, axis, f"Accuracy, {name}") + axis_labels(axis)

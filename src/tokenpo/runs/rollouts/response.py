@@ -1,12 +1,16 @@
-"""One recorded response, and the way from a batch of tensors to responses."""
+"""One recorded response: checked as a file has it, or made from a batch of tensors."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import ErrorDetails
+
+from ...base.errors import MissingInput, TokenPOError, nearest
 from ...core.types import Policy, Rollouts
 
 # One number for each token, by the names of the fields of `Rollouts` and of `Policy`.
@@ -15,6 +19,13 @@ FACTS = (
 )  # fmt: skip
 NOW = ("logprob", "entropy", "entropy_drift")
 PER_TOKEN = (*FACTS, *NOW)
+REQUIRED = {
+    "group": "the same number or text for all responses to one prompt",
+    "reward": "the number that the response earned",
+    "tokens": "one string for each response token, or token_ids",
+    "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
+}
+KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "prompt_logprob", *PER_TOKEN})
 
 
 @dataclass(frozen=True)
@@ -110,3 +121,90 @@ def shortest(x: float) -> float:
             if ctypes.c_float(y).value == x:
                 return y
     return x
+
+
+def parse(where: str, line: Mapping[str, Any]) -> Response:
+    """A checked response. null stands for an optional field that is not there.
+
+    Args:
+        where: file and line, or file and row, for the messages.
+
+    Raises:
+        MissingInput: a required field is not there.
+        TokenPOError: a value of the wrong kind or length, or a number that is not finite.
+    """
+    line = {name: value for name, value in line.items() if value is not None}
+    for name, meaning in REQUIRED.items():
+        if name not in line and not (name == "tokens" and "token_ids" in line):
+            fields = (
+                f"fields: {', '.join(map(plain, line))}; {nearest(name, map(plain, line))}" if line else "it has none"
+            )
+            raise MissingInput(f"{where}: no field {name!r} ({fields}): give {meaning}")
+    try:
+        read = _Line.model_validate(line)
+    except ValidationError as error:
+        raise TokenPOError(f"{where}: {_explained(error.errors(include_url=False)[0])}") from None
+    ids = None if read.token_ids is None else tuple(read.token_ids)
+    tokens = tuple(f"[{i}]" for i in ids or ()) if read.tokens is None else tuple(read.tokens)
+    numbers = {name: values for name in PER_TOKEN if (values := getattr(read, name)) is not None}
+    if isinstance(heat := numbers.get("temperature"), float):
+        numbers["temperature"] = [heat] * len(tokens)
+    if ids is not None and len(ids) != len(tokens):
+        raise TokenPOError(f"{where}: 'token_ids' has {len(ids)} values for {len(tokens)} tokens: give one for each")
+    for name, values in numbers.items():
+        if len(values) != len(tokens):
+            raise TokenPOError(
+                f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
+                "token and none for prompt and padding"
+            )
+    if (coldest := min(numbers.get("temperature", ()), default=1.0)) <= 0:
+        raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one that sampled the token, > 0")
+    plainly = {name: getattr(read, name) for name in ("group", "reward", "prompt", "correct", "step", "prompt_logprob")}
+    return Response(
+        **plainly, tokens=tokens, token_ids=ids, numbers={name: tuple(values) for name, values in numbers.items()}
+    )
+
+
+def plain(name: str) -> str:
+    """A field's name as a message may show it: short, and nothing in it that a terminal would obey."""
+    return (name if name.isprintable() else repr(name))[:40]
+
+
+class _Fields(BaseModel):
+    # Nothing is converted: true is no group, and 1 says nothing about right or wrong.
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    group: int | str
+    reward: float
+    tokens: list[str] | None = None
+    token_ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = None
+    prompt: str = ""
+    correct: bool | None = None
+    step: int | None = None
+    prompt_logprob: float | None = None
+
+
+_PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
+_PER_TOKEN["temperature"] = (list[float] | float | None, None)
+_Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
+_KINDS = {
+    "group": "a whole number or text",
+    "reward": "a number",
+    "tokens": "a list of strings",
+    "token_ids": "a list of ids",
+    "prompt": "text; write chat messages out",
+    "correct": "true, false or null",
+    "step": "a whole number",
+    "prompt_logprob": "a number",
+}
+
+
+def _explained(problem: ErrorDetails) -> str:
+    name, value = str(problem["loc"][0]), problem["input"]
+    place = name + "".join(f"[{step}]" for step in problem["loc"][1:] if isinstance(step, int))
+    too_large = problem["type"] == "float_type" and type(value) is int  # for a float
+    if too_large or problem["type"] == "finite_number":
+        return f"{place!r} is {'inf' if too_large else value}: give a finite number, and mend what made this one"
+    names = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}
+    told = names.get(type(value), f"{value!r:.40}")
+    return f"{place!r} is {told}: give {_KINDS.get(name, 'a list of numbers')}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +14,12 @@ from verl.utils import tensordict_utils as tu
 
 import tokenpo
 from tokenpo.core import trial
+from tokenpo.core.learner import Learner, Step
 from tokenpo.core.parts import ConstantLength
-from tokenpo.engines.verl import trace
-from tokenpo.engines.verl.credit import Step, minibatches
-from tokenpo.engines.verl.loss import objective_loss
+from tokenpo.core.seeds import keyed_generator
+from tokenpo.engines.verl.layout import Rows, credit_fields, dealt, rollouts_of
+from tokenpo.engines.verl.loss import WorkerLoss
+from tokenpo.engines.verl.record import Record, marks, traced_rows
 
 LENGTH = 9
 
@@ -104,7 +105,8 @@ def through_verl(
     ranks: int,
     micro: int,
     step_rows: int | None = None,
-    record: trace.Record | None = None,
+    record: Record | None = None,
+    part: int = 0,
 ) -> list[tuple[float, dict[str, float]]]:
     """Loss and metrics of each optimiser step as verl's engine would add them up; leaves gradients in the sample.
 
@@ -113,25 +115,51 @@ def through_verl(
         micro: rows of one micro-batch.
         step_rows: rows of an optimiser step over all ranks; None takes all.
         record: where the last optimiser step is traced.
+        part: pass of the objective.
     """
     data, n = sample.data.copy(), len(sample.data)
-    step = Step.of(objective, data, 1.0)
-    plan = minibatches(n, ranks, step_rows or n)
-    data.update(step.outputs())
-    data.update(step.sequences(plan))
+    step, where = begun(data, objective)
+    plan = dealt(n, ranks, step_rows or n)
+    loss_fn = WorkerLoss(objective, LENGTH, 1.0, part, None if record is None else str(record.path))
+    data.update(credit_fields(objective, step.rollouts, step.credit, where, plan))
     if record is not None:
         tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
-        told = trace.traced_rows(step, 7, plan[-1], record.most, data, tokenizer)
-        data.update(trace.marks(range(n), told))
+        told = traced_rows(step, where, 7, plan[-1], record.most, data, tokenizer)
+        data.update(marks(range(n), told))
     done = []
     for rows in plan:
-        views = [(sample.logprob, "log_probs"), (sample.entropy, "entropy")]
-        now = {name: responses(found, data, rows) for found, name in views}
-        part = data.copy()
-        if objective.scope == "batch":
-            put(part, rows, step.observed(objective, rows, TensorDict(now, [len(rows)])))
-        done.append(engine(sample, part, rows, objective, ranks, micro, record))
+        fields = data.copy()
+        if objective.split()[part].scope == "batch":
+            put(fields, rows, observed(sample, step, where, rows, part))
+        done.append(engine(sample, fields, rows, loss_fn, ranks, micro))
     return done
+
+
+def of_whole_step(loss_fn: WorkerLoss, seed: int) -> float:
+    """The loss of all rows as one process has it that was sent `loss_fn`."""
+    sample = both(seed)
+    data, rows = sample.data.copy(), list(range(len(sample.data)))
+    step, where = begun(data, loss_fn.objective)
+    data.update(credit_fields(loss_fn.objective, step.rollouts, step.credit, where, [rows]))
+    if loss_fn.objective.split()[loss_fn.part].scope == "batch":
+        put(data, rows, observed(sample, step, where, rows, loss_fn.part))
+    return engine(sample, data, rows, loss_fn, ranks=1, micro=len(rows))[0]
+
+
+def begun(data: TensorDict, objective: tokenpo.Objective) -> tuple[Step, Rows]:
+    """Phase one as our trainer has it."""
+    rollouts, where = rollouts_of(data, objective, 1.0)
+    return Learner(objective, length=LENGTH).begin(rollouts), where
+
+
+def observed(sample: Both, step: Step, where: Rows, rows: Sequence[int], part: int = 0) -> TensorDict:
+    """The signals that a look at the current policy over these rows finds, as fields of theirs."""
+    views = [(sample.logprob, "log_probs"), (sample.entropy, "entropy")]
+    now = {name: responses(found, sample.data, rows) for found, name in views}
+    update, here = step.update(where.numbers(rows), part), where.some(rows)
+    known = update.credit.signals
+    update.observe(here.policy(TensorDict(now, [len(rows)]), update.rollouts.mask.shape[1]))
+    return here.signals(step.objective, update.credit, known)
 
 
 def put(data: TensorDict, rows: Sequence[int], found: TensorDict) -> None:
@@ -153,15 +181,12 @@ def engine(
     sample: Both,
     data: TensorDict,
     rows: list[int],
-    objective: tokenpo.Objective,
+    loss_fn: WorkerLoss,
     ranks: int,
     micro: int,
-    record: trace.Record | None = None,
 ) -> tuple[float, dict[str, float]]:
     """One optimiser step on these rows: the loss over micro-batches and ranks, and its metrics added up."""
     part = tu.index_select_tensor_dict(data, torch.tensor(rows))
-    report = None if record is None else str(record.path)
-    loss_fn = partial(objective_loss, objective=objective, length=LENGTH, report=report)
     tokens = float(part["loss_mask"].values().sum())
     value, added = 0.0, {}
     share = len(rows) // ranks
@@ -201,5 +226,10 @@ def gradient(sample: Both, view: str = "logprob") -> Tensor:
 
 
 def directly(sample: Both, objective: tokenpo.Objective, **options: Any) -> trial.Evaluation:
-    """The objective on the same rollouts, without verl."""
-    return trial.evaluate(objective, sample.inputs, **options)
+    """The objective on the same rollouts, without verl; what it draws is keyed like the learner's first update."""
+
+    def observe(batch: tokenpo.Batch) -> tokenpo.Batch:
+        return objective.observe(batch, keyed_generator(0, "observe", 0))
+
+    plain = SimpleNamespace(prepare=objective.prepare, observe=observe, loss=objective.loss)
+    return trial.evaluate(plain, sample.inputs, **options)

@@ -12,10 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import wrapt
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
-
-from tokenpo.engines.verl.hooks import after_import
 
 
 class _Device(ModuleType):
@@ -97,7 +96,7 @@ class CpuPlatform(PlatformBase):
         return None
 
 
-def _gloo() -> None:
+def _gloo(_: Any) -> None:
     from verl.utils import distributed
 
     # verl's own default would name the CPU twice, once for gloo and once for the accelerator.
@@ -105,7 +104,7 @@ def _gloo() -> None:
     distributed.initialize_global_process_group_ray = functools.partial(stock, backend="gloo")
 
 
-def _engine() -> None:
+def _engine(_: Any) -> None:
     from verl.workers.engine.base import EngineRegistry
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
@@ -121,20 +120,20 @@ def _engine() -> None:
                 object.__setattr__(self.engine_config, "forward_only", forward_only)
 
 
-def _no_trl() -> None:
+def _no_trl(_: Any) -> None:
     from verl.models.transformers import monkey_patch
 
     # Where TRL is installed beside it, verl 0.9.1 imports a value head that TRL 1.16 no longer has.
     monkey_patch.is_trl_available = lambda: False
 
 
-def _rollout() -> None:
+def _rollout(_: Any) -> None:
     from verl.workers.rollout import base
 
     base._ROLLOUT_REGISTRY["cpu", "async"] = "engines.verl.support.server.Adapter"
 
 
-def _replica() -> None:
+def _replica(_: Any) -> None:
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     def load() -> Any:
@@ -145,16 +144,16 @@ def _replica() -> None:
     RolloutReplicaRegistry.register("cpu", load)
 
 
-after_import("verl.utils.distributed", _gloo)
-after_import("verl.workers.engine", _engine)
-after_import("verl.models.transformers.monkey_patch", _no_trl)
-after_import("verl.workers.rollout.base", _rollout)
-after_import("verl.workers.rollout.replica", _replica)
+wrapt.register_post_import_hook(_gloo, "verl.utils.distributed")
+wrapt.register_post_import_hook(_engine, "verl.workers.engine")
+wrapt.register_post_import_hook(_no_trl, "verl.models.transformers.monkey_patch")
+wrapt.register_post_import_hook(_rollout, "verl.workers.rollout.base")
+wrapt.register_post_import_hook(_replica, "verl.workers.rollout.replica")
 import tokenpo.engines.verl.plugin  # noqa: E402, F401 - where the package is on the path but not installed
 
 
-def _turns() -> None:
+def _turns(_: Any) -> None:
     import engines.verl.support.turns  # noqa: F401 - registers itself
 
 
-after_import("verl.trainer.ppo.v1", _turns)
+wrapt.register_post_import_hook(_turns, "verl.trainer.ppo.v1")

@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,51 +55,63 @@ def environment() -> dict[str, str]:
 
 
 # What a CPU run needs beyond the settings of the experiment.
-CPU = [
-    "trainer.device=cpu",
-    "actor_rollout_ref.rollout.name=cpu",
-    "actor_rollout_ref.rollout.free_cache_engine=False",
-    "actor_rollout_ref.rollout.load_format=auto",
-    "actor_rollout_ref.rollout.agent.num_workers=1",
-    "actor_rollout_ref.actor.strategy=fsdp2",
-    "actor_rollout_ref.actor.use_torch_compile=False",
-    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
-    "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
-    "actor_rollout_ref.model.use_remove_padding=False",
-    "actor_rollout_ref.model.enable_gradient_checkpointing=False",
-    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-    *(
-        f"+actor_rollout_ref.{role}.fsdp_config.mixed_precision.{kind}_dtype=fp32"
-        for role in ("actor", "ref")
-        for kind in ("param", "reduce", "buffer")
-    ),
-    "reward.num_workers=1",
-    "data.dataloader_num_workers=0",
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-    "+ray_kwargs.ray_init.address=local",  # never a cluster that happens to be there
-    "ray_kwargs.ray_init.num_cpus=16",
-    "+ray_kwargs.ray_init.num_gpus=2",
-    "+ray_kwargs.ray_init.object_store_memory=200000000",
-    "+ray_kwargs.ray_init.include_dashboard=False",
-    "trainer.logger=[console,file]",
-    "trainer.val_before_train=False",
-    "trainer.test_freq=-1",
-    "trainer.save_freq=-1",
-    "trainer.nnodes=1",
-]
+CPU = {
+    "trainer.device": "cpu",
+    "actor_rollout_ref.rollout.name": "cpu",
+    "actor_rollout_ref.rollout.free_cache_engine": False,
+    "actor_rollout_ref.rollout.load_format": "auto",
+    "actor_rollout_ref.rollout.agent.num_workers": 1,
+    "actor_rollout_ref.actor.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+    "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+    "actor_rollout_ref.model.use_remove_padding": False,
+    "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+    "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+    "reward.num_workers": 1,
+    "data.dataloader_num_workers": 0,
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    "+ray_kwargs.ray_init.address": "local",  # never a cluster that happens to be there
+    "ray_kwargs.ray_init.num_cpus": 16,
+    "+ray_kwargs.ray_init.num_gpus": 2,
+    "+ray_kwargs.ray_init.object_store_memory": 200000000,
+    "+ray_kwargs.ray_init.include_dashboard": False,
+}
+# verl computes in bf16 where nothing is said.
+FLOAT32 = {
+    f"+actor_rollout_ref.{role}.fsdp_config.mixed_precision.{kind}_dtype": "fp32"
+    for role in ("actor", "ref")
+    for kind in ("param", "reduce", "buffer")
+}
 
 
-def main_ppo(overrides: list[str], directory: Path, timeout: float) -> str:
-    """Runs the main program in `directory`; its output. A Ray that did not come up is started once more.
+def words(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def documented() -> dict[str, str]:
+    """The settings of the command in docs/verl.md."""
+    page = (TESTS.parent / "docs" / "verl.md").read_text(encoding="utf-8")
+    (command,) = (block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "main_ppo" in block)
+    _, _, given = command.partition("verl.trainer.main_ppo")
+    return dict(word.split("=", 1) for word in shlex.split(given.replace("\\\n", " ")))
+
+
+def main_ppo(settings: Mapping[str, Any], directory: Path, timeout: float) -> str:
+    """Runs the main program in `directory`; its output."""
+    given = {**CPU, **FLOAT32, **settings, "actor_rollout_ref.rollout.name": "cpu"}
+    return as_given([sys.executable, "-m", "verl.trainer.main_ppo", *words(given)], directory, timeout)
+
+
+def as_given(command: list[str], directory: Path, timeout: float) -> str:
+    """Runs a command in `directory`; its output. A Ray that did not come up is started once more.
 
     Raises:
         AssertionError: it failed; the message ends with its last lines.
     """
-    words = [sys.executable, "-m", "verl.trainer.main_ppo", *CPU, *overrides]
     log = directory / "output.txt"
     for _ in range(2):
         with log.open("w") as stream:
-            done = _to_the_end(words, directory, stream, timeout)
+            done = _to_the_end(command, directory, stream, timeout)
         text = log.read_text(errors="replace")
         if "timed out during startup" not in text:
             break
@@ -105,11 +119,11 @@ def main_ppo(overrides: list[str], directory: Path, timeout: float) -> str:
     return text
 
 
-def _to_the_end(words: list[str], directory: Path, stream: Any, timeout: float) -> int | None:
+def _to_the_end(command: list[str], directory: Path, stream: Any, timeout: float) -> int | None:
     """The exit code, None where time ran out; nothing that the process started lives on."""
     settings = {**environment(), "TOKENPO_TEST_SEEN": str(directory / SEEN)}
     started = subprocess.Popen(
-        words, cwd=directory, env=settings, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        command, cwd=directory, env=settings, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
     )
     try:
         return started.wait(timeout)

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 import tokenpo
 from engines.verl.support.methods import CHOSEN, LOG, METHODS
 from tokenpo.core.seeds import keyed_generator
-from tokenpo.engines.verl.trainer import TokenPOTrainer
+from tokenpo.engines.verl.trainer import TokenPOTrainer, learner_of
 
 
 def methods() -> list[str]:
@@ -32,8 +32,8 @@ class Turns(TokenPOTrainer):
         self.name = methods()[turn]
         if not second:
             self.tokenpo = dataclasses.replace(self.tokenpo, objective=tokenpo.method(self.name))
-            self.tokenpo_state = self.objective.start()
-            self.set_objective(self.objective)
+            self.learner = learner_of(self.tokenpo, self.config)
+            self.send_loss()
         whole = self.config.data.train_batch_size
         self.config.actor_rollout_ref.actor.ppo_mini_batch_size = whole // 2 if second else whole
         self.expected: float | None = None
@@ -46,13 +46,13 @@ class Turns(TokenPOTrainer):
         return super()._update_actor(batch, metrics)
 
     def _directly(self) -> float:
-        step = self.tokenpo_step
+        step = self.learner.step
         assert step is not None
         facts = step.rollouts
         policy = tokenpo.Policy(logprob=facts.old_logprob, entropy=facts.old_entropy)
         whole = tokenpo.Batch(facts, step.credit, policy)
-        totals = step.totals(self.config.data.max_response_length)
-        seen = self.objective.observe(whole, keyed_generator(42, "observe", self.tokenpo_updates))
+        totals = tokenpo.Totals.of(facts, self.config.data.max_response_length)
+        seen = self.objective.observe(whole, keyed_generator(42, "observe", self.learner.updates))
         return float(self.objective.loss(seen, totals).value)
 
     def _compute_metrics(self, batch: Any, metrics: dict, *rest: Any, **named: Any) -> None:

@@ -1,0 +1,67 @@
+"""`tokenpo show`: the formula of a method, its options and choices, or a picture of its effective coefficient."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..base.errors import TokenPOError
+from .options import METHOD, add_command, need, path
+
+
+def add(commands: Any) -> None:
+    """The parser of `tokenpo show`."""
+    parser = add_command(commands, "show", "the formula of a method, its options and its choices")
+    parser.add_argument("method", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options")
+    parser.add_argument(
+        "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
+    )
+    parser.set_defaults(run=show)
+
+
+def show(options: argparse.Namespace) -> int:
+    """Prints the docstrings of file and builder, and the objective; or draws."""
+    import inspect
+
+    from ..methods import builder
+    from ..recipe.command_line import parse_entries
+
+    entries = parse_entries(options.method, "show")
+    if len(entries) > 1:
+        raise TokenPOError(f"show {options.method!r} names {len(entries)} methods: give one at a time")
+    entry, objective = entries[0], _built(entries[0])
+    if options.coefficients:
+        return _draw(options, entry.label, objective)
+    if options.out:
+        raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
+    build = inspect.unwrap(builder(entry.method))
+    # The signature without the annotations, whose place is the docstring.
+    parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
+    print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
+    print(f"\n{entry.method}({parameters})\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
+    return 0
+
+
+def _built(entry: Any) -> Any:
+    """The objective of one entry; options are read as a recipe's are."""
+    if not entry.options:
+        from ..methods import method
+
+        return method(entry.method)
+    need("pydantic")
+    from ..recipe.objective import build_entry
+
+    return build_entry(entry)
+
+
+def _draw(options: argparse.Namespace, label: str, objective: Any) -> int:
+    need("matplotlib", "jinja2")
+    from ..evidence.report.coefficients import text, write_coefficients
+
+    picture = write_coefficients(label, objective, options.out or f"{objective.name}-coefficients.png")
+    print("\n".join(text(label, objective)))
+    print(f"picture: {picture}")
+    return 0

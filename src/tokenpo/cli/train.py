@@ -1,0 +1,124 @@
+"""`tokenpo train`: a recipe trained by the embedded engine or another, and the report of the run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import TokenPOError
+from .options import ENGINES, RECIPE, add_command, add_run, need_engine, path
+
+
+def add(commands: Any) -> None:
+    """The parser of `tokenpo train`."""
+    parser = add_command(commands, "train", "train a model as a recipe says, and write a report")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    add_run(parser)
+    parser.add_argument("--resume", metavar="RUN", type=path, help="continue the run in this directory")
+    parser.add_argument(
+        "--engine", choices=("embedded", *ENGINES), default="embedded", help="engine that trains; default: embedded"
+    )
+    parser.add_argument(
+        "--accept-changes", action="store_true", help="resume with other settings; they are noted in changes.jsonl"
+    )
+    parser.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+    parser.set_defaults(run=train)
+
+
+def train(options: argparse.Namespace) -> int:
+    """Trains, and says what came of it; 130 when the run was interrupted and can go on."""
+    if options.recipe is None and options.resume is None:
+        raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
+    if options.accept_changes and (options.resume is None or options.engine != "embedded"):
+        raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
+    need_engine()
+    # Mistakes in the recipe are found here, before transformers is loaded.
+    config = _config(options)
+    records = _embedded(options, config) if options.engine == "embedded" else _elsewhere(options, config)
+    if records is None:
+        return 130
+    if not options.no_report:
+        from ..evidence.report import write_report
+
+        print(f"report: {write_report(records)}")
+    return 0
+
+
+def _config(options: argparse.Namespace) -> Any:
+    from ..engines.launch import require_processes
+    from ..recipe.config import load_config
+    from ..recipe.files import find_recipe
+    from ..runs.directory import require_engine
+
+    require_processes(options.engine, options.processes)
+    if options.resume is not None:
+        require_engine(options.resume, options.engine)
+    # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
+    file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
+    if options.recipe is None and not file.is_file():
+        raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
+    return load_config(file, method=options.method, overrides=options.set, out=options.out)
+
+
+def _embedded(options: argparse.Namespace, config: Any) -> Path | None:
+    """In this process; the directory of the run's records, None where it was interrupted."""
+    from ..engines.embedded.loop import resume, train
+    from ..engines.embedded.view import make_view
+
+    view = make_view(sys.stdout)
+    if options.resume:
+        outcome = resume(options.resume, view, config, accept=options.accept_changes)
+    else:
+        outcome = train(config, view)
+    if not outcome.finished:
+        print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
+        return None
+    _tell(outcome.directory, outcome.evaluations)
+    return outcome.directory
+
+
+def _elsewhere(options: argparse.Namespace, config: Any) -> Path:
+    """With a foreign engine, in processes of its own; the directory of the run's records."""
+    from ..engines.launch import train
+    from ..runs.directory import evaluations
+
+    directory = train(config, options.engine, options.resume, options.processes)
+    if options.engine != "trl":
+        return directory
+    records = directory / "trl" / "tokenpo"
+    _tell(directory, evaluations(records))
+    return records
+
+
+def _tell(directory: Path, evaluations: Sequence[dict[str, float]]) -> None:
+    for line in verdict(evaluations):
+        print(line)
+    print(f"model: {directory / 'model'}")
+
+
+def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
+    """Held-out accuracy, and reward where graded, before and after, with 95 % intervals."""
+    from ..runs.read import with_rewards
+
+    if len(evaluations) < 2:
+        return []
+    first, *_, last = with_rewards(evaluations)
+    lines = []
+    for name, key, low, high in (
+        ("greedy accuracy", "eval/accuracy", "eval/low", "eval/high"),
+        ("greedy reward", "eval/reward", "eval/reward_low", "eval/reward_high"),
+        (f"avg@{int(last.get('eval/k', 0))}", "eval/avg", "eval/avg_low", "eval/avg_high"),
+        ("sampled reward", "eval/avg_reward", "eval/avg_reward_low", "eval/avg_reward_high"),
+    ):
+        if last.get(key) is not None and first.get(key) is not None:
+            before, after = (f"{e[key]:.3f}{_ends(e[low], e[high])}" for e in (first, last))
+            lines.append(f"held-out {name}: {before} before -> {after} after; 95 % intervals")
+    return lines
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    """Undefined ends are NaN, and null in a file."""
+    return "" if low is None or high is None or low != low else f" ({low:.3f} to {high:.3f})"

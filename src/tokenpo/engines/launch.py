@@ -1,0 +1,152 @@
+"""Recipes trained by TRL or verl in processes of their own: the command, the run directory and the start.
+
+Neither is imported here: a recipe is checked, a command is put together and started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import TokenPOError, Unsupported
+from ..base.files import write_whole
+from ..models.directory import check_directory, is_local, locate
+from ..recipe import inputs
+from ..recipe.config import Config
+from ..runs.directory import binding, held, never_began, new_directory, resumed_config
+
+TRL_PROGRAM = "tokenpo.engines.trl.main"
+
+
+def train(config: Config, engine: str, resume: Path | None, processes: int) -> Path:
+    """Trains in processes of its own; the directory that holds the run's records.
+
+    Raises:
+        TokenPOError: the engine is missing, or the run failed; it has said why.
+    """
+    _require(engine)
+    model = locate(config.model.path)
+    if is_local(model):  # these engines have loaders of their own
+        check_directory(Path(model).expanduser())
+    if engine == "verl":
+        if resume:
+            raise TokenPOError(
+                "--resume goes on with a run of this package's own engine or TRL's: for one of verl's give its recipe "
+                f"with --set verl.trainer.resume_mode=auto --out {resume}"
+            )
+        return _run(engine, *_verl_run(config))
+    _check_trl(config, processes)
+    with _trl_directory(config, resume) as directory:
+        given = [str(directory / "config.json"), *(["--resume"] if resume else [])]
+        return _run(engine, directory, _trl_command(given, processes, config))
+
+
+def command(config: Config, engine: str, arguments: Sequence[str], processes: int) -> list[str]:
+    """The command that trains a recipe, for a script of the user's; the problems that one of verl names are written.
+
+    Args:
+        arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
+    """
+    if engine == "verl":
+        verl = _verl_module()
+        words = verl.command(config)
+        verl.prepare(config)  # it names these files
+        return words
+    _check_trl(config, processes)
+    return _trl_command(arguments, processes, config)
+
+
+def require_processes(engine: str, processes: int) -> None:
+    """Refuses a number of processes that an engine cannot be started in.
+
+    Raises:
+        Unsupported: several, of an engine that this command starts in one.
+        TokenPOError: fewer than one.
+    """
+    if processes < 1:
+        raise TokenPOError(f"--processes is {processes}, expected at least 1")
+    remedies = {
+        "embedded": "leave it out, or add --engine trl",
+        "verl": "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+    }
+    if engine in remedies and processes > 1:
+        name = "the embedded engine" if engine == "embedded" else "the verl engine"
+        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
+
+
+def _run(engine: str, directory: Path, words: Sequence[str]) -> Path:
+    print(f"run {directory}: {shlex.join(words)}", flush=True)
+    code = subprocess.run(words, check=False).returncode
+    if code:
+        raise TokenPOError(f"the {engine} engine ended with exit code {code}; what it said stands above")
+    return directory
+
+
+def _trl_command(arguments: Sequence[str], processes: int, config: Config) -> list[str]:
+    """accelerate's launcher; torch's for several processes on a CPU, which accelerate leaves to MPI."""
+    cpu = config.model.device == "cpu"
+    if cpu and processes > 1:
+        start = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    else:
+        start = ["accelerate.commands.launch", "--num_processes", str(processes), "--num_machines", "1"]
+        # Quiet: the program has said what was wrong, and the launcher's traceback would bury it.
+        start += ["--mixed_precision", "no", "--dynamo_backend", "no", "--quiet"]
+        start += ["--cpu"] if cpu else ["--multi_gpu"] if processes > 1 else []
+    return [sys.executable, "-m", *start, "-m", TRL_PROGRAM, *arguments]
+
+
+def _check_trl(config: Config, processes: int) -> None:
+    """Refuses here what each process of TRL would refuse, before a directory is made."""
+    from .trl.recipe import accepted, schedule
+
+    schedule(config, accepted(config), processes, longest_prompt=0)
+
+
+@contextlib.contextmanager
+def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
+    """The run directory, held for this process, with its config.json, which every process reads."""
+    if resume is None:
+        directory = new_directory(config)
+    else:
+        directory = resume
+        if directory.is_dir() and never_began(directory):
+            raise TokenPOError(
+                f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
+            )
+        config, _ = resumed_config(directory, config, accept=None)
+    settings = config.model_dump()
+    settings["output"]["dir"] = str(directory)
+    with held(directory):
+        write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
+        if resume is None:
+            inputs.write(directory, config, binding(config))
+        yield directory
+
+
+def _verl_run(config: Config) -> tuple[Path, list[str]]:
+    """The run directory with the problems in it, and verl's command."""
+    verl = _verl_module()
+    verl.command(config)  # what verl can't honour is refused before a directory is made
+    directory = config.directory() if verl.resumes(config) else new_directory(config)
+    config = config.model_copy(update={"output": config.output.model_copy(update={"dir": str(directory)})})
+    verl.prepare(config)
+    return directory, verl.command(config)
+
+
+def _verl_module() -> Any:
+    try:
+        return importlib.import_module("tokenpo.engines.verl.command")
+    except ImportError as error:
+        raise Unsupported(f"the verl engine cannot be had ({error}): pip install 'tokenpo[verl]'") from error
+
+
+def _require(engine: str) -> None:
+    if importlib.util.find_spec(engine) is None:
+        raise Unsupported(f"--engine {engine} needs {engine}: pip install 'tokenpo[{engine}]'")

@@ -1,0 +1,158 @@
+"""What each of vLLM's two runners does with an adaptive temperature; imports no vLLM.
+
+V1 divides by the temperature first and calls processors then, on rows that come, go and move. V2 calls processors
+first, on slots of requests, and divides by the temperature then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from ...models.request_temperature import PREFIX, Heat, factors, read
+
+
+class Numbers:
+    """Gives equal heats one number, from 1 on; forgets those that no row uses.
+
+    Args:
+        device: of the logits.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = device
+        self._numbers: dict[Heat, int] = {}
+        self._ready: dict[int, Heat] = {}
+        self._next = 1
+
+    def of(self, heat: Heat | None, used: set[int]) -> int:
+        """0 for no heat. `used` are the numbers that rows still hold."""
+        if heat is None:
+            return 0
+        if heat not in self._numbers:
+            # Every training step brings new numbers; what only earlier steps used is let go here.
+            self._numbers = {known: number for known, number in self._numbers.items() if number in used}
+            self._ready = self.named(used) | {self._next: heat.on(self._device)}
+            self._numbers[heat] = self._next
+            self._next += 1
+        return self._numbers[heat]
+
+    def named(self, used: set[int]) -> dict[int, Heat]:
+        """The heats of these numbers, on the device."""
+        return {number: heat for number, heat in self._ready.items() if number in used}
+
+
+class V1Rows:
+    """Keeps the rows of the persistent batch in step with vLLM, and scales those that ask for it.
+
+    An argmax-invariant processor runs after the temperature, so the entropy of what it sees is the entropy at the base
+    temperature, and the remaining factor is T_t / T.
+    """
+
+    def __init__(self, device: torch.device, is_pin_memory: bool) -> None:
+        self._device = device
+        self._numbers = Numbers(device)
+        self._rows: dict[int, int] = {}  # row of the batch -> number of its heat
+        self._which: Tensor | None = None
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def update_state(self, batch_update: Any) -> None:
+        """Removed, added, moved: in this order, as vLLM's BatchUpdate wants it."""
+        if batch_update is None:
+            return
+        rows = self._rows
+        for row in batch_update.removed:
+            rows.pop(row, None)
+        for row, params, *_ in batch_update.added:
+            # A new request may take the row of one that was not reported as removed.
+            self._put(row, self._numbers.of(read(params.extra_args), set(rows.values())))
+        for source, target, direction in batch_update.moved:
+            moved, other = rows.get(source, 0), rows.get(target, 0)
+            self._put(target, moved)
+            self._put(source, other if direction.name == "SWAP" else 0)
+        self._which = None
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """logits [M, V], divided by the base temperature already; the same tensor, scaled in place."""
+        used = set(self._rows.values())
+        if not used:
+            return logits
+        if self._which is None or len(self._which) != len(logits):
+            which = [self._rows.get(row, 0) for row in range(len(logits))]
+            self._which = torch.tensor(which, dtype=torch.int64).to(self._device, non_blocking=True)
+        return divide(logits, factors(logits, self._which, self._numbers.named(used)))
+
+    def _put(self, row: int, number: int) -> None:
+        if number:
+            self._rows[row] = number
+        else:
+            self._rows.pop(row, None)
+
+
+class V2Slots:
+    """Keeps a heat and a base temperature per request slot, and scales the rows of slots that ask for it."""
+
+    def __init__(self, req_states: Any) -> None:
+        self._device = req_states.device
+        self._numbers = Numbers(self._device)
+        self._slots = np.zeros(req_states.max_num_reqs, dtype=np.int64)  # slot -> number of its heat
+        self._base = np.ones(req_states.max_num_reqs, dtype=np.float32)
+        self._on_device: tuple[Tensor, Tensor] | None = None
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """Whether the request in this slot, which another may have left, asks for an adaptive temperature."""
+        heat = read(sampling_params.extra_args)
+        self._slots[req_idx] = 0
+        self._slots[req_idx] = self._numbers.of(heat, set(self._slots.tolist()))
+        self._base[req_idx] = 1.0 if heat is None else sampling_params.temperature
+        self._on_device = None
+        return heat is not None
+
+    def apply_staged_writes(self) -> None:
+        if self._on_device is None:
+            # New tensors, not new values in the old ones: a step that is still under way may read those.
+            host = torch.from_numpy(self._slots.copy()), torch.from_numpy(self._base.copy())
+            slots, base = (x.to(self._device, non_blocking=True) for x in host)
+            self._on_device = slots, base
+
+    def apply(self, logits: Tensor, ctx: Any) -> Tensor:
+        """logits [M, V] before the temperature, a row for each token to sample; the same tensor, scaled in place."""
+        used = set(self._slots[ctx.idx_mapping_np].tolist()) - {0}
+        if not used:
+            return logits
+        self.apply_staged_writes()
+        assert self._on_device is not None
+        which, base = (x[ctx.expanded_idx_mapping] for x in self._on_device)
+        return divide(logits, factors(logits, which, self._numbers.named(used), base))
+
+
+def divide(logits: Tensor, factor: Tensor) -> Tensor:
+    """The same logits [M, V], each row divided by its factor [M] in place; a factor of 1 changes no bit."""
+    return logits.div_(factor.to(logits.dtype).unsqueeze(-1))
+
+
+def check(temperature: float, min_p: float, given: Mapping[str, Any] | None) -> None:
+    """Refuses what a request cannot mean together with an adaptive temperature.
+
+    Raises:
+        TokenPOError: the keys are wrong, or beside them stands a setting that contradicts them.
+    """
+    if read(given) is None:
+        return
+    if not temperature > 0:
+        raise TokenPOError(
+            f"a request to vLLM with {PREFIX}* keys has temperature {temperature:g}: greedy decoding has no "
+            "temperature to adapt, so give a temperature above 0 or leave the keys out"
+        )
+    if min_p:
+        raise TokenPOError(
+            f"a request with {PREFIX}* keys has min_p = {min_p:g}: vLLM's two runners apply it on different sides of "
+            "the adaptive temperature, so set min_p=0 or leave the keys out"
+        )

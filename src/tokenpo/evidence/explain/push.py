@@ -1,0 +1,233 @@
+"""One method on one recording: the credit, the weight and the push of every token, and whose the push is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...base.errors import MissingInput, NotFinite
+from ...core.culprit import SOUND, broken
+from ...core.objective import Objective
+from ...core.ops import ranked
+from ...core.parts import MemorySignal
+from ...core.types import Batch, Rollouts, Totals
+from ...runs.rollouts import Recording
+
+# What a file has to hold for an input: a formula in words, where its name does not say it.
+MEANINGS = {
+    "old_entropy": "the entropy, in nats, of the policy that sampled",
+    "entropy": "the entropy, in nats, of the current policy",
+    "rollout_logprob": "the log-probability that the engine which sampled reported",
+    "ref_logprob": "the log-probability under the reference model",
+    "entropy_drift": "Σ_v p_v² (log p_v + H) of the current policy",
+    "influence": "Σ ⟨g, g'⟩⟨h, h'⟩ over the group's better responses, see tokenpo.Rollouts",
+    "divergence": "how far the group's next-token distributions lie apart, see tokenpo.Rollouts",
+    "token_ids": "the ids of the tokens",
+    "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class MethodPush:
+    """What one method makes of N responses; all tensors are [N, T], 0 behind the end of a response.
+
+    Args:
+        label: as the user calls it.
+        advantage: the credit of phase one.
+        weight: factor on the surrogate.
+        ratio: of the current to the old policy, as this method takes it.
+        clipped: the trust region cuts this token's gradient.
+        push: −M ∂L/∂lp with M the response tokens of the recording: > 0 makes the token more likely.
+        notes: what the numbers do not show.
+    """
+
+    label: str
+    objective: Objective
+    advantage: Tensor
+    weight: Tensor
+    ratio: Tensor
+    clipped: Tensor
+    push: Tensor
+    notes: tuple[str, ...]
+
+
+def missing(label: str, objective: Objective, recording: Recording) -> str:
+    """Why the method cannot be held to this recording; "" where it can."""
+    lacking = sorted(objective.needs - recording.inputs)
+    if not lacking:
+        return ""
+    fields = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
+    odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
+    per = "response" if lacking == ["prompt_logprob"] else "token"
+    return (
+        f"{label} needs what {recording.source} does not hold: write {fields} into every response, one number for each "
+        f"{per} (docs/rollouts.md{odd})"
+    )
+
+
+@torch.enable_grad()
+def push_of(label: str, objective: Objective, recording: Recording) -> MethodPush:
+    """Holds the objective to the whole recording as one optimiser step.
+
+    Phase one, the look at the whole step where the objective asks for it, the loss, and its gradient to the
+    log-probabilities. The objective is handed what it needs and nothing else; what remembers earlier batches has seen
+    none.
+
+    Raises:
+        MissingInput: the recording lacks an input.
+        NotFinite: a loss or gradient that is none.
+    """
+    if reason := missing(label, objective, recording):
+        raise MissingInput(reason)
+    needed = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
+    rollouts = Rollouts(**{name: x for name, x in vars(recording.rollouts).items() if name in needed})
+    policy = dataclasses.replace(
+        recording.policy,
+        logprob=recording.policy.logprob.clone().requires_grad_(),
+        **{name: None for name in ("entropy", "entropy_drift") if name not in needed},
+    )
+    batch = Batch(rollouts, objective.prepare(rollouts), policy)
+    # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
+    totals = Totals.of(rollouts)
+    loss = objective.loss(batch, totals)
+    (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
+    mask, terms = rollouts.mask, loss.terms
+    if not (gradient[mask].isfinite().all() and loss.value.isfinite()):
+        observed = objective.observed(batch, totals)
+        raise NotFinite(f"{label} on this recording is not finite: {broken(objective, observed, totals) or SOUND}")
+    return MethodPush(
+        label=label,
+        objective=objective,
+        advantage=terms["advantage"],
+        weight=torch.where(mask, terms["weight"], 0.0),
+        ratio=torch.where(mask, terms["ratio"], 0.0),
+        clipped=terms["clipped"].bool() & mask,
+        # Adding 0 turns -0 into 0.
+        push=torch.where(mask, -gradient * mask.sum(), 0.0) + 0.0,
+        notes=tuple(f"{label}: {note}" for note in _notes(objective)),
+    )
+
+
+def _notes(objective: Objective) -> list[str]:
+    """What of the method is not in the push."""
+    notes = []
+    if objective.entropy_gradient:
+        notes.append("an entropy bonus pushes through the entropy too, which a push on log-probabilities leaves out.")
+    if any(isinstance(memory, MemorySignal) for memory in objective.memories):
+        notes.append("it remembers earlier batches; shown is a first batch, before which there was none.")
+    if objective.passes:
+        notes.append(f"it makes {len(objective.passes)} passes over a batch; shown is their sum, before the first.")
+    if objective.draws:
+        notes.append("it draws tokens at random; shown is one draw (seed 0).")
+    if objective.temperature is not None:
+        notes.append("it also samples at a temperature of its own; these rollouts may have been sampled at another.")
+    return notes
+
+
+@dataclass(frozen=True, eq=False)
+class TokenKinds:
+    """The kinds of tokens that shares are taken of; each [N, T] bool, inside the mask.
+
+    Args:
+        right: of responses that are said to be right.
+        wrong: of responses that are said to be wrong; a response that was not judged is in neither.
+        high: the entropy is at or above the quantile.
+        low: it is below.
+        threshold: the quantile, nats; None where no entropy is known; then `high` and `low` are None too.
+    """
+
+    mask: Tensor
+    right: Tensor | None
+    wrong: Tensor | None
+    high: Tensor | None
+    low: Tensor | None
+    threshold: float | None
+
+    @staticmethod
+    def of(recording: Recording, quantile: float) -> TokenKinds:
+        """The quantile is the nearest-rank one over all response tokens of the recording."""
+        mask, entropy = recording.rollouts.mask, recording.entropy
+        right, wrong = (
+            torch.tensor([verdict is answer for verdict in recording.correct])[:, None] & mask
+            for answer in (True, False)
+        )
+        judged = any(verdict is not None for verdict in recording.correct)
+        threshold = None if entropy is None else float(ranked.quantile(entropy[mask], quantile))
+        high = None if entropy is None or threshold is None else mask & (entropy >= threshold)
+        return TokenKinds(
+            mask=mask,
+            right=right if judged else None,
+            wrong=wrong if judged else None,
+            high=high,
+            low=None if high is None else mask & ~high,
+            threshold=threshold,
+        )
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What a row of the table says; NaN where it is undefined. All but `size` are fractions of Σ |push|.
+
+    Args:
+        size: mean |push| of a token.
+        up: on tokens that are made more likely.
+        right, wrong: on tokens of right, of wrong responses.
+        high, low: on tokens of high, of low entropy.
+        silent: fraction of the tokens whose push is 0.
+        clipped: fraction of the tokens whose gradient the trust region cuts.
+    """
+
+    size: float
+    up: float
+    right: float
+    wrong: float
+    high: float
+    low: float
+    silent: float
+    clipped: float
+
+
+def shares(push: Tensor, clipped: Tensor, kinds: TokenKinds) -> Shares:
+    """Of the push [N, T] of one method."""
+    size, count = push.abs(), kinds.mask.sum()
+
+    def part(kind: Tensor | None) -> float:
+        return math.nan if kind is None else _over(size[kind].sum(), size.sum())
+
+    return Shares(
+        size=_over(size.sum(), count),
+        up=part(push > 0),
+        right=part(kinds.right),
+        wrong=part(kinds.wrong),
+        high=part(kinds.high),
+        low=part(kinds.low),
+        silent=_over(((push == 0) & kinds.mask).sum(), count),
+        clipped=_over(clipped.sum(), count),
+    )
+
+
+def of_tokens(kinds: TokenKinds) -> Shares:
+    """The same of a push that is equal on all tokens: what the shares of a method are to be compared with."""
+    nobody = torch.zeros_like(kinds.mask)
+    alike = shares(kinds.mask.double(), nobody, kinds)
+    return Shares(**{**vars(alike), "size": math.nan, "up": math.nan, "silent": math.nan, "clipped": math.nan})
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """Of two pushes [N, T] as vectors over all tokens; NaN where one of them is 0 everywhere.
+
+    >>> round(cosine(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])), 6)
+    0.707107
+    """
+    # Scaled first, so that squares of small numbers do not vanish.
+    a, b = (x.double() / (x.abs().max() or 1.0) for x in (a, b))
+    return _over((a * b).sum(), a.norm() * b.norm())
+
+
+def _over(a: Tensor, b: Tensor) -> float:
+    # Counts are integers, whose quotient torch would round to float32.
+    return float(a) / float(b) if b else math.nan

@@ -1,0 +1,129 @@
+"""An adaptive temperature on its way to a server that samples: numbers of a request, and what they do to its logits.
+
+They are flat numbers in `SamplingParams.extra_args`, so that HTTP carries them too. vLLM applies them in a logits
+processor, which every host names alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..core.ops.entropy_score import EntropyScale
+from ..core.ops.softmax import block_rows, entropy_of, softmax_parts
+from ..core.parts import AdaptiveTemperature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..core.objective import Objective, State
+
+PROCESSOR = "tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor"
+
+PREFIX = "tokenpo_"
+_RULE = ("tau", "quantile", "released_sign")
+KEYS = tuple(PREFIX + name for name in (*_RULE, *EntropyScale._fields))
+
+
+@dataclass(frozen=True)
+class Heat:
+    """How the requests of one rollout batch adapt their temperature; equal values are the same adaptation.
+
+    Args:
+        rule: the objective's.
+        scale: the entropy scale of an earlier rollout batch, four numbers.
+    """
+
+    rule: AdaptiveTemperature
+    scale: EntropyScale
+
+    def __call__(self, entropy: Tensor) -> Tensor:
+        """T_t / T [M] of tokens whose logits have this entropy [M] (nats) at the base temperature T."""
+        return self.rule(entropy, 1.0, self.scale._asdict())
+
+    def on(self, device: torch.device | str) -> Heat:
+        """The same with its scale on a device, so that a call does not wait for the device."""
+        scale = torch.tensor(self.scale, dtype=torch.float64).to(device)
+        return Heat(self.rule, EntropyScale(*scale.unbind()))
+
+
+def extra_args(objective: Objective, state: State) -> dict[str, float]:
+    """The flat numbers with which a request samples as the objective wants it in this state.
+
+    Empty where nothing adapts: the objective keeps its temperature, or has seen no rollout batch yet.
+    """
+    rule = objective.temperature
+    scale = {} if rule is None else state[rule]
+    if rule is None or not scale:
+        return {}
+    numbers = {**{name: getattr(rule, name) for name in _RULE}, **scale}
+    return {PREFIX + name: float(x) for name, x in numbers.items()}
+
+
+def read(given: Mapping[str, Any] | None) -> Heat | None:
+    """The adaptation that a request's extra_args ask for; None where they hold none of our keys.
+
+    Raises:
+        UnknownName: a key that begins like ours and is none.
+        MissingInput: some of the keys without the others.
+        TokenPOError: a value that is no number, or outside its range.
+    """
+    ours = {key: value for key, value in (given or {}).items() if isinstance(key, str) and key.startswith(PREFIX)}
+    if not ours:
+        return None
+    for key in ours:
+        if key not in KEYS:
+            raise UnknownName(f"extra_args of a request: no key {key!r}; {nearest(key, KEYS)}")
+    if missing := [key for key in KEYS if key not in ours]:
+        raise MissingInput(
+            f"extra_args of a request to vLLM hold {', '.join(sorted(ours))} without {', '.join(missing)}: "
+            "give what tokenpo.engines.vllm.extra_args(objective, state) returns, whole"
+        )
+    x = {key.removeprefix(PREFIX): _number(key, value) for key, value in ours.items()}
+    for name, fits, wanted in (
+        ("tau", 0 <= x["tau"] < 1, "in [0, 1)"),
+        ("quantile", 0 <= x["quantile"] <= 1, "in [0, 1]"),
+        ("released_sign", x["released_sign"] in (0, 1), "0 or 1"),
+        ("spread", x["spread"] >= 0, "at least 0"),
+        ("top", x["top"] >= 0, "at least 0"),
+        ("bottom", x["bottom"] <= 0, "at most 0"),
+    ):
+        if not fits:
+            raise TokenPOError(f"extra_args of a request: {PREFIX}{name} = {x[name]:g} must be {wanted}")
+    rule = AdaptiveTemperature(x["tau"], x["quantile"], bool(x["released_sign"]))
+    return Heat(rule, EntropyScale(*(x[name] for name in EntropyScale._fields)))
+
+
+def factors(logits: Tensor, which: Tensor, heats: Mapping[int, Heat], base: Tensor | None = None) -> Tensor:
+    """T_t / T of each row, [M] float32 (float64 for float64 logits); exactly 1 where `which` names no heat.
+
+    Waits for no device, given heats that are on it. Temporaries are as large as a block of logits, not as the batch.
+
+    Args:
+        logits: [M, V]; -inf excludes a token.
+        which: [M] int, the number of each row's heat.
+        heats: the heats that occur, by number.
+        base: [M] temperature T of each row; None where the logits are divided by it already.
+    """
+    step = block_rows(logits.shape[1], logits.device)
+    pieces = []
+    for start in range(0, logits.shape[0], step):
+        rows = slice(start, start + step)
+        scale = 1.0 if base is None else base[rows].to(logits.dtype).reciprocal().unsqueeze(-1)
+        entropy = entropy_of(softmax_parts(logits[rows], scale))
+        factor = torch.ones_like(entropy)
+        for number, heat in heats.items():
+            factor = torch.where(which[rows] == number, heat(entropy), factor)
+        pieces.append(factor)
+    return torch.cat(pieces) if pieces else logits.new_ones(0)
+
+
+def _number(key: str, value: Any) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise TokenPOError(f"extra_args of a request: {key} = {value!r} must be a finite number")
+    return float(value)

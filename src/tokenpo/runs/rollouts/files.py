@@ -1,0 +1,267 @@
+"""Recorded rollouts as files: JSON Lines, or safetensors with the texts in their metadata; found, read, written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base import files
+from ...base.errors import MissingInput, TokenPOError, nearest
+from ...base.jsonl import whole_lines
+from .recording import Recording, record
+from .response import KNOWN, PER_TOKEN, Response, parse, plain
+
+FOLDER = "rollouts"
+NEEDED = ("mask", "reward", "group", "old_logprob")
+_JUDGED = {0: False, 1: True, -1: None}
+_STEP_DIGITS = 18
+
+
+def read(path: Path | str, step: int | None = None) -> Recording:
+    """The rollout batch of a JSON Lines or safetensors file, or of a run directory of `tokenpo train`.
+
+    Args:
+        step: which one, where there are several; None is the last.
+
+    Raises:
+        TokenPOError: nothing there, or a mistake in the file; one sentence with its remedy.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = _of_run(path, step)
+    if not path.is_file():
+        raise TokenPOError(
+            f"{path}: there is no such file: give recorded rollouts (docs/rollouts.md) or a run directory"
+        )
+    if path.suffix != ".safetensors":
+        return _read_lines(path, step)
+    recording = _read_tensors(path)
+    _choose_step(str(path), [] if recording.step is None else [recording.step], step)
+    return recording
+
+
+def step_file(run: Path | str, step: int) -> Path:
+    """Where a run keeps the rollouts of a step."""
+    return Path(run) / FOLDER / f"step-{step:06d}.jsonl"
+
+
+def recorded_steps(run: Path) -> list[int]:
+    """The steps whose rollouts a run has kept, ascending."""
+    names = (re.fullmatch(r"step-(\d+)\.jsonl", file.name) for file in (run / FOLDER).glob("step-*.jsonl"))
+    return sorted(int(name[1]) for name in names if name)
+
+
+def _of_run(run: Path, step: int | None) -> Path:
+    steps = recorded_steps(run)
+    chosen_step = _choose_step(str(run), steps, step) if steps else None
+    if chosen_step is None:
+        raise TokenPOError(
+            f"{run} holds no recorded rollouts: train with --set output.rollouts_every=10, or give a file "
+            "(docs/rollouts.md)"
+        )
+    return step_file(run, chosen_step)
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Where to write; at the end it is brought to the disk and takes the name, after an error it is gone.
+
+    Raises:
+        TokenPOError: the place cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.whole(path) as part:
+            yield part
+    except OSError as error:
+        raise TokenPOError(f"{path} cannot be written: {error.strerror}; give another place") from error
+
+
+def write_lines(path: Path | str, records: Iterable[Response | Mapping[str, Any]]) -> Path:
+    """Writes the file whole or not at all, and its directory where there is none.
+
+    Raises:
+        TokenPOError: a number that is not finite, or a place that cannot be written.
+    """
+    path = Path(path)
+    # Half a surrogate pair is no character; inside a JSON string its escape is.
+    with _whole(path) as part, part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        for number, response in enumerate(records, start=1):
+            line = response.as_json() if isinstance(response, Response) else response
+            file.write(_text(line, f"{path} line {number}") + "\n")
+    return path
+
+
+def _read_lines(path: Path, step: int | None = None) -> Recording:
+    """The batch of a file, or of one step of it: the last one, unless another is asked for.
+
+    A line that is not a JSON object is left out and told in a note.
+
+    Raises:
+        TokenPOError: no whole line, no such step, or a mistake in a line; the message names line, field and remedy.
+    """
+    notes: list[str] = []
+    lines = [(line.number, line.value) for line in whole_lines(path, _object, notes)]
+    if not lines:
+        cause = notes[0].rstrip(".") if notes else "the file is empty"
+        raise TokenPOError(f"{path} holds no response ({cause}): write one JSON object a line (docs/rollouts.md)")
+    numbered = [(number, parse(f"{path} line {number}", value)) for number, value in lines]
+    steps = sorted({response.step for _, response in numbered if response.step is not None})
+    chosen_step = _choose_step(str(path), steps, step)
+    chosen = [(number, response) for number, response in numbered if response.step in (chosen_step, None)]
+    left_out = bool(notes)
+    if len(steps) > 1:
+        notes.append(f"{path.name} holds {len(steps)} steps; shown is step {chosen_step}.")
+    unread = dict.fromkeys(name for _, value in lines for name in map(plain, value) if name not in KNOWN)
+    where = [f"{path} line {number}" for number, _ in chosen]
+    return record(str(path), [response for _, response in chosen], where.__getitem__, [*unread], notes, left_out)
+
+
+def _choose_step(source: str, steps: list[int], step: int | None) -> int | None:
+    """The step asked for, or the last one.
+
+    Raises:
+        TokenPOError: it is not there.
+    """
+    if step is None:
+        return steps[-1] if steps else None
+    if not steps:
+        raise TokenPOError(f"{source} does not say which step its rollouts are from: do not ask for step {step}")
+    if step not in steps:
+        listed = ", ".join(map(str, steps[-20:]))
+        raise TokenPOError(f"{source} holds no rollouts of step {step} (steps: {listed}): give one of these")
+    return step
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a {type(value).__name__}, not an object")
+    return value
+
+
+def _text(line: Mapping[str, Any], where: str) -> str:
+    try:
+        return json.dumps(line, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise TokenPOError(f"{where} would hold a number that is not finite: mend what made it") from error
+
+
+def write_tensors(path: Path | str, responses: Sequence[Response]) -> Path:
+    """Writes responses of one step, float64, whole or not at all.
+
+    Raises:
+        TokenPOError: a place that cannot be written, or an input that only some of the responses have.
+    """
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    batch = record(str(path), responses, lambda row: f"response {row}", [], [])
+    owners = {**vars(batch.rollouts), **(vars(batch.policy) if batch.moved else {})}
+    tensors = {name: x.contiguous() for name, x in owners.items() if x is not None}
+    judged = batch.correct
+    if any(x is not None for x in judged):
+        # -1: not judged.
+        tensors["correct"] = torch.tensor([-1 if x is None else int(x) for x in judged], dtype=torch.int8)
+    texts = {
+        "tokens": [response.tokens for response in responses],
+        "prompt": [response.prompt for response in responses],
+        "group": [response.group for response in responses],
+    }
+    metadata = {name: json.dumps(values, ensure_ascii=False) for name, values in texts.items()}
+    metadata |= {} if batch.step is None else {"step": str(batch.step)}
+    with _whole(path) as part:
+        save_file(tensors, part, metadata)
+    return path
+
+
+def _read_tensors(path: Path) -> Recording:
+    """The batch of a file.
+
+    Raises:
+        MissingInput: a tensor that every file must have is not there.
+        TokenPOError: not a safetensors file, or a mistake in it; the message names tensor, row and remedy.
+    """
+    tensors, metadata = _load(path)
+    for name in NEEDED:
+        if name not in tensors:
+            raise MissingInput(
+                f"{path}: no tensor {name!r} (tensors: {', '.join(map(plain, sorted(tensors))) or 'none'}; "
+                f"{nearest(name, map(plain, tensors))}): write it as docs/rollouts.md says"
+            )
+    mask = tensors["mask"].bool()
+    if mask.dim() != 2 or not len(mask):
+        raise TokenPOError(f"{path}: 'mask' has shape {list(mask.shape)}: give [N, T], true on response tokens")
+    _check_shapes(path, tensors, mask)
+    _check_verdicts(path, tensors)
+    if len(metadata.get("step", "")) > _STEP_DIGITS:
+        raise TokenPOError(
+            f"{path}: metadata 'step' is {metadata['step'][:20]!r}...: give a whole number of at most {_STEP_DIGITS} "
+            "digits"
+        )
+    texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
+    responses = [
+        parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row)) for row in range(len(mask))
+    ]
+    unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
+    return record(str(path), responses, lambda row: f"{path} row {row}", unread, [])
+
+
+def _line(
+    tensors: Mapping[str, Tensor], texts: Mapping[str, Any], metadata: Mapping[str, str], row_mask: Tensor, row: int
+) -> dict[str, Any]:
+    """The row as the line of a JSON Lines file."""
+    line: dict[str, Any] = {}
+    line |= {name: tensors[name][row][row_mask].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
+    line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
+    line |= {name: values[row] for name, values in texts.items() if values is not None}
+    if "correct" in tensors:
+        line["correct"] = _JUDGED[int(tensors["correct"][row])]
+    if "step" in metadata:
+        line["step"] = int(metadata["step"]) if metadata["step"].isdecimal() else metadata["step"]
+    if texts["tokens"] is None and "token_ids" not in line:
+        line["tokens"] = ["·"] * int(row_mask.sum())
+    return line
+
+
+def _load(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise TokenPOError(f"{path} is not a whole safetensors file ({error}): write it again") from error
+
+
+def _check_shapes(path: Path, tensors: Mapping[str, Tensor], mask: Tensor) -> None:
+    for name, x in tensors.items():
+        shape = mask.shape if name in (*PER_TOKEN, "token_ids") else mask.shape[:1]
+        if name in KNOWN and x.shape != shape:
+            axes = "[N, T]" if len(shape) == 2 else "[N]"
+            raise TokenPOError(f"{path}: {name!r} has shape {list(x.shape)}: give {axes} = {list(shape)}, as the mask")
+
+
+def _check_verdicts(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    for row, verdict in enumerate(tensors["correct"].tolist() if "correct" in tensors else ()):
+        if verdict not in _JUDGED:
+            raise TokenPOError(f"{path} row {row}: 'correct' is {verdict}: give 1, 0, or -1 where it was not judged")
+
+
+def _texts(path: Path, metadata: Mapping[str, str], name: str, count: int) -> list[Any] | None:
+    """A list of N values in the metadata, or None."""
+    if name not in metadata:
+        return None
+    try:
+        values = json.loads(metadata[name])
+    except (ValueError, RecursionError) as error:
+        raise TokenPOError(f"{path}: metadata {name!r} is not JSON: give a JSON list with {count} values") from error
+    if not isinstance(values, list) or len(values) != count:
+        raise TokenPOError(f"{path}: metadata {name!r} is no list of {count} values: give one for each row")
+    return values

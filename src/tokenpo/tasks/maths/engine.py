@@ -1,0 +1,166 @@
+r"""math-verify: what it may be given, so that it skips nothing, and its verdict on two formulas, made exact."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse, verify
+from sympy import Add, Basic, Float, I, MatrixBase, Rational, Set, Tuple, log, nan, zoo
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+# Its own time limits are off (0): they need signals of a main thread, and the pool kills from outside.
+
+logging.disable(logging.WARNING)  # it warns of that
+
+_LATEX = LatexExtractionConfig(
+    boxed_match_priority=0,
+    normalization_config=NormalizationConfig(units=False, malformed_operators=True, boxed="last"),
+)
+_DIGITS = 15  # significant ones: what math-verify reads of a decimal, and what it computes with
+_CLOSE = Rational(1, 10 ** (_DIGITS - 1))  # relative
+_NUMBER = re.compile(r"-? ?(?:\d{1,4000}(?:\.\d{0,200})?|\.\d{1,200})")
+_COMMANDS = """
+frac sqrt cdot times div pi infty circ ln log exp sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh binom
+lfloor rfloor lceil rceil mid sum prod int lim to min max gcd begin end mathbb le ge setminus in
+theta alpha beta gamma delta epsilon lambda mu nu xi rho sigma tau phi chi psi omega
+Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega
+"""
+_ALPHABET = re.compile(
+    rf"(?:\\(?:{'|'.join(_COMMANDS.split())})(?![a-zA-Z])|\\\\|[-0-9a-zA-Z.+*/^_(){{}}\[\]|!=<>& ,])*"
+)
+# Each of these would be skipped or read as something else.
+_NOT_READ = re.compile(
+    r"""
+    \d\ +\d (?![^&]*\\end) | \d*\.\d+\.|       # two numbers side by side; two points
+    [\d)}]\ *_ (?<!\\log_)|                    # a subscript of anything but a letter
+    (?:[-+*/^_=<>]|\\cdot|\\times)\ *$ |       # an operator without what it works on
+    ^\ *[*/^_!=<>] | !! | \d\ *\\mid
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(r"(?<!\\)(?<![a-zA-Z\\])[a-zA-Z]{3,}")
+_SHORT_WORD = re.compile(r"(?<![^ ])(?i:so|is|it|we|of|to|if|no|he|me|my|am|us|do)(?![^ ])")
+_VARIABLE = re.compile(r"(?![ei]$)(?:[a-zA-Z]|\\(?!pi|infty)[a-z]+)(?:_\{?\w+\}?)?")
+
+
+def number(text: str) -> Any:
+    """The value of digits with a sign and a point, as a fraction; None for anything else."""
+    return Rational(text.replace(" ", "")) if _NUMBER.fullmatch(text) else None
+
+
+def is_known(text: str) -> bool:
+    """Whether every sign is one that math-verify reads: no word, no prime, no arrow, nothing that it would skip."""
+    if not _ALPHABET.fullmatch(text) or _NOT_READ.search(text):
+        return False
+    plain = re.sub(r"\\(?:begin|end|mathbb) *\{[^{}]*\}|\\[a-zA-Z]+", " ", text)
+    return (
+        not any(_is_word(word[0]) for word in _WORD.finditer(plain))
+        and not _SHORT_WORD.search(plain)
+        and formula(text) is not None
+    )
+
+
+def _is_word(letters: str) -> bool:
+    """abc and zyx are products of variables, and so is nRT."""
+    places = sorted(map(ord, letters))
+    in_a_row = places == list(range(places[0], places[0] + len(letters)))
+    return len(letters) > 4 or (not in_a_row and not set("aeiouy").isdisjoint(letters.casefold()))
+
+
+def is_constant(text: str) -> bool:
+    """Whether it is a formula without variables."""
+    expression = formula(text)
+    return isinstance(expression, (Basic, MatrixBase)) and not expression.free_symbols
+
+
+def is_variable(text: str) -> bool:
+    """Whether it is the name of a variable."""
+    return bool(_VARIABLE.fullmatch(text))
+
+
+@lru_cache(maxsize=1024)
+def formula(text: str) -> Any:
+    """What math-verify reads; None where it reads nothing."""
+    value = number(text)
+    if value is not None:
+        return value if value.is_Integer else Float(text.replace(" ", ""))
+    found = parse(rf"\boxed{{{text}}}", extraction_config=[_LATEX], fallback_mode="no_fallback", parsing_timeout=0)
+    expression = found[0] if found and isinstance(found[0], (Basic, MatrixBase)) else None
+    if isinstance(expression, Basic):
+        imaginary = {symbol: I for symbol in expression.free_symbols if str(symbol) == "i"}
+        with contextlib.suppress(TypeError):  # i < 0
+            expression = expression.xreplace(imaginary)
+    return expression
+
+
+def same(gold: str, said: str) -> bool:
+    """Whether two formulas have one value, or are one relation or matrix."""
+    exact = number(gold), number(said)
+    if None not in exact:
+        return exact[0] == exact[1]
+    one, other = formula(gold), formula(said)
+    if one is None or other is None or _kind(one) is not _kind(other):
+        return False
+    return _same(one, other)
+
+
+def _kind(item: Any) -> type:
+    """Only within a kind is there a question for math-verify, which takes sets of one number for the number."""
+    return next((kind for kind in (MatrixBase, Boolean, Set, Tuple) if isinstance(item, kind)), Basic)
+
+
+def _same(gold: Any, answer: Any) -> bool:
+    """math-verify's verdict; where it says yes, it has to say so of the exact numbers too.
+
+    By itself it rounds decimals to six places and takes differences below 1e-14 for none, so that small numbers are all
+    equal to it. The second look only takes away: decimals are fractions there, and what is small gets more digits.
+    """
+    if gold in (nan, zoo) or answer in (nan, zoo) or not verify(gold, answer, timeout_seconds=0):
+        return False
+    if _close(gold, answer):
+        return True
+    gold, answer = _exact(gold), _exact(answer)
+    digits = _DIGITS + math.ceil(sum(-min(0.0, size) for item in (gold, answer) for size in _sizes(item)))
+    return verify(gold, answer, numeric_precision=digits, timeout_seconds=0)
+
+
+def _close(gold: Any, answer: Any) -> bool:
+    """Whether two numbers with decimals agree in all digits there are: e^{0.5} is rounded when it is read."""
+    numbers = [item for item in (gold, answer) if isinstance(item, Basic) and item.is_number]
+    if len(numbers) < 2 or not any(item.has(Float) for item in numbers):
+        return False
+    a, b = (_exact(item).doit().evalf(2 * _DIGITS) for item in numbers)
+    return bool(a.is_finite and b.is_finite and abs(a - b) <= _CLOSE * max(abs(a), abs(b)))
+
+
+def _exact(item: Any) -> Any:
+    """The expression with the fraction of its digits for every decimal; its order and what was left undone stay."""
+    if isinstance(item, MatrixBase):
+        return item.applyfunc(_exact)
+    if not isinstance(item, Basic) or not item.has(Float):
+        return item
+    if isinstance(item, Float):
+        return Rational(str(item)) if item.is_finite else item
+    parts = [_exact(part) for part in getattr(item, "_unsorted_args", item.args)]
+    return item.func(*parts, evaluate=False) if isinstance(item, Relational) else item.func(*parts)
+
+
+def _sizes(item: Any) -> Iterator[float]:
+    """The power of ten of each number in the expression, sums taken apart; 0 is none."""
+    if not isinstance(item, (Basic, MatrixBase)):
+        return
+    expression: Any = item
+    if getattr(item, "is_number", False) and not isinstance(item, Add):
+        size = abs(expression.evalf(_DIGITS))
+        yield float(log(size, 10)) if size.is_Float and size.is_finite and size != 0 else 0.0
+        return
+    for part in expression.flat() if isinstance(item, MatrixBase) else expression.args:
+        yield from _sizes(part)

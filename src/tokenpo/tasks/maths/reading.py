@@ -1,0 +1,285 @@
+r"""What an answer is made of: lists, sets, tuples, intervals, names and bases, down to values for the engine.
+
+Each reader is one form. The first that recognises a text says what it is, and reads its parts in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from . import engine
+from .brackets import inside, is_balanced, split
+from .spelling import spelled
+from .units import Unit, measured
+
+_LONGEST = 20_000  # characters of an answer that is taken apart
+_OR = re.compile(r"[,;]? *(?<![a-zA-Z])or(?![a-zA-Z])")
+_LIST = re.compile(r"[,;]? *(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])|[,;]")
+_UNION = re.compile(r"\\cup(?![a-zA-Z])")
+_EQUALS = re.compile(r"(?<![<>!])=|\\equiv(?=.*\\pmod)")
+_ABOUT = re.compile(r"\\approx")
+_IN = re.compile(r"\\in(?![a-zA-Z])")
+_EXCEPT = re.compile(r"\\ne(?![a-zA-Z])|\\setminus|\\backslash")
+_ORDER = re.compile(r"<=?|>=?|\\[lg]e(?![a-zA-Z])")
+_SUCH = re.compile(r"\\mid(?![a-zA-Z])|\||:")
+_COLON = re.compile(":")
+_SIGNS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
+_MODULUS = re.compile(r" *(?:\\pmod *\{?|\(mod )([^{}()]*)[})]?$")
+_BASE = re.compile(r"\{?\(?([0-9A-Fa-f]*[0-9][0-9A-Fa-f]*)\)?\}? *_ *\{? *\(?(\d\d?|[a-z]+)\)? *\}?")
+_BASES: dict[str, int] = {
+    word: base
+    for base, word in enumerate(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=2)
+}
+_NAME = re.compile(
+    r"[A-Za-z ]+|"  # the number of ways
+    r"(?:\\angle *|\\triangle *)?(?:[A-Za-z]{1,4}|\\(?!not|neg)[a-z]+ *|\\(?:overline|vec|bar|hat)\{[A-Za-z]+\})'*"
+    r"(?:_(?:\w|\{\\?\w+\}))?(?:\^\{-1\})?(?:\([^()]*\))?|"  # AB, x_{1}, f^{-1}(x), P(X=2)
+    r"\([a-zA-Z](?:, *[a-zA-Z])+\)"  # (x, y)
+)
+_CONSTANTS = ("e", "i", r"\pi", r"\infty")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an answer is.
+
+    Args:
+        kind: "value", "relation" and "equation" are for the engine; "list", "set", "tuple", "union" and "ratio" have
+            items, and a "tuple" may be an interval; "base" is a number in a base; "dots" and "text" are as they are.
+        text: in one spelling, without name and unit.
+        items: its parts; of an equation the two sides.
+        name: the x of x = 7.
+        unit: of a value.
+        ends: the brackets of a tuple or an interval; the base of a number.
+    """
+
+    kind: str
+    text: str
+    items: tuple[Answer, ...] = ()
+    name: str = ""
+    unit: Unit | None = None
+    ends: str = ""
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether it can be part of a union."""
+        return self.kind == "tuple" and len(self.items) == 2
+
+    @property
+    def is_maths(self) -> bool:
+        """Whether no part is mere text."""
+        return self.kind != "text" and all(item.is_maths for item in self.items)
+
+    @property
+    def key(self) -> str:
+        """The text but for case and blanks."""
+        return "".join(self.text.casefold().split())
+
+
+@lru_cache(maxsize=1024)
+def read(text: str) -> Answer | None:
+    """What the text says; None where it is empty."""
+    if len(text) > _LONGEST:
+        return Answer("text", text)
+    spelling = spelled(text)
+    return _read(spelling) if spelling else None
+
+
+def _read(text: str) -> Answer:
+    text = _bare(text.strip())
+    if not text or not is_balanced(text):
+        return Answer("text", text)
+    answers = (reader(text) for reader in READERS)
+    return next((answer for answer in answers if answer is not None), Answer("text", text))
+
+
+def _bare(text: str) -> str:
+    """Without brackets around all of it that hold one thing."""
+    while (group := inside(text)) and group[0] + group[2] in ("{}", "()") and group[1]:
+        if group[0] == "(" and (len(split(_LIST, group[1])) > 1 or r"\ldots" in group[1]):
+            break
+        text = group[1]
+    return text
+
+
+def _all(texts: Iterable[str]) -> tuple[Answer, ...]:
+    return tuple(_read(text) for text in texts)
+
+
+def _flat(items: tuple[Answer, ...]) -> Iterator[Answer]:
+    """The items of lists in a list, as of 0, ±1."""
+    for item in items:
+        yield from item.items if item.kind == "list" else (item,)
+
+
+def _number(text: str) -> Answer | None:
+    """Digits: most answers are no more."""
+    return Answer("value", text) if engine.number(text) is not None else None
+
+
+def _named_set(text: str) -> Answer | None:
+    r"""\emptyset, \{\} and \mathbb{R}."""
+    if text == r"\mathbb{R}":
+        return _read(r"(-\infty,\infty)")
+    return Answer("set", r"\emptyset") if text.replace(" ", "") in (r"\emptyset", r"\{\}") else None
+
+
+def _dots(text: str) -> Answer | None:
+    r"""\ldots, in a list."""
+    return Answer("dots", text) if text == r"\ldots" else None
+
+
+def _member(text: str) -> Answer | None:
+    r"""x \in [1, 2], which is [1, 2]."""
+    sides = split(_IN, text)
+    return replace(_read(sides[1]), name=sides[0]) if len(sides) == 2 and _is_name(sides[0]) else None
+
+
+def _union(text: str) -> Answer | None:
+    r"""(1, 2) \cup (3, 4)."""
+    sets = split(_UNION, text)
+    return Answer("union", text, _all(sets)) if len(sets) > 1 else None
+
+
+def _list(text: str) -> Answer | None:
+    """2, 3; 2 or 3; x < 1 or x > 3, a union; 1/2 or 0.5, one number."""
+    texts = split(_LIST, text)
+    if len(texts) < 2 or not all(texts):
+        return None
+    items = _all(texts)
+    if len(split(_OR, text)) == len(texts):
+        if all(item.is_interval for item in items):
+            return Answer("union", text, items)
+        if all(item.kind == "value" and engine.same(items[0].text, item.text) for item in items):
+            return items[0]
+    return Answer("list", text, tuple(_flat(items)))
+
+
+def _modular(text: str) -> Answer | None:
+    """3 (mod 7): a modulus is like a unit; given on both sides, it is the same."""
+    found = _MODULUS.search(text)
+    if not found or _EQUALS.search(text):
+        return None
+    return replace(_read(text[: found.start()]), unit=Unit(((f"mod {found[1].strip()}", 1),), Fraction(1)))
+
+
+def _approximate(text: str) -> Answer | None:
+    r"""\pi \approx 3.14, where the exact value stands before the sign if there is one."""
+    sides = split(_ABOUT, text)
+    if len(sides) < 2:
+        return None
+    return replace(_read(sides[1]), name=sides[0]) if _is_name(sides[0]) else _read(sides[0] or sides[1])
+
+
+def _is_name(text: str) -> bool:
+    return bool(_NAME.fullmatch(text)) and text not in _CONSTANTS
+
+
+def _equation(text: str) -> Answer | None:
+    """x = 7, a name and its value; 6 * 7 = 42, a chain that is true; else an equation of two sides."""
+    *before, last = split(_EQUALS, text)
+    if not before:
+        return None
+    if not all(before) or not last:
+        return Answer("text", text)
+    if len(before) == 1 and engine.is_variable(last) and engine.is_constant(before[0]):  # 7 = x
+        before, last = [last], before[0]
+    answer, constant = _read(_MODULUS.sub("", last)), engine.is_constant(before[0])
+    named = _is_name(before[0]) or (len(before) > 1 and not constant)
+    if not named and not constant:
+        return Answer("equation" if engine.is_known(text) else "text", text, (_read(before[0]), answer))
+    if not all(engine.same(answer.text, measured(side)[0]) for side in before[named:]):
+        return Answer("text", text)
+    return replace(answer, name=before[0] if named else "")
+
+
+def _order(text: str) -> Answer | None:
+    """1 < x <= 2 as the interval (1, 2], x > 1 as a ray; other relations are the engine's."""
+    sides, signs = split(_ORDER, text), _ORDER.findall(text)
+    if len(sides) < 2:
+        return None
+    falling = [sign[0] == ">" or sign == r"\ge" for sign in signs]
+    if not all(sides) or len(signs) != len(sides) - 1 or len(set(falling)) > 1:
+        return Answer("text", text)
+    if falling[0]:
+        sides, signs = sides[::-1], signs[::-1]
+    if len(sides) == 2 and engine.is_variable(sides[0]) != engine.is_variable(sides[1]):
+        below = engine.is_variable(sides[0])
+        sides, signs = ([r"-\infty", *sides], ["<", *signs]) if below else ([*sides, r"\infty"], [*signs, "<"])
+    if len(sides) != 3 or not engine.is_variable(sides[1]):
+        return Answer("relation" if len(sides) == 2 and engine.is_known(text) else "text", text)
+    low, name, high = sides
+    ends = ("(" if signs[0] in "<>" else "[") + (")" if signs[1] in "<>" else "]")
+    return Answer("tuple", f"{ends[0]}{low},{high}{ends[1]}", _all((low, high)), name=name, ends=ends)
+
+
+def _plus_and_minus(text: str) -> Answer | None:
+    r"""(1 \pm \sqrt{5}) / 2: a list of two, with the upper and the lower signs."""
+    if not _SIGNS.search(text) or text.startswith(r"\{"):
+        return None
+    upper, lower = (
+        _SIGNS.sub(lambda sign, plus=plus: "+" if sign[1] == plus else "-", text).lstrip("+") for plus in ("pm", "mp")
+    )
+    return Answer("list", text, _all((upper, lower)))
+
+
+def _group(text: str) -> Answer | None:
+    r"""A tuple, an interval, a set by its elements or as \{x \mid x > 1\}; [7] is 7."""
+    opening, content, closing = inside(text) or ("", "", "")
+    if not content:
+        return None
+    such, texts = split(_SUCH, content), split(_LIST, content)
+    if opening == r"\{" and len(such) == 2 and all(such):
+        return _read(such[1])
+    if not all(texts):
+        return None
+    if opening == r"\{":
+        return Answer("set", text, tuple(_flat(_all(texts))))
+    if len(texts) > 1:
+        return Answer("tuple", text, _all(texts), ends=opening + closing)
+    return _read(content) if opening + closing == "[]" else None
+
+
+def _ratio(text: str) -> Answer | None:
+    """3 : 2, also the time 3:30."""
+    numbers = split(_COLON, text)
+    return Answer("ratio", text, _all(numbers)) if len(numbers) > 1 and all(numbers) else None
+
+
+def _base(text: str) -> Answer | None:
+    """101_2; 42_{10} is 42."""
+    found = _BASE.fullmatch(text)
+    if not found:
+        return None
+    base = int(found[2]) if found[2].isdigit() else _BASES.get(found[2], 0)
+    digits = found[1].upper()
+    if not 2 <= base <= 16 or len(digits) > 1000 or any(int(digit, 16) >= base for digit in digits):
+        return Answer("text", text)
+    return Answer("value", digits) if base == 10 else Answer("base", digits, ends=str(base))
+
+
+def _all_but_one(text: str) -> Answer | None:
+    r"""x \ne 2 and \mathbb{R} \setminus \{2\}, as the union of two rays."""
+    reals, *rest = split(_EXCEPT, text)
+    if len(rest) != 1 or not rest[0] or not (engine.is_variable(reals) or reals == r"\mathbb{R}"):
+        return None
+    _, value, _ = inside(rest[0]) or ("", rest[0], "")
+    return _read(rf"(-\infty,{value})\cup({value},\infty)")
+
+
+def _value(text: str) -> Answer | None:
+    """A formula that the engine reads in full, with or without a unit."""
+    value, unit = measured(text)
+    if value != text and (answer := _read(value)).is_maths:
+        return replace(answer, unit=unit)
+    return Answer("value", text) if engine.is_known(text) else None
+
+
+READERS = (
+    *(_number, _named_set, _dots, _member, _union, _list, _modular, _approximate, _equation, _order),
+    *(_plus_and_minus, _group, _ratio, _base, _all_but_one, _value),
+)

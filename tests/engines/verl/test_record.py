@@ -1,0 +1,123 @@
+"""What a worker writes for the report is what its loss used, and `tokenpo report` reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tokenpo
+from foreign_support import need
+
+need("verl.workers.utils.padding", "verl is not installed: no token of its runs was traced")
+
+from tensordict import NonTensorStack, TensorDict  # noqa: E402
+
+from engines.verl.support import batches  # noqa: E402
+from tokenpo.engines.verl.record import PARTS, Record, _answer  # noqa: E402
+from tokenpo.runs.directory import describe_foreign  # noqa: E402
+from tokenpo.runs.read import read_run, read_trace  # noqa: E402
+
+
+def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:
+    """Four rows of the step, each with the terms that the objective has for it, in verl's micro-batches of 3."""
+    sample, objective = batches.both(seed=3, padding=(0, 5)), tokenpo.method("hapo")
+    record = Record(tmp_path, most=4)
+    expected = batches.directly(sample, objective).loss.terms
+    batches.through_verl(sample, objective, ranks=2, micro=3, record=record)
+    assert record.gather() == 4
+    assert not list((tmp_path / PARTS).iterdir())
+    trace = read_trace(tmp_path)
+    assert [step for step, _ in trace.index] == [7] * 4
+    mask, reward = sample.inputs.rollouts["mask"], sample.inputs.rollouts["reward"]
+    rollouts = [trace.load(offset) for _, offset in trace.index]
+    assert {rollout.reward for rollout in rollouts} == {0.0, 1.0}
+    for rollout in rollouts:
+        assert len(rollout.tokens) == int(mask[rollout.row].sum())
+        assert rollout.reward == float(reward[rollout.row])
+        for name in ("advantage", "weight", "ratio", "loss", "coefficient"):
+            row = expected[name][rollout.row][mask[rollout.row]]
+            torch.testing.assert_close(torch.tensor(rollout.terms[name]), row.float(), rtol=1e-6, atol=1e-7)
+
+
+def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    describe_foreign(tmp_path, {"method": {"name": "hapo"}}, str(tokenpo.method("hapo")), ("verl",))
+    record.log(1, {"critic/score/mean": 0.25, "actor/entropy": 0.5, "val-core/dial_sum/acc/mean@8": 0.4, "odd": "text"})
+    several = {"odd/tensor": torch.arange(2.0), "odd/array": np.arange(3), "odd/texts": np.array(["a", "b"])}
+    record.log(2, {"critic/score/mean": np.float32(0.5), "response_length/mean": torch.tensor([7.0]), **several})
+    run = read_run(tmp_path)
+    assert run.series("reward") == [(1, 0.25), (2, 0.5)]
+    assert run.series("eval/avg") == [(1, 0.4)] and run.series("eval/k") == [(1, 8)]
+    assert run.series("length") == [(2, 7.0)] and not any(name.startswith("odd") for name in run.metrics[1])
+    assert run.objective.startswith("objective hapo") and not run.notes
+
+
+@pytest.mark.parametrize(
+    ("greedy", "held_out"),
+    [(True, {"eval/accuracy": 0.4}), (False, {"eval/avg": 0.4, "eval/k": 1})],
+)
+def test_what_verl_validates_is_called_greedy_only_where_it_is(tmp_path: Path, greedy: bool, held_out: dict) -> None:
+    record = Record.begin(tmp_path, 0, 10, 4, greedy=greedy)
+    record.log(1, {"val-core/mine/acc/mean@1": 0.4})
+    record.log(2, {"val-core/mine/acc/mean@1": 0.4, "val-core/theirs/acc/mean@1": 0.2})
+    first, second = ({k: v for k, v in row.items() if k.startswith("eval/")} for row in read_run(tmp_path).metrics)
+    assert (first, second) == (held_out, {})
+
+
+def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    (path / "data").mkdir(parents=True)
+    first = Record.begin(path, 0, 10, 4)
+    describe_foreign(path, {"method": {"name": "grpo"}}, "objective grpo", ())
+    for step in (1, 2, 3):
+        first.log(step, {"critic/score/mean": step / 4})
+        first.trace.write({"step": step})
+    (path / PARTS / "000004-000000.json").write_text("{}")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "rew')  # killed in the middle of a line
+    resumed = Record.begin(path, 2, 10, 4)
+    assert resumed.gather() == 0
+    resumed.log(3, {"critic/score/mean": 1.0})
+    assert read_run(path).series("reward") == [(1, 0.25), (2, 0.5), (3, 1.0)]
+    assert (path / "trace.jsonl").read_text().count("\n") == 2
+    fresh = Record.begin(path, 0, 10, 4)
+    describe_foreign(path, {"method": {"name": "tepo"}}, "objective tepo", ())
+    fresh.log(1, {"critic/score/mean": 0.0})
+    assert read_run(path).series("reward") == [(1, 0.0)]
+    assert len(read_run(tmp_path / "report.1").metrics) == 3
+    assert read_run(tmp_path / "report.1").objective.startswith("objective grpo")
+    assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"step": 2, "rew\n', b"[3]\n", b'{"reward": 1.0}\n', b"\xff\n", b"[" * 100_000 + b"\n"]
+)
+def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage: bytes) -> None:
+    """One between whole lines stays, for the report to tell; what follows the step is dropped."""
+    first = Record.begin(tmp_path, 0, 10, 4)
+    for step in (1, 2, 3):
+        first.log(step, {"critic/score/mean": step / 4})
+    file = tmp_path / "metrics.jsonl"
+    one, two, three = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(one + damage + two + damage + three)
+    Record.begin(tmp_path, 2, 10, 4)
+    assert file.read_bytes() == one + damage + two
+
+
+def test_a_problem_without_an_answer_has_none_in_the_report() -> None:
+    """verl's batch holds a null of the data as None, which is no answer."""
+    told: list[Any] = [{"ground_truth": "7"}, {"ground_truth": None}, {"style": "rule"}, "odd"]
+    data = TensorDict({}, 4)
+    data["reward_model"] = NonTensorStack(*told)
+    assert [_answer(data, place) for place in range(4)] == ["7", "", "", ""]
+
+
+@pytest.mark.parametrize(("step", "wanted"), [(1, True), (2, False), (9, False), (10, True), (20, True)])
+def test_when_a_step_is_traced(step: int, wanted: bool, tmp_path: Path) -> None:
+    assert Record(tmp_path).wants(step) is wanted
+    assert not Record(tmp_path, most=0).wants(step)
+    assert not Record(tmp_path, every=0).wants(step)

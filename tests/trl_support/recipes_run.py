@@ -1,0 +1,86 @@
+"""Recipes that TRL trains: on the processor or on a device beside it, in one process or more, with all weights in each
+or, by FSDP2, with a shard of them.
+
+    recipes_run.py cpu|standin|whole|sharded OUT CASE...
+
+accelerate shards on GPUs alone; it is told here that the processors are some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from transformers import TrainingArguments
+
+from device.stand_in import DEVICE, stand_in
+from tokenpo.engines.trl import main
+
+SHARDS = {
+    "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Qwen3DecoderLayer", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}  # fmt: skip
+# Case -> settings of a run in several processes.
+CASES = {
+    "hapo": ["evaluate.problems=4", "output.checkpoint_every=1", "rollout.dynamic_sampling=true"],
+    "kl_cov": [],
+    "adv_reweight": ["model.lora.rank=2"],
+}
+# An eps that is large beside gradients: AdamW by itself makes whole steps of rounding.
+SMALL = [
+    "train.steps=2", "train.eps=1", "train.lr=0.05", "rollout.prompts=4", "evaluate.every=0", "evaluate.problems=0",
+    "output.checkpoint_every=0", "output.rollouts_every=0",
+]  # fmt: skip
+KINDS = {"whole": DistributedType.MULTI_CPU, "sharded": DistributedType.FSDP}
+
+
+def shard() -> None:
+    """Makes accelerate shard on the processor."""
+
+    def on_the_processor(state: PartialState) -> None:
+        state.device = torch.device("cpu")
+
+    os.environ.update(SHARDS)
+    PartialState._prepare_backend = lambda *told, **more: ("gloo", DistributedType.MULTI_GPU)
+    PartialState.set_device = on_the_processor
+
+
+def beside() -> None:
+    """Makes accelerate and transformers find what they would on a machine that has the device."""
+
+    def chosen(arguments: TrainingArguments) -> object:
+        _ = arguments._setup_devices
+        return DEVICE
+
+    PartialState.default_device = property(lambda state: DEVICE)
+    TrainingArguments.device = property(chosen)
+
+
+def run(where: str, out: Path, cases: list[str]) -> None:
+    trained = main._trainer
+
+    def looked_at(*told: object) -> object:
+        trainer = trained(*told)
+        assert trainer.accelerator.distributed_type == KINDS.get(where, DistributedType.NO)
+        return trainer
+
+    main._trainer = looked_at
+    for case in cases:
+        processes = ["train.minibatches=2", *CASES[case]] if where in KINDS else []
+        settings = [*SMALL, *processes, f"model.device={'cpu' if where in ('cpu', 'whole') else 'auto'}"]
+        told = [part for setting in settings for part in ("--set", setting)]
+        assert main.main(["quickstart", "--method", case, "--out", str(out / case), *told]) == 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "sharded":
+        shard()
+    if sys.argv[1] == "standin":
+        beside()
+    with stand_in() if sys.argv[1] == "standin" else contextlib.nullcontext():
+        run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
