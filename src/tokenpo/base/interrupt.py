@@ -1,4 +1,4 @@
-"""Ctrl-C as a request: the run saves where it stands and ends. A second one ends it at once."""
+"""Ctrl-C, or a terminal that is closed, as a request: the run saves and ends. A second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDING = (signal.SIGINT, signal.SIGTERM)
+# A shell that is closed sends it, and the kernel sends it again: it never ends at once.
+HANG_UP = getattr(signal, "SIGHUP", None)
+SIGNALS = (*ENDING, *([HANG_UP] if HANG_UP else []))
 
 
 class Interrupt:
-    """Within this context SIGINT and SIGTERM set `asked`; outside the main thread it changes nothing."""
+    """Within this context SIGINT, SIGTERM and SIGHUP set `asked`; outside the main thread it changes nothing.
+
+    A signal that the process was started to ignore, as nohup does, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -21,20 +28,23 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+            heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._ask) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        self._restore(SIGNALS)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            return
         self.asked = True
-        self._restore()
+        self._restore(ENDING)
         # Straight to the descriptor: a signal may come in the middle of a buffered write, which can't be entered twice.
         with contextlib.suppress(OSError):  # Ctrl-C may have ended who reads it, as in `2>&1 | tee log`
             os.write(2, b"\ninterrupted: will save where the run stands (once more ends it at once, without saving)\n")
 
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+    def _restore(self, numbers: Iterable[signal.Signals]) -> None:
+        for number in numbers:
+            if number in self._before:
+                signal.signal(number, self._before.pop(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -85,6 +86,49 @@ def test_ctrl_c_that_takes_the_reader_of_the_output_too_saves(small, coin, tmp_p
     assert process.wait(timeout=120) == 130
     assert (tmp_path / "run" / "checkpoints" / "step-000002").is_dir()
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
+    """The kernel sends SIGHUP, and whatever is printed afterwards is an error of the device."""
+    config = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 100_000})
+    recipe = tmp_path / "described"
+    recipe.mkdir()
+    describe(recipe, config, "")
+    script = SCRIPT.replace("self.batches == 3", "False")
+    command = [sys.executable, "-c", script, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execvp(command[0], command)
+    seen = b""
+    while b"step 2" not in seen:
+        seen += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 130, seen
+    made = len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
+
+
+def test_a_hang_up_comes_twice_and_ends_nothing(capfd):
+    before = signal.getsignal(signal.SIGHUP)
+    with Interrupt() as interrupt:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert interrupt.asked
+    assert capfd.readouterr().err.count("will save") == 1
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_what_was_to_be_ignored_is_ignored():
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupt.asked
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation(small, coin, tmp_path, monkeypatch):
