@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.errors import TokenPOError, Unsupported
 from ...core.negotiation import negotiate
@@ -13,9 +13,6 @@ from ...core.objective import Objective
 from ...core.parts import K3, ReferenceKl, RolloutCorrection
 from ...core.parts.part import Part, walk
 from ...methods import method
-
-if TYPE_CHECKING:
-    from .config import TokenPOConfig
 
 ENGINE = "the TRL engine"
 ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
@@ -40,9 +37,7 @@ _NO_CAP = 1e9
 _HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
 
-def chosen(
-    args: TokenPOConfig, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False
-) -> Objective:
+def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False) -> Objective:
     """The objective, with what settings of TRL add to every method, where TRL has what it reads.
 
     Args:
@@ -92,7 +87,7 @@ def require_reference(objective: Objective, model: Any, peft_config: Any) -> Non
     )
 
 
-def with_reference(args: TokenPOConfig, objective: Objective) -> TokenPOConfig:
+def with_reference(args: Any, objective: Objective) -> Any:
     """The settings with which TRL loads a reference model exactly where the objective reads one.
 
     TRL's switch for it is `beta`; its own loss, the only other reader of that number, is never called.
@@ -105,7 +100,7 @@ def with_reference(args: TokenPOConfig, objective: Objective) -> TokenPOConfig:
     return changed
 
 
-def _resolved(args: TokenPOConfig, requested: str | Objective | None) -> Objective:
+def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     given_options = args.method_options or {}
     assert isinstance(given_options, dict)  # the settings refuse any other text
     options = {key: _tuples(value) for key, value in given_options.items()}
@@ -132,7 +127,7 @@ def _resolved(args: TokenPOConfig, requested: str | Objective | None) -> Objecti
     return requested
 
 
-def _penalty(args: TokenPOConfig, objective: Objective) -> tuple[ReferenceKl, ...]:
+def _penalty(args: Any, objective: Objective) -> tuple[ReferenceKl, ...]:
     if args.beta == 0.0:
         return ()
     own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
@@ -144,7 +139,7 @@ def _penalty(args: TokenPOConfig, objective: Objective) -> tuple[ReferenceKl, ..
     return (ReferenceKl(args.beta, K3()),)
 
 
-def _correction(args: TokenPOConfig, objective: Objective) -> tuple[RolloutCorrection, ...]:
+def _correction(args: Any, objective: Objective) -> tuple[RolloutCorrection, ...]:
     """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours.
 
     None where the objective corrects for the policy that sampled itself: twice would be once too often.
@@ -159,7 +154,7 @@ def _correction(args: TokenPOConfig, objective: Objective) -> tuple[RolloutCorre
     return (RolloutCorrection(sequence, mask, _NO_CAP if cap is None else cap, floor or 0.0),)
 
 
-def _require_defaults(args: TokenPOConfig, name: str, own: Part) -> None:
+def _require_defaults(args: Any, name: str, own: Part) -> None:
     """Raises Unsupported where settings of TRL's correction were changed, in whose place the objective has its own."""
     for end in ("mode", "clip_max", "clip_min"):
         setting = f"vllm_importance_sampling_{end}"
@@ -171,7 +166,7 @@ def _require_defaults(args: TokenPOConfig, name: str, own: Part) -> None:
             )
 
 
-def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollouts: bool) -> None:
+def _require_temperature(objective: Objective, args: Any, *, own_rollouts: bool) -> None:
     """Raises Unsupported where the engine that samples cannot adapt the temperature from token to token."""
     off = "switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
     what = f"{objective.name} adapts the temperature from token to token, which {ENGINE}"
@@ -187,7 +182,7 @@ def _require_temperature(objective: Objective, args: TokenPOConfig, *, own_rollo
         raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
 
 
-def _contradicted(args: TokenPOConfig) -> str | None:
+def _contradicted(args: Any) -> str | None:
     """The setting under which vLLM would sample from other logits than the trainer sees, with what to do about it.
 
     The temperature of a token would then be another than the one that the trainer works out.

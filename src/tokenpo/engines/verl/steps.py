@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -20,9 +20,6 @@ from verl.workers.utils.padding import response_from_nested
 
 from ...core.learner import Step
 from .layout import Rows
-
-if TYPE_CHECKING:
-    from .trainer import TokenPOTrainer
 
 
 def get(batch: Any, fields: Sequence[str]) -> TensorDict:
@@ -45,9 +42,7 @@ def some(batch: Any, rows: Sequence[int]) -> Any:
     )
 
 
-def one_by_one(
-    trainer: TokenPOTrainer, step: Step, where: Rows, batch: Any, metrics: dict, plan: list[list[int]]
-) -> None:
+def one_by_one(trainer: Any, step: Step, where: Rows, batch: Any, metrics: dict, plan: list[list[int]]) -> None:
     """passes x epochs x minibatches, each a call to the workers."""
     epochs = trainer.config.actor_rollout_ref.actor.ppo_epochs
     passes = len(step.objective.split())
@@ -71,7 +66,7 @@ def one_by_one(
 
 
 @contextmanager
-def _single_step(trainer: TokenPOTrainer, rows: int) -> Iterator[None]:
+def _single_step(trainer: Any, rows: int) -> Iterator[None]:
     """verl's update takes the rows that it is given as one optimiser step."""
     actor, n = trainer.config.actor_rollout_ref.actor, trainer.config.actor_rollout_ref.rollout.n
     before = actor.ppo_epochs, actor.ppo_mini_batch_size
@@ -88,7 +83,7 @@ def _as_sampled(minibatch: Any) -> TensorDict:
     return TensorDict({"log_probs": data["old_log_probs"], "entropy": data["entropy"]}, [len(minibatch)])
 
 
-def _forward(trainer: TokenPOTrainer, minibatch: Any) -> TensorDict:
+def _forward(trainer: Any, minibatch: Any) -> TensorDict:
     """log_probs and entropy of these rows under the policy of the moment; the old entropies are put back after."""
     old = get(minibatch, ["entropy"])
     settings = {
