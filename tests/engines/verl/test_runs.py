@@ -135,6 +135,7 @@ def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sum(line["expected"] is not None for line in told) == len(METHODS) - 1  # lopti makes two passes
 
 
+@pytest.mark.slow
 def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     """25 steps of HAPO, then 5 more from its checkpoint with what it remembered."""
     run.main_ppo(_settings(tmp_path, 25, **{"trainer.save_freq": 25}), tmp_path, timeout=2400)
