@@ -12,7 +12,7 @@ import inspect
 import logging
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from datasets import Dataset  # pyright: ignore[reportMissingImports]
@@ -78,7 +78,7 @@ class TokenPOTrainer(GRPOTrainer):
         args = _settings(args, model, method)
         own = any(bound.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         self.policy_objective = chosen(args, method, own_rollouts=own, reported=bool(bound.get("rollout_func")))
-        args = with_reference(args, self.policy_objective)
+        args = cast(TokenPOConfig, with_reference(args, self.policy_objective))
         if args.dynamic_sampling and (own or not isinstance(bound.get("train_dataset"), Dataset)):
             raise Unsupported(
                 "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a "
