@@ -98,6 +98,7 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     command = [sys.executable, "-c", script, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
         os.execvp(command[0], command)
     seen = b""
     while b"step 2" not in seen:
