@@ -110,6 +110,15 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
 
 
+@pytest.fixture
+def heard():
+    """SIGHUP is not ignored, as it is where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_a_hang_up_comes_twice_and_ends_nothing(capfd):
     before = signal.getsignal(signal.SIGHUP)
     with Interrupt() as interrupt:
