@@ -168,8 +168,9 @@ class TokenPOTrainer(GRPOTrainer):
         rewarded = self._rewarded
         if rewarded is None or len(rewarded.prompts) != len(output["completion_ids"]):
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
-        local = facts(self, self.forward_passes, output, rewarded, temperature.tokens(output))
-        temperature.check(local)
+        local = facts(self, self.forward_passes, output, rewarded)
+        local["sampled_at"] = temperature.of(local["old_entropy"])
+        temperature.check(output, local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
         return Drawn(output, over_ranks(self, local, rewarded, size), rewarded.prompts)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...core.learner import Step, Update
-from ...core.types import Batch, Loss, Policy, Rollouts
+from ...core.types import Batch, Loss, Policy
 from ...runs.tracer import Tracer
 from .contract import moved
 from .cycle import ROW, Cycle
@@ -96,7 +96,7 @@ class Underway:
             look(self._trainer, update, model, [buffer[chunk] for chunk in once], rows[:, once].flatten())
         if number == self._cycle.updates - 1:
             mine = torch.cat([buffer[chunk][ROW] for chunk in chunks]).unique()
-            self.tracer.choose(mine, step.rollouts, step.credit)
+            self.tracer.choose(mine, step)
         return update
 
     def _rows_of(self, buffer: Sequence[Mapping[str, Any]]) -> Tensor:
@@ -119,8 +119,7 @@ def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, 
     forward: Forward = trainer.forward_passes
     width = update.rollouts.mask.shape[1]
     with torch.no_grad():
-        at = [temperature_of(update.of(part[ROW])[0], part) for part in parts]
-        policies = [padded(forward.policy(model, *given), width) for given in zip(parts, at, strict=True)]
+        policies = [padded(forward.policy(model, part), width) for part in parts]
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
     whole = {}
@@ -129,19 +128,6 @@ def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, 
             local = torch.cat([getattr(policy, name).float() for policy in policies])
             whole[name] = trainer.accelerator.gather(local.contiguous())[order]
     update.observe(Policy(**whole))
-
-
-def temperature_of(rollouts: Rollouts | None, inputs: Mapping[str, Any]) -> Tensor:
-    """[M, T] > 0 everywhere of a micro-batch: padding is evaluated too, and read by nobody.
-
-    Args:
-        rollouts: its rows; None where there is nothing to learn from.
-    """
-    ones = torch.ones(inputs["completion_ids"].shape, device=inputs["completion_ids"].device)
-    if rollouts is None:
-        return ones
-    assert rollouts.temperature is not None
-    return rollouts.temperature[:, : ones.shape[1]].where(rollouts.mask[:, : ones.shape[1]], ones)
 
 
 def padded(policy: Policy, width: int) -> Policy:
