@@ -15,8 +15,9 @@ import tokenpo
 from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.config import OVERRIDING, REPLACED
+from tokenpo.engines.trl.config import OVERRIDING
 from tokenpo.engines.trl.cycle import by_groups
+from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
 from tokenpo.engines.trl.refill import carried
@@ -171,11 +172,12 @@ def _parts_of_groups(directory: Path) -> None:
     schedule(config, accepted(config), 4, 10)
 
 
-def _replaced(name: str, remedy: str) -> Case:
+def _replaced(name: str, other: Any = None) -> Case:
     default = TokenPOConfig.__dataclass_fields__[name].default
-    other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
+    if other is None:
+        other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
     return Case(f"`{name}={other!r}`", lambda directory: args(directory, **{name: other}), (f"{name} = {other!r}",),
-                remedy)  # fmt: skip
+                remedy(name, other))  # fmt: skip
 
 
 def _overriding(key: str, name: str) -> Case:
@@ -212,6 +214,7 @@ def _samples_itself(asked: str, given: dict[str, Any]) -> Case:
                 ("dynamic_sampling", "TRL"), "no rollout_func, tools or environment_factory")  # fmt: skip
 
 
+LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
 SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
 CASES = [
     _reads("nthr", "influence"),
@@ -222,13 +225,21 @@ CASES = [
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
-    *(_replaced(*row) for row in REPLACED.items()),
+    *(_replaced(name) for name in REFUSED if name != "loss_type"),
+    *(_replaced("loss_type", name) for name in LOSSES),
+    _replaced("scale_rewards", "none"),
     _certain("do_sample", False),
     _certain("num_beams", 4),
     *(_overriding(*row) for row in OVERRIDING.items()),
     _corrected("vllm_importance_sampling_mode", "token_truncate"),
     _corrected("vllm_importance_sampling_clip_max", 5.0),
     _corrected("vllm_importance_sampling_clip_min", 0.5),
+    Case(
+        "`vespo` with TRL's correction for vLLM",
+        _trainer(method="vespo", use_vllm=True),
+        ("vllm_importance_sampling_correction", "vespo"),
+        "set it to False",
+    ),
     Case(
         "a `vllm_importance_sampling_mode` that is none of TRL's",
         lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),

@@ -20,6 +20,7 @@ from ..core.parts import (
     SoftOverlong,
     StraightThrough,
     Weight,
+    walk,
 )
 from ..methods import builder, kinds_of, method, options_of
 from .command_line import Entry, toml_value
@@ -102,7 +103,7 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     asked = config.train.reference_kl
     if asked is None:
         return ()
-    own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
+    own = [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]
     if own:
         raise TokenPOError(
             f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "

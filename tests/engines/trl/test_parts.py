@@ -16,6 +16,7 @@ import torch
 import tokenpo
 from foreign_support import need
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, TokenRatio
 from tokenpo.methods import METHODS
 
 MISSING = "trl is not installed: the adapter to it was not tested"
@@ -25,7 +26,6 @@ from transformers.generation.logits_process import TemperatureLogitsWarper  # no
 
 from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
-from tokenpo.engines.trl.config import REPLACED  # noqa: E402
 from tokenpo.engines.trl.cycle import Cycle, by_groups  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
@@ -130,11 +130,6 @@ def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
     assert found["out_prompt_ids"].tolist() == [[1, 2], [0, 3]]
     assert found["mask"].tolist() == [[True, False], [True, True]]
     assert found["each"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
-
-
-def test_every_setting_of_trls_own_loss_is_a_setting_of_trls() -> None:
-    """That each is refused, with its remedy, is in test_refusals.py."""
-    assert set(REPLACED) <= set(TokenPOConfig.__dataclass_fields__)
 
 
 def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
@@ -270,6 +265,22 @@ def test_the_reference_is_loaded_where_it_is_read() -> None:
         assert with_reference(given, objective).beta == expected
         assert given.beta == beta
         assert ("ref_logprob" in objective.needs) == (expected != 0.0)
+
+
+def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
+    """As TRL does by default; its switch turns the ratio off."""
+    plain = ReferenceKl(0.2)
+    for name, ratio in (
+        ("grpo", TokenRatio()),
+        ("gspo", GeometricSequence()),
+        ("gspo_token", GeometricSequence()),
+        ("cispo", TokenRatio()),
+        ("vespo", TokenRatio()),
+    ):
+        objective = chosen(args(beta=0.2, method=name), None, own_rollouts=False)
+        assert objective.penalties[-1] == Reweighted(plain, ratio), name
+    objective = chosen(args(beta=0.2, use_bias_correction_kl=False), None, own_rollouts=False)
+    assert objective.penalties == (plain,)
 
 
 def test_which_methods_trl_can_train() -> None:

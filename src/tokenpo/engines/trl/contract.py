@@ -29,7 +29,7 @@ CALLED = {
 READ = (
     "_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer", "reward_weights", "reward_func_names",
     "num_generations", "num_generations_eval", "max_completion_length", "temperature", "eos_token_ids", "accelerator",
-    "aux_loss_enabled",
+    "aux_loss_enabled", "mask_truncated_completions",
 )  # fmt: skip
 
 

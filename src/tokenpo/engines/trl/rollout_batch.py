@@ -62,6 +62,7 @@ class RolloutBatch:
         rows: of every draw, as `Drawn` has them.
         kept: groups that are trained on; rows behind them count nowhere.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
+        truncated: [N] bool, of the rollouts: those without an end.
         mine: this rank's rows.
         prompts: of this rank's rows.
     """
@@ -72,16 +73,16 @@ class RolloutBatch:
     rows: Mapping[str, Tensor]
     kept: int
     discarded: float
+    truncated: Tensor
     mine: slice
     prompts: Sequence[Any]
 
     @staticmethod
     def of(drawn: Drawn, size: int, rank: int) -> RolloutBatch:
         """A rollout batch of this draw and nothing else, in groups of `size` rows."""
-        rollouts = rollouts_of(drawn.rows, size)
-        groups = len(drawn.rows["mask"]) // size
-        mine = share(len(drawn.prompts), rank)
-        return RolloutBatch(drawn.output, rollouts, rollouts, drawn.rows, groups, 0.0, mine, drawn.prompts)
+        rows, rollouts = drawn.rows, rollouts_of(drawn.rows, size)
+        groups, mine = len(rows["mask"]) // size, share(len(drawn.prompts), rank)
+        return RolloutBatch(drawn.output, rollouts, rollouts, rows, groups, 0.0, rows["truncated"], mine, drawn.prompts)
 
 
 def share(each: int, rank: int) -> slice:

@@ -8,6 +8,7 @@ carries through the run is the learner's.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import time
@@ -163,7 +164,8 @@ class TokenPOTrainer(GRPOTrainer):
             size: rows of a group.
         """
         temperature = of_draw(self)
-        with temperature.sampling():
+        # Truncated responses keep their tokens until they have been compared with their group: see `_credited`.
+        with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
         rewarded = self._rewarded
         if rewarded is None or len(rewarded.prompts) != len(output["completion_ids"]):
@@ -177,15 +179,22 @@ class TokenPOTrainer(GRPOTrainer):
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
         """The learner's step; what samples of an evaluation say is not remembered, as it is no part of the training."""
-        if not train:
-            return None if batch.rollouts is None else self.learner.look(batch.rollouts)
-        # An update without a response to learn from is TRL's, and not the learner's.
-        self.learner.updates = self.state.global_step
+        step = None
+        if train:
+            # An update without a response to learn from is TRL's, and not the learner's.
+            self.learner.updates = self.state.global_step
         if batch.rollouts is not None:
-            return self.learner.begin(batch.rollouts, batch.everything)
-        if batch.everything is not None:
+            step = self.learner.begin(batch.rollouts, batch.everything) if train else self.learner.look(batch.rollouts)
+        elif train and batch.everything is not None:
             self.learner.remember(batch.everything)
-        return None
+        if step is None or not self.args.mask_truncated_completions:
+            return step
+        # As in TRL: it counts in its group, and no token of it is learnt from.
+        mask = step.rollouts.mask & ~batch.truncated[:, None]
+        if not mask.any():
+            return None
+        step.rollouts = dataclasses.replace(step.rollouts, mask=mask)
+        return step
 
     def _begin(self, batch: RolloutBatch, step: Step | None, seconds: float) -> None:
         traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
