@@ -26,16 +26,20 @@ class Tracer:
         self.wanted: frozenset[int] = frozenset()
 
     def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
-        """Wants the best and the worst response of one group after the other, groups with an advantage first."""
+        """Wants the best and the worst response of one group after the other, groups with an advantage first.
+
+        Args:
+            rows: places in the rollout batch; groups are taken in the order in which theirs come first.
+        """
         if not self.most:
             return
         live = {row: bool((credit.advantage[row] != 0).any()) for row in rows.tolist()}
         reward, group = rollouts.reward.tolist(), rollouts.group.tolist()
-        members: dict[int, list[int]] = {}
-        for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
-            members.setdefault(group[row], []).append(row)
-        ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        members: dict[int, list[int]] = {group[row]: [] for row in live}
+        for row in sorted(live, key=lambda row: (-reward[row], row)):
+            members[group[row]].append(row)
+        taken = sorted(members.values(), key=lambda m: not any(live[row] for row in m))
+        self.want(list(dict.fromkeys(row for m in taken for row in (m[0], m[-1])))[: self.most])
 
     def want(self, rows: Sequence[int]) -> None:
         """Wants these rows of the rollout batch and no others."""
@@ -48,7 +52,7 @@ class Tracer:
 
     @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """After the backward pass: takes what it wants from a micro-batch.
+        """After the backward pass: takes what it wants from a micro-batch, in place of what an earlier update gave.
 
         Args:
             rows: [M] its places in the rollout batch.
