@@ -69,7 +69,7 @@ def locate(name: str | Path) -> str | Path:
     path = path_of(name)
     if is_local(name):
         _require_there(path)
-    if not (path / "objective.txt").is_file():
+    if not is_run(path):
         return name
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
     if not model.is_dir():
@@ -81,6 +81,13 @@ def locate(name: str | Path) -> str | Path:
             f"or give {model}"
         )
     return model
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run wrote this directory: it has an objective, or the sections of a recipe in its config."""
+    return (path / "objective.txt").is_file() or {"task", "method", "rollout"} <= json_object(
+        path / "config.json"
+    ).keys()
 
 
 def identity(path: Path) -> str:
