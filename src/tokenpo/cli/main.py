@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
-  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
+  tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, launch)  # as --help lists them
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
-from ..models.directory import check_directory, is_local, locate
+from ..models.directory import ask_hub, check_directory, is_local, locate
 from ..recipe import inputs
 from ..recipe.config import Config
 from ..runs.directory import binding, held, never_began, new_directory, resumed_config
@@ -35,6 +35,8 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
     model = locate(config.model.path)
     if is_local(model):  # these engines have loaders of their own
         check_directory(Path(model).expanduser())
+    else:
+        ask_hub(str(model))
     if engine == "verl":
         if resume:
             raise TokenPOError(

@@ -24,6 +24,7 @@ from .device import resolve_device
 from .directory import (
     CHECKED,
     RECORD,
+    ask_hub,
     check_directory,
     check_names,
     check_tokens,
@@ -135,6 +136,7 @@ def load(
         check_directory(Path(where))
         files = Path(where)
     else:
+        ask_hub(where)
         files = _from_hub(where)
     device = resolve_device(device)
     _check_device(device)

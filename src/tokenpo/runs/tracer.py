@@ -28,17 +28,21 @@ class Tracer:
         self.known: dict[int, dict[str, list[float]]] = {}  # of each wanted row, before any update
 
     def choose(self, rows: Tensor, step: Step) -> None:
-        """Wants the best and the worst response of one group after the other, groups with an advantage first."""
+        """Wants the best and the worst response of one group after the other, groups with an advantage first.
+
+        Args:
+            rows: places in the rollout batch; groups are taken in the order in which theirs come first.
+        """
         if not self.most:
             return
         rollouts, advantage = step.rollouts, step.credit.advantage
         live = {row: bool((advantage[row] != 0).any()) for row in rows.tolist()}
         reward, group = rollouts.reward.tolist(), rollouts.group.tolist()
-        members: dict[int, list[int]] = {}
-        for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
-            members.setdefault(group[row], []).append(row)
-        ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        members: dict[int, list[int]] = {group[row]: [] for row in live}
+        for row in sorted(live, key=lambda row: (-reward[row], row)):
+            members[group[row]].append(row)
+        taken = sorted(members.values(), key=lambda m: not any(live[row] for row in m))
+        self.want(list(dict.fromkeys(row for m in taken for row in (m[0], m[-1])))[: self.most])
         heat = step.sampled_at()
         if heat is not None:
             known = {row: heat[row][rollouts.mask[row]].float().tolist() for row in self.wanted}
@@ -55,7 +59,7 @@ class Tracer:
 
     @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """After the backward pass: takes what it wants from a micro-batch.
+        """After the backward pass: takes what it wants from a micro-batch, in place of what an earlier update gave.
 
         Args:
             rows: [M] its places in the rollout batch.

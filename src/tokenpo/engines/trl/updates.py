@@ -61,11 +61,9 @@ class Underway:
         return self.update
 
     def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """Before the backward pass of a micro-batch: in the last update its tokens are traced."""
-        number, _ = self._cycle.place(self._trainer._step)
-        if number == self._cycle.updates - 1:
-            self.tracer.watch(rows, batch)
-            self._traced = rows, batch, loss
+        """Before the backward pass of a micro-batch whose tokens may be traced."""
+        self.tracer.watch(rows, batch)
+        self._traced = rows, batch, loss
 
     def settle(self) -> None:
         """After the backward pass of a micro-batch, whose loss was multiplied by the number of ranks."""
@@ -94,8 +92,9 @@ class Underway:
         if update.observes:
             once = list(dict.fromkeys(chunks))
             look(self._trainer, update, model, [buffer[chunk] for chunk in once], rows[:, once].flatten())
-        if number == self._cycle.updates - 1:
-            mine = torch.cat([buffer[chunk][ROW] for chunk in chunks]).unique()
+        if self.update is None:
+            plan = [self._cycle.chunks_of(last) for last in reversed(range(self._cycle.updates))]
+            mine = torch.cat([buffer[chunk][ROW].sort().values for chunks in plan for chunk in chunks])
             self.tracer.choose(mine, step)
         return update
 
