@@ -20,6 +20,7 @@ from transformers.utils import logging as hf_logging
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
 from ..base.text import first_line
+from .chat import chat_ids
 from .device import resolve_device
 from .directory import (
     CHECKED,
@@ -76,18 +77,7 @@ class LanguageModel:
             while len(ids) > 1 and ids[-1] in self.eos_ids:
                 ids = ids[:-1]
         else:
-            if not getattr(self.tokenizer, "chat_template", None):
-                raise TokenPOError(
-                    "the prompt is a list of chat messages, but the tokenizer has no chat template: "
-                    "use an instruction-tuned model, or give the prompt as a string"
-                )
-            try:
-                ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
-            except Exception as error:  # a template is a program, and a stranger's: it may fail in any way
-                raise TokenPOError(
-                    f"the chat template of {self.tokenizer.name_or_path} fails on the prompt {prompt!r:.80}: "
-                    f"{first_line(error)}; give messages that it accepts, or correct the template"
-                ) from error
+            ids = chat_ids(self.tokenizer, prompt)
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
         self._require_embedded(max(ids))
