@@ -10,6 +10,7 @@ from typing import Any
 from ..base.errors import TokenPOError
 from ..base.pool import Pool
 from ..base.text import first_line
+from .tokens import token_ids
 
 SECONDS = 10.0  # a prompt may take
 MEMORY = 2**30  # bytes of address space of the process
@@ -28,12 +29,12 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[int]
         )
     try:
         rendered = _rendered(tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
-        return list(tokenizer(rendered, add_special_tokens=False)["input_ids"])
     except (ValueError, TypeError) as error:
         raise TokenPOError(
             f"the chat template of {tokenizer.name_or_path} fails on the prompt {messages!r:.80}: "
             f"{first_line(error)}; give messages that it accepts, or correct the template"
         ) from error
+    return token_ids(tokenizer, rendered, add_special_tokens=False)
 
 
 def _rendered(template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> str:

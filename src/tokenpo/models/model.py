@@ -19,6 +19,7 @@ from transformers.utils import logging as hf_logging
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
+from ..base.muted import muted
 from ..base.text import first_line
 from .chat import chat_ids
 from .device import resolve_device
@@ -34,7 +35,7 @@ from .directory import (
     weights_file,
 )
 from .lora import LoraOptions, adapted
-from .tokens import pieces
+from .tokens import pieces, token_ids
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -72,7 +73,7 @@ class LanguageModel:
                 tokens.
         """
         if isinstance(prompt, str):
-            ids = self.tokenizer(prompt)["input_ids"]
+            ids = token_ids(self.tokenizer, prompt)
             # Some tokenizers close every text; a prompt is to be continued.
             while len(ids) > 1 and ids[-1] in self.eos_ids:
                 ids = ids[:-1]
@@ -240,7 +241,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
 
 def _load_tokenizer(where: str) -> Any:
     try:
-        with _quiet():
+        with _quiet(), muted():
             return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise TokenPOError(
@@ -252,6 +253,7 @@ def _load_tokenizer(where: str) -> Any:
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     """Every id that the generation config, the config or the tokenizer calls end of sequence."""
     generation = getattr(model, "generation_config", None)
+    rows = model.get_input_embeddings().weight.shape[0]
     ids: list[int] = []
     for value in (
         getattr(generation, "eos_token_id", None),
@@ -259,8 +261,11 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
         tokenizer.eos_token_id,
     ):
         found = value if isinstance(value, list | tuple) else [value]
-        if not all(i is None or (isinstance(i, int) and not isinstance(i, bool) and i >= 0) for i in found):
-            raise TokenPOError(f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number")
+        if not all(i is None or (isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows) for i in found):
+            raise TokenPOError(
+                f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number, one of the "
+                f"{rows} that the model embeds"
+            )
         ids += [i for i in dict.fromkeys(found) if i is not None and i not in ids]
     if not ids:
         raise TokenPOError(

@@ -5,7 +5,7 @@ Run by its path in that process; imports nothing of this package, and not torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -13,7 +13,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 LONGEST = 16_000_000  # characters of a prompt
 
 
-def render(template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
+def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
     """The prompt as {"text"}, or {"failed"} with the reason.
 
     Args:

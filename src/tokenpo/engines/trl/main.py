@@ -24,6 +24,7 @@ from ...base.errors import TokenPOError
 from ...core.objective import Objective
 from ...models import load, save
 from ...models.chat import chat_ids
+from ...models.tokens import token_ids
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
 from ...recipe.model import load_model
@@ -99,7 +100,7 @@ def _trainer(
 
 def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
     if isinstance(prompt, str):
-        return tokenizer(prompt)["input_ids"]
+        return token_ids(tokenizer, prompt)
     return chat_ids(tokenizer, prompt)
 
 
