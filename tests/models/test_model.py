@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -300,6 +301,27 @@ def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, tem
         lm.encode([{"role": "user", "content": "1+1="}])
     text = str(caught.value)
     assert f"the chat template of {make_model()} fails on the prompt" in text and "1+1=" in text and "\n" not in text
+
+
+def test_a_full_disk_while_the_tokenizer_is_written_leaves_the_model_before(lm, tmp_path, monkeypatch):
+    """Files may have 1 KiB from there on: tokenizer.json is longer, and its library writes it itself."""
+    path = tmp_path / "saved"
+    save(lm, path)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    write, (soft, hard) = type(lm.tokenizer).save_pretrained, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_a_small_disk(self, directory):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+        try:
+            return write(self, directory)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(type(lm.tokenizer), "save_pretrained", on_a_small_disk)
+    with pytest.raises(OSError, match=r"the tokenizer cannot be saved: .*File too large"):
+        save(lm, path, {"step": 1})
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @peft

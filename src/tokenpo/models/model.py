@@ -159,9 +159,18 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     with whole_directory(target) as fresh:
         with _quiet():
             _save_weights(model, fresh)
-            lm.tokenizer.save_pretrained(fresh)
+            _save_tokenizer(lm.tokenizer, fresh)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def _save_tokenizer(tokenizer: Any, directory: Path) -> None:
+    try:
+        tokenizer.save_pretrained(directory)
+    except OSError:
+        raise
+    except Exception as error:  # what the tokenizers' library raises where the disk is full
+        raise OSError(f"the tokenizer cannot be saved: {error}") from error
 
 
 def _save_weights(model: Any, directory: Path) -> None:
