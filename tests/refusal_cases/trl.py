@@ -416,8 +416,6 @@ CASES = [
             "--set rollout.correction=none"),
     _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",
             "--set evaluate.every=0"),
-    _recipe("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every",
-            "--set output.rollouts_every=0"),
     _recipe("one GPU by name", {"model": {"device": "cuda:1"}}, "model.device = 'cuda:1'", "--set model.device=auto"),
     _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
     _recipe("`dppo_tv`, which reads `rollout_logprob`", {"method": {"name": "dppo_tv"}}, "rollout_logprob",

@@ -75,7 +75,7 @@ def _merged(accelerator: Any, draws: Sequence[Drawn], wanted: int, size: int) ->
         rows=everything,
         kept=len(kept),
         discarded=1 - len(differ) * size / len(everything["mask"]),
-        truncated=rows["truncated"],
+        chosen=rows,
         mine=mine,
         prompts=[prompts[place] for place in places[mine].tolist()],
     )

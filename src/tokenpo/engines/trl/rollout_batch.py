@@ -62,7 +62,7 @@ class RolloutBatch:
         rows: of every draw, as `Drawn` has them.
         kept: groups that are trained on; rows behind them count nowhere.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
-        truncated: [N] bool, of the rollouts: those without an end.
+        chosen: the same of the rollouts.
         mine: this rank's rows.
         prompts: of this rank's rows.
     """
@@ -73,7 +73,7 @@ class RolloutBatch:
     rows: Mapping[str, Tensor]
     kept: int
     discarded: float
-    truncated: Tensor
+    chosen: Mapping[str, Tensor]
     mine: slice
     prompts: Sequence[Any]
 
@@ -82,7 +82,7 @@ class RolloutBatch:
         """A rollout batch of this draw and nothing else, in groups of `size` rows."""
         rows, rollouts = drawn.rows, rollouts_of(drawn.rows, size)
         groups, mine = len(rows["mask"]) // size, share(len(drawn.prompts), rank)
-        return RolloutBatch(drawn.output, rollouts, rollouts, rows, groups, 0.0, rows["truncated"], mine, drawn.prompts)
+        return RolloutBatch(drawn.output, rollouts, rollouts, rows, groups, 0.0, rows, mine, drawn.prompts)
 
 
 def share(each: int, rank: int) -> slice:

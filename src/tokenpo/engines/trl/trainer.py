@@ -189,7 +189,7 @@ class TokenPOTrainer(GRPOTrainer):
         if step is None or not self.args.mask_truncated_completions:
             return step
         # As in TRL: it counts in its group, and no token of it is learnt from.
-        mask = step.rollouts.mask & ~batch.truncated[:, None]
+        mask = step.rollouts.mask & ~batch.chosen["truncated"][:, None]
         if not mask.any():
             return None
         step.rollouts = dataclasses.replace(step.rollouts, mask=mask)

@@ -116,19 +116,33 @@ def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, 
         parts: micro-batches of this rank that together hold its rows, each once.
         rows: of the parts of all ranks, in their order.
     """
-    forward: Forward = trainer.forward_passes
-    width = update.rollouts.mask.shape[1]
-    with torch.no_grad():
-        at = [temperature_of(update.of(part[ROW])[0], part) for part in parts]
-        policies = [padded(forward.policy(model, *given), width) for given in zip(parts, at, strict=True)]
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
+    update.observe(policy_now(trainer, model, parts, [update.of(part[ROW])[0] for part in parts]).rows(order))
+
+
+@torch.no_grad()
+def policy_now(
+    trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], rollouts: Sequence[Rollouts], rows: int | None = None
+) -> Policy:
+    """What the current policy says of the parts of all ranks, in the order of ranks; all ranks call it.
+
+    Args:
+        parts: of this rank, as TRL has them.
+        rollouts: their facts.
+        rows: rows of one pass; None takes a part at once.
+    """
+    forward: Forward = trainer.forward_passes
+    policies = [
+        padded(forward.policy(model, part, temperature_of(facts, part), rows), facts.mask.shape[1])
+        for part, facts in zip(parts, rollouts, strict=True)
+    ]
     whole = {}
     for name in ("logprob", "entropy", "entropy_drift"):
         if getattr(policies[0], name) is not None:
             local = torch.cat([getattr(policy, name).float() for policy in policies])
-            whole[name] = trainer.accelerator.gather(local.contiguous())[order]
-    update.observe(Policy(**whole))
+            whole[name] = trainer.accelerator.gather(local.contiguous())
+    return Policy(**whole)
 
 
 def temperature_of(rollouts: Rollouts | None, inputs: Mapping[str, Any]) -> Tensor:
