@@ -276,7 +276,7 @@ CASES = [
         "`hapo`'s adaptive temperature with a vLLM server that was started without our processor",
         _bare_server,
         ("hapo", "temperature", "http://localhost:8000"),
-        "start it with --logits-processors",
+        "vllm serve MODEL --logits-processors",
     ),
     Case(
         "`hapo`'s adaptive temperature with a vLLM that samples without it",

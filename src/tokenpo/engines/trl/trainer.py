@@ -36,7 +36,7 @@ from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .refill import Refill, carried
 from .rollout_batch import Drawn, Rewarded, RolloutBatch, facts, over_ranks
-from .temperature import of_draw, require_server, with_processor
+from .temperature import of_draw, require_server, with_vllm
 from .updates import Underway, look
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class TokenPOTrainer(GRPOTrainer):
         if args.minibatch_by == "groups":
             self.cycle.require_whole_groups(args.per_device_train_batch_size, args.num_generations)
         require_reference(self.policy_objective, model, bound.get("peft_config"))
-        with with_processor(self.policy_objective, args):
+        with with_vllm(self, self.policy_objective, args):
             super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
         require_server(self, self.policy_objective)
@@ -110,6 +110,11 @@ class TokenPOTrainer(GRPOTrainer):
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
+        if contract.launched_alone(self.accelerator.num_processes):
+            logger.warning(
+                "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
+                "start them with python -m torch.distributed.run --nproc_per_node N"
+            )
         more_updates = "set num_iterations or steps_per_generation higher"
         one_update = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
         for note in schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update):
