@@ -235,6 +235,12 @@ CASES = [
     _corrected("vllm_importance_sampling_clip_max", 5.0),
     _corrected("vllm_importance_sampling_clip_min", 0.5),
     Case(
+        "`dr_grpo`, which divides by it, with `max_completion_length=None`",
+        _trainer(method="dr_grpo", max_completion_length=None),
+        ("dr_grpo", "max_completion_length is None"),
+        "method_options={'length': ...}",
+    ),
+    Case(
         "`vespo` with TRL's correction for vLLM",
         _trainer(method="vespo", use_vllm=True),
         ("vllm_importance_sampling_correction", "vespo"),
