@@ -16,12 +16,12 @@ from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.config import OVERRIDING
-from tokenpo.engines.trl.cycle import by_groups
 from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
-from tokenpo.engines.trl.refill import carried
+from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.temperature import Served, require_server
+from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case

@@ -70,8 +70,8 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
     require_inputs(objective, reported=args.use_vllm or reported)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
         raise Unsupported(
-            f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None: "
-            "set it, or give method_options={'length': ...}"
+            f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
+            ": set it, or give method_options={'length': ...}"
         )
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)

@@ -29,15 +29,13 @@ from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract
 from .config import TokenPOConfig
-from .cycle import ROW, Cycle, by_groups
 from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
-from .refill import Refill, carried
-from .rollout_batch import Drawn, Rewarded, RolloutBatch, facts, over_ranks
+from .rollout_batch import Drawn, Refill, Rewarded, RolloutBatch, carried, facts, over_ranks
 from .temperature import of_draw, require_server, with_vllm
-from .updates import Underway, look
+from .updates import ROW, Cycle, Underway, by_groups, look
 
 logger = logging.getLogger(__name__)
 REMEDY = (
