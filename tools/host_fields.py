@@ -8,6 +8,7 @@ from typing import Any
 from layout import cell, code, table
 
 from tokenpo.engines.trl import fields as trl
+from tokenpo.engines.verl import fields as verl
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -51,4 +52,17 @@ def written(options: Mapping[str, Any]) -> str:
     return repr(dict(options)).replace("'", '"')
 
 
-TABLES: dict[str, dict[str, Callable[[], str]]] = {"trl": {"losses": trl_losses, "fields": trl_fields}}
+def verl_fields() -> str:
+    """One row for each key that our loss replaces or the adapter reads, one for each group of the others."""
+    rows = [
+        *((code(key), "refused", cell(f"{remedy[0].upper()}{remedy[1:]}")) for key, _, remedy in verl.REFUSED),
+        *((code(key), "honoured", cell(meaning)) for key, meaning in verl.HONOURED.items()),
+        *((names(group), "verl's own", label) for label, group in verl.THEIRS),
+    ]
+    return table(("key", "", "what becomes of it"), rows)
+
+
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "trl": {"losses": trl_losses, "fields": trl_fields},
+    "verl": {"fields": verl_fields},
+}

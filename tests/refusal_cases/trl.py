@@ -16,12 +16,12 @@ from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.config import OVERRIDING
-from tokenpo.engines.trl.cycle import by_groups
 from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
-from tokenpo.engines.trl.refill import carried
+from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.temperature import Served, require_server
+from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
@@ -235,6 +235,12 @@ CASES = [
     _corrected("vllm_importance_sampling_clip_max", 5.0),
     _corrected("vllm_importance_sampling_clip_min", 0.5),
     Case(
+        "`dr_grpo`, which divides by it, with `max_completion_length=None`",
+        _trainer(method="dr_grpo", max_completion_length=None),
+        ("dr_grpo", "max_completion_length is None"),
+        "method_options={'length': ...}",
+    ),
+    Case(
         "`vespo` with TRL's correction for vLLM",
         _trainer(method="vespo", use_vllm=True),
         ("vllm_importance_sampling_correction", "vespo"),
@@ -276,7 +282,7 @@ CASES = [
         "`hapo`'s adaptive temperature with a vLLM server that was started without our processor",
         _bare_server,
         ("hapo", "temperature", "http://localhost:8000"),
-        "start it with --logits-processors",
+        "vllm serve MODEL --logits-processors",
     ),
     Case(
         "`hapo`'s adaptive temperature with a vLLM that samples without it",
@@ -416,8 +422,6 @@ CASES = [
             "--set rollout.correction=none"),
     _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",
             "--set evaluate.every=0"),
-    _recipe("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every",
-            "--set output.rollouts_every=0"),
     _recipe("one GPU by name", {"model": {"device": "cuda:1"}}, "model.device = 'cuda:1'", "--set model.device=auto"),
     _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
     _recipe("`dppo_tv`, which reads `rollout_logprob`", {"method": {"name": "dppo_tv"}}, "rollout_logprob",

@@ -18,9 +18,9 @@ import torch
 from trl import GRPOTrainer
 
 from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.cycle import ROW
 from tokenpo.engines.trl.loss import by_policy, in_head
 from tokenpo.engines.trl.objective import chosen
+from tokenpo.engines.trl.updates import ROW
 from trl_support import frozen
 from trl_support.both_run import Both, distance
 from trl_support.frozen_run import built

@@ -139,6 +139,14 @@ def dynamic(model: str, out: Path) -> dict[str, Any]:
     }
 
 
+def recording(model: str, out: Path) -> dict[str, Any]:
+    """Four rollout batches of two updates each, every second kept whole; with two processes a group lies on both."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = {"per_device_train_batch_size": 6 // processes, "steps_per_generation": 2, "max_steps": 8}
+    settings = {"method": "archer", "rollouts_every": 2, "reward_weights": [1.0, 0.0]}
+    return drawing(model, out / "recording", [settled, accuracy], **plan, **settings)
+
+
 def lora(model: str, out: Path) -> dict[str, Any]:
     from peft import LoraConfig
 
@@ -175,6 +183,7 @@ def resume(model: str, out: Path) -> dict[str, Any]:
 
     def run(name: str, steps: int, **train: Any) -> dict[str, torch.Tensor]:
         settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": steps}
+        settings["rollouts_every"] = 1
         saving = {"save_strategy": "steps", "save_steps": 4}
         args = config(out / name, method="hapo", **settings, **saving)
         trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
@@ -187,6 +196,7 @@ def resume(model: str, out: Path) -> dict[str, Any]:
     # What a crash after the checkpoint leaves behind is cut away.
     with (out / "resume-parts" / "tokenpo" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "reward": 77}\n')
+    (out / "resume-parts" / "tokenpo" / "rollouts" / "step-000009.jsonl").write_text("{}")
     parts = run("resume-parts", 8, resume_from_checkpoint=True)
     return {
         "same": all(torch.equal(whole[name], parts[name]) for name in whole),

@@ -26,11 +26,11 @@ from transformers.generation.logits_process import TemperatureLogitsWarper  # no
 
 from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
-from tokenpo.engines.trl.cycle import Cycle, by_groups  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
-from tokenpo.engines.trl.refill import stacked  # noqa: E402
+from tokenpo.engines.trl.rollout_batch import stacked  # noqa: E402
 from tokenpo.engines.trl.temperature import Constant, Generated, RuleProcessor, Served, of_draw  # noqa: E402
+from tokenpo.engines.trl.updates import Cycle, by_groups  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:

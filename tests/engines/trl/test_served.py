@@ -54,11 +54,21 @@ def test_trl_has_its_engine_back(ran: dict[str, Any]) -> None:
     assert ran["colocate"]["same"]
 
 
+def test_vllm_computes_in_float32_where_the_trainer_does(ran: dict[str, Any]) -> None:
+    """TRL leaves the type to vLLM, which takes half of the bits; a trainer with autocast does the same."""
+    assert ran["made"] == {
+        "False": {"dtype": "float32", "logits_processors": None},
+        "True": {"dtype": None, "logits_processors": None},
+    }
+
+
 def test_a_server_without_the_processor_is_refused(ran: dict[str, Any]) -> None:
     assert ran["bare"].startswith(
         "Unsupported: hapo adapts the temperature from token to token, and the vLLM server of TRL's trainer at"
     )
     assert "--logits-processors tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor" in ran["bare"]
+    # Without these TRL cannot send such a server any weights, and says so only after it was restarted.
+    assert "VLLM_SERVER_DEV_MODE=1" in ran["bare"] and "--weight-transfer-config" in ran["bare"]
 
 
 def test_an_engine_that_ignores_the_numbers_is_found_out(ran: dict[str, Any]) -> None:

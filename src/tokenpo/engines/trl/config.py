@@ -72,6 +72,9 @@ class TokenPOConfig(GRPOConfig):
         default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
     )
     trace_rollouts: int = field(default=4, metadata={"help": "Responses of one trace."})
+    rollouts_every: int = field(
+        default=0, metadata={"help": "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`."}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,7 +99,7 @@ class TokenPOConfig(GRPOConfig):
             )
         if self.ratio_tolerance is not None and not self.ratio_tolerance > 0:
             raise TokenPOError(f"TokenPOConfig.ratio_tolerance = {self.ratio_tolerance} must be above 0")
-        for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
+        for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
 

@@ -111,7 +111,8 @@ _CORRECTION = "becomes `RolloutCorrection` in the objective's weights"
 # Fields that reach credit or loss, with the same numbers as in TRL's own loss.
 HONOURED: dict[str, str] = {
     "beta": "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)",
-    "use_bias_correction_kl": "that penalty times the ratio (`Reweighted`), of the response where the method's is",
+    "use_bias_correction_kl": "that penalty times the ratio (`Reweighted`), of the response where the method's is; the "
+    "penalty of a method's own `beta` stays without",
     "sync_ref_model": "the reference moves as TRL moves it; log-probabilities under it are taken with each draw",
     "ref_model_mixup_alpha": "with `sync_ref_model`",
     "ref_model_sync_steps": "with `sync_ref_model`",
@@ -126,7 +127,7 @@ HONOURED: dict[str, str] = {
     "spreads those of the rollout batch evenly",
     "generation_batch_size": "the same in rows",
     "num_iterations": "times that a rollout batch is trained on; a multiple of the objective's passes",
-    "max_completion_length": "also the constant that `dr_grpo` divides by",
+    "max_completion_length": "also the constant that `dr_grpo` divides by, which is then refused without it",
     "vllm_importance_sampling_correction": f"{_CORRECTION}; refused for `vespo`, into whose weight TRL puts it",
     "vllm_importance_sampling_mode": _CORRECTION,
     "vllm_importance_sampling_clip_max": _CORRECTION,

@@ -19,9 +19,8 @@ from ...core.learner import Update, only
 from ...core.ops import kl
 from ...core.ops.known import known
 from ...core.types import Batch, Loss
-from .cycle import ROW
 from .forward import Forward, head_work
-from .updates import padded
+from .updates import ROW, padded
 
 
 @dataclass(frozen=True, eq=False)

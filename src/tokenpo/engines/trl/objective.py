@@ -11,6 +11,7 @@ from ...base.errors import TokenPOError, Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.parts import (
+    ConstantLength,
     GeometricSequence,
     GeometricToken,
     Penalty,
@@ -57,7 +58,8 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
-        Unsupported: the method reads what TRL does not have, or adapts the temperature where nothing can apply it.
+        Unsupported: the method reads what TRL does not have, divides by a length that is not set, or adapts the
+            temperature where nothing can apply it.
     """
     objective = _resolved(args, requested)
     objective = dataclasses.replace(
@@ -66,6 +68,11 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
         weights=objective.weights + _correction(args, objective),
     )
     require_inputs(objective, reported=args.use_vllm or reported)
+    if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
+        raise Unsupported(
+            f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
+            ": set it, or give method_options={'length': ...}"
+        )
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
     return objective

@@ -181,8 +181,11 @@ def of_draw(trainer: Any) -> Temperature:
 
 
 @contextmanager
-def with_processor(objective: Objective, args: TokenPOConfig) -> Iterator[None]:
-    """While it lasts, a vLLM that TRL makes in this process gets our logits processor: TRL hands it none.
+def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterator[None]:
+    """While it lasts, a vLLM that TRL makes in this process is told what TRL leaves out.
+
+    That is our logits processor, where the temperature is adaptive; and float32, where the trainer computes in it and
+    vLLM would take half of the bits.
 
     Raises:
         Unsupported: TRL made its vLLM in another way.
@@ -191,13 +194,17 @@ def with_processor(objective: Objective, args: TokenPOConfig) -> Iterator[None]:
 
     original = getattr(home, "LLM", None)
     # Without vLLM the name is absent, and TRL says itself what to install.
-    if objective.temperature is None or not args.use_vllm or args.vllm_mode != "colocate" or original is None:
+    if not args.use_vllm or args.vllm_mode != "colocate" or original is None:
         yield
         return
     engines: list[Any] = []
 
     def engine(*arguments: Any, **keywords: Any) -> Any:
-        keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
+        if objective.temperature is not None:
+            keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
+        whole = trainer.model.dtype == torch.float32 and not (args.bf16 or args.fp16)
+        if whole and not keywords.get("quantization"):
+            keywords.setdefault("dtype", "float32")
         engines.append(original(*arguments, **keywords))
         return engines[-1]
 
@@ -223,6 +230,7 @@ def require_server(trainer: Any, objective: Objective) -> None:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
             f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "
-            f"processor: start it with --logits-processors {PROCESSOR} --logprobs-mode processed_logprobs, where "
-            "tokenpo is installed"
+            "processor: start it, where tokenpo is installed, with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
+            f"--logits-processors {PROCESSOR} --logprobs-mode processed_logprobs "
+            """--weight-transfer-config '{"backend": "nccl"}'"""
         )

@@ -29,15 +29,13 @@ from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract
 from .config import TokenPOConfig
-from .cycle import ROW, Cycle, by_groups
 from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
-from .refill import Refill, carried
-from .rollout_batch import Drawn, Rewarded, RolloutBatch, facts, over_ranks
-from .temperature import of_draw, require_server, with_processor
-from .updates import Underway, look
+from .rollout_batch import Drawn, Refill, Rewarded, RolloutBatch, carried, facts, over_ranks
+from .temperature import of_draw, require_server, with_vllm
+from .updates import ROW, Cycle, Underway, by_groups, look
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -91,7 +89,7 @@ class TokenPOTrainer(GRPOTrainer):
         if args.minibatch_by == "groups":
             self.cycle.require_whole_groups(args.per_device_train_batch_size, args.num_generations)
         require_reference(self.policy_objective, model, bound.get("peft_config"))
-        with with_processor(self.policy_objective, args):
+        with with_vllm(self, self.policy_objective, args):
             super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
         require_server(self, self.policy_objective)
@@ -110,6 +108,11 @@ class TokenPOTrainer(GRPOTrainer):
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
+        if contract.launched_alone(self.accelerator.num_processes):
+            logger.warning(
+                "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
+                "start them with python -m torch.distributed.run --nproc_per_node N"
+            )
         more_updates = "set num_iterations or steps_per_generation higher"
         one_update = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
         for note in schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update):
@@ -190,7 +193,7 @@ class TokenPOTrainer(GRPOTrainer):
         if step is None or not self.args.mask_truncated_completions:
             return step
         # As in TRL: it counts in its group, and no token of it is learnt from.
-        mask = step.rollouts.mask & ~batch.truncated[:, None]
+        mask = step.rollouts.mask & ~batch.chosen["truncated"][:, None]
         if not mask.any():
             return None
         step.rollouts = dataclasses.replace(step.rollouts, mask=mask)
