@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...core.learner import Learner, RatioCheck, Step, Update
 from ...core.objective import Objective
-from .sampling import Walk, rollouts, view
+from .sampling import Walk, entropies, rollouts, view
 from .truth import truth
 from .world import World
 
@@ -32,8 +32,15 @@ class Contestant:
         """One that has seen nothing yet; `moved` where the policy is to differ from the one that sampled."""
         return Learner(self.objective, length=world.length, seed=seed, ratio=None if moved else RatioCheck())
 
+    def heat(self, learner: Learner, logits: Tensor) -> Tensor:
+        """[S, 1] temperature at which the method has the next batch sampled: 1 but for those that adapt it."""
+        rule = self.objective.temperature
+        entropy = entropies(logits.log_softmax(-1))
+        heat = torch.ones_like(entropy) if rule is None else rule(entropy, 1.0, learner.memory[rule])
+        return heat[:, None]
+
     def begin(self, learner: Learner, world: World, walked: Walk, logits: Tensor) -> Step:
-        """Phase one of a rollout batch that the policy with these logits [S, V] sampled."""
+        """Phase one of a rollout batch that the policy with these logits [S, V] sampled, temperature included."""
         facts = rollouts(world, walked, logits, self.objective.needs)
         return learner.begin(facts, credit=self._credit(world, walked, logits))
 
@@ -41,14 +48,15 @@ class Contestant:
         return truth(world, logits).advantage[walked.states, walked.tokens] if self.exact else None
 
 
-def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor) -> Tensor:
+def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor, heat: Tensor | float = 1.0) -> Tensor:
     """[S, V] the direction of an update, −∂loss/∂logits, at the policy with these logits.
 
     Args:
         walked: the rollout batch of the step.
+        heat: [S, 1] temperature at which it was sampled.
     """
     rows, logits = walked.rows(update.rows), logits.detach().requires_grad_()
-    policy = view(logits, rows, update.objective.needs)
+    policy = view(logits / heat, rows, update.objective.needs)
     if update.observes:
         update.observe(policy)
     loss = update.loss(policy).value

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...core.seeds import keyed_generator
 from .contestant import Contestant, push
 from .estimate import Estimate, combined, jackknife
-from .policies import DRIFTS, drifted, policy
+from .policies import drifted, policy
 from .sampling import Walk, walk
 from .truth import deciding, slopes
 from .world import World
@@ -103,15 +103,17 @@ def captured(method: Estimate, dapo: Estimate, perfect: Estimate) -> Estimate:
     return combined(lambda x, low, high: (x - low) / (high - low) if high > low else 0.0, method, dapo, perfect)
 
 
-def progress(whole: Tensor, moved: Tensor, J: Tensor) -> Estimate:
-    """⟨E g(θ'), ∇J(θ')⟩ / (|E g(θ)| |∇J(θ')|): what is left of the step, usefully, once the policy has moved to θ'.
+def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
+    """⟨E g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|): `useful` once the policy has moved to θ', per step on policy.
+
+    Where nothing is clipped it is about what `useful` is on policy; 0 where all is.
 
     Args:
-        whole: [R, D] directions at θ, which sampled.
-        moved: [R, D] at θ', on the same rollouts.
+        single: [R, K, D] directions of small batches at θ, which sampled.
+        moved: [R, D] at θ', of large batches, on the same rollouts.
         J: [D] true gradient at θ'.
     """
-    return jackknife(lambda at, to: float(_along(to.mean(0), J) / _root(_squared_mean(at))), whole, moved)
+    return jackknife(lambda at, to: float(_along(to.mean(0), J) / _root(sum(_moments(at)))), single, moved)
 
 
 def observe(contestant: Contestant, world: World, name: str) -> Seen:
@@ -141,12 +143,7 @@ def drift(contestant: Contestant, world: World, seen: Seen, way: str) -> Estimat
         population = _population(world, "init", replicate)
         learner = contestant.learner(world, moved=True)
         moved.append(push(learner, contestant.begin(learner, world, population, logits), population, to).flatten())
-    return progress(seen.whole, torch.stack(moved), _slopes(world, to)["J"])
-
-
-def drifts(contestant: Contestant, world: World, seen: Seen) -> dict[str, Estimate]:
-    """All of `DRIFTS`."""
-    return {way: drift(contestant, world, seen, way) for way in DRIFTS}
+    return progress(seen.single, torch.stack(moved), _slopes(world, to)["J"])
 
 
 @functools.lru_cache(maxsize=4 * REPLICATES)

@@ -79,10 +79,9 @@ def rollouts(
     size = int((walked.group == 0).sum())
     logp = logits.log_softmax(-1)
     optional = {
-        "old_entropy": lambda: _entropy(logp)[walked.states],
+        "old_entropy": lambda: entropies(logp)[walked.states],
         "rollout_logprob": lambda: _taken((logits if sampler is None else sampler).log_softmax(-1), walked),
         "ref_logprob": lambda: _taken(world.initial.log_softmax(-1), walked),
-        "temperature": lambda: torch.ones(walked.mask.shape, dtype=logits.dtype),
         "token_ids": lambda: walked.tokens,
         "prompt_logprob": lambda: torch.full((len(walked.reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),
@@ -97,7 +96,7 @@ def rollouts(
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
     """What the policy with these logits [S, V] says of the sampled tokens, with its graph."""
     logp = logits.log_softmax(-1)
-    p, entropy = logp.exp(), _entropy(logp)
+    p, entropy = logp.exp(), entropies(logp)
     drift = (p**2 * (logp + entropy[:, None])).sum(-1)
     return Policy(
         logprob=_taken(logp, walked),
@@ -129,7 +128,8 @@ def _place(cumulative: Tensor, at: Tensor) -> Tensor:
     return found.clamp(max=cumulative.shape[-1] - 1)  # the last sum may be 1 less a rounding
 
 
-def _entropy(logp: Tensor) -> Tensor:
+def entropies(logp: Tensor) -> Tensor:
+    """[S] nats, of log-probabilities [S, V]."""
     return -(logp.exp() * logp).sum(-1)
 
 
