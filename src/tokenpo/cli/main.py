@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..base.errors import TokenPOError
-from . import check, compare, evaluate, explain, launch, methods, recipes, report, show, train
+from . import check, compare, evaluate, exact, explain, launch, methods, recipes, report, show, train
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -19,9 +19,10 @@ EXAMPLES = """examples:
   tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
+  tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
   tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
 """
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, launch)  # as --help lists them
+COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch)  # as in --help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -55,21 +55,22 @@ class Cell:
         numbers: by `POLICY/measure`, `drift/WAY`, `STEP/what` of exact training and `noisy/what`.
         useful: at the initial policy without each replicate, so that differences can be taken where noise cancels.
         curve: mean reward after each batch of exact training with middle steps.
+        code: tells the state of the program that made it from others.
     """
 
     numbers: dict[str, Number]
     useful: Estimate
     curve: list[float] = field(default_factory=list)
+    code: str = ""
 
 
 @dataclass
 class Row:
-    """A method in all worlds; `objective` is its text, `code` tells one state of the program from another."""
+    """A method in all worlds; `objective` is its text."""
 
     label: str
     objective: str
     cells: dict[str, Cell]
-    code: str = ""
 
 
 def references() -> list[Contestant]:
@@ -113,48 +114,37 @@ def _summary(world: World, runs: list[training.Course]) -> dict[str, Number]:
     }
 
 
-def with_captured(rows: Iterable[Row]) -> list[Row]:
-    """The rows, each of whose cells also knows what part of the possible gain its method gets."""
-    known = {row.label: row for row in rows}
-    for row in known.values():
-        for world, cell in row.cells.items():
-            low, high = (known[label].cells[world].useful for label in (BASE, PERFECT))
-            cell.numbers["init/captured"] = Number.of(measures.captured(cell.useful, low, high))
-    return list(known.values())
-
-
 def all_rows(
     contestants: Iterable[Contestant],
     worlds: Iterable[World],
     known: Mapping[str, Row] | None = None,
     fresh: Iterable[str] = (),
-    done: Callable[[Row, str], None] = lambda row, world: None,
+    done: Callable[[Mapping[str, Row], str, int], None] = lambda rows, label, count: None,
 ) -> list[Row]:
-    """Studies what is not known yet, the references first.
+    """Studies what is not known yet, the references first, and returns these and all other known rows.
 
     Args:
         known: rows by label; a cell of the same objective and program is not made again.
         fresh: labels that are studied anew all the same.
-        done: told after each world.
+        done: told the rows so far, the label of the last and in how many of the worlds it is done.
     """
     wanted = {c.label: c for c in [*references(), *contestants]}
-    rows, worlds, code = dict(known or {}), list(worlds), program()
+    rows: dict[str, Row] = {}
+    known, worlds, code = dict(known or {}), list(worlds), program()
     for label, contestant in wanted.items():
-        row = rows.get(label)
-        text = str(contestant.objective)
-        if row is None or label in fresh or (row.objective, row.code) != (text, code):
-            row = rows[label] = Row(label, text, {}, code)
+        text, old = str(contestant.objective), known.pop(label, None)
+        row = rows[label] = Row(label, text, dict(old.cells) if old and old.objective == text else {})
+        for count, world in enumerate(worlds, 1):
+            cell = row.cells.get(world.name)
+            if cell is None or cell.code != code or label in fresh:
+                cell = row.cells[world.name] = study(contestant, world)
+                cell.code = code
+                done(rows | known, label, count)
+    for row in rows.values():
         for world in worlds:
-            if world.name not in row.cells:
-                row.cells[world.name] = study(contestant, world)
-                done(row, world.name)
-    order = [*wanted, *(label for label in rows if label not in wanted)]
-    return with_captured(rows[label] for label in order if _comparable(rows[label], rows))
-
-
-def _comparable(row: Row, rows: Mapping[str, Row]) -> bool:
-    """Whether the references know its worlds."""
-    return all(set(row.cells) <= set(rows[label].cells) for label in (BASE, PERFECT))
+            useful = [rows[label].cells[world.name].useful for label in (row.label, BASE, PERFECT)]
+            row.cells[world.name].numbers["init/captured"] = Number.of(measures.captured(*useful))
+    return [*rows.values(), *known.values()]
 
 
 def program() -> str:
@@ -169,12 +159,12 @@ def save(rows: Iterable[Row], path: Path) -> Path:
     table = {
         row.label: {
             "objective": row.objective,
-            "code": row.code,
             "worlds": {
                 world: {
                     "numbers": {key: _pair(x) for key, x in cell.numbers.items()},
                     "useful": [_short(x, 7) for x in (cell.useful.value, *cell.useful.without)],
                     "curve": [_short(x, 3) for x in cell.curve],
+                    "code": cell.code,
                 }
                 for world, cell in row.cells.items()
             },
@@ -202,9 +192,9 @@ def _row(label: str, row: Mapping[str, Any]) -> Row:
     def cell(held: Mapping[str, Any]) -> Cell:
         numbers = {key: Number(*(_long(x, key) for x in pair)) for key, pair in held["numbers"].items()}
         first, *without = (_long(x) for x in held["useful"])
-        return Cell(numbers, Estimate(first, tuple(without)), held["curve"])
+        return Cell(numbers, Estimate(first, tuple(without)), held["curve"], held["code"])
 
-    return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()}, row["code"])
+    return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()})
 
 
 def _pair(x: Number) -> list[float | None]:
