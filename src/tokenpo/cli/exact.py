@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import choose
-from .options import METHOD, add_command, need, path
+from .options import METHOD, add_command, add_set, need, path
 
 if TYPE_CHECKING:
     from ..evidence.exact.contestant import Contestant
@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   tokenpo exact tepo hapo                                  three measures in twelve worlds
   tokenpo exact mine.py:late --page late.html              a method of your own, drawn
   tokenpo exact gtpo --world fork_sure_filler,wandering_fork --measure init/useful,drift/away
+  tokenpo exact lopti --set network=true                   states share parameters
   tokenpo exact --json exact.json --page exact.html        all methods; goes on where it was interrupted
 
 What is exact, the measures and the worlds: docs/exact.md
@@ -36,6 +37,7 @@ def add(commands: Any) -> None:
         "--json", type=path, metavar="FILE",
         help="all numbers; a method that stands in the file is not run again, and others are shown beside",
     )  # fmt: skip
+    add_set(parser, "another setting: group, batch, network, adam, sampler", "KEY=VALUE")
     parser.add_argument("--page", type=path, metavar="FILE", help="a page of all numbers, drawn")
     parser.set_defaults(run=exact)
 
@@ -49,6 +51,7 @@ def exact(options: argparse.Namespace) -> int:
     """
     need("pydantic", "rich", "jinja2")
     from ..evidence.exact import catalogue, study, table
+    from ..evidence.exact.setting import Setting
     from ..evidence.exact.worlds import LARGE, WORLDS
 
     measures = options.measure.split(",") if options.measure else catalogue.SHOWN
@@ -58,7 +61,9 @@ def exact(options: argparse.Namespace) -> int:
     names = [name for word in asked for name in (LARGE if word == "large" else [word])]
     worlds = [choose("world", name, WORLDS | LARGE)() for name in names]
     contestants, fresh = _contestants(options.methods)
+    setting = Setting.of(options.set)
     known = study.load(options.json) if options.json and options.json.exists() else {}
+    study.require_setting(known, setting, options.json)
 
     def done(rows: Mapping[str, Row], label: str, count: int) -> None:
         last = count == len(worlds)
@@ -68,7 +73,7 @@ def exact(options: argparse.Namespace) -> int:
         if options.json and last:
             study.save(rows.values(), options.json)
 
-    rows = study.all_rows(contestants, worlds, known, fresh, done)
+    rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
     shown = [row for row in rows if set(names) <= set(row.cells)]
     table.show(shown, names, measures, sys.stdout)
     if options.json:

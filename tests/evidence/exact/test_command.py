@@ -72,7 +72,7 @@ def test_goes_on_and_keeps_what_is_there(made: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(made)
     runs: list[str] = []
     made_by = study.study
-    monkeypatch.setattr(study, "study", lambda c, world: runs.append(c.label) or made_by(c, world))
+    monkeypatch.setattr(study, "study", lambda c, *given: runs.append(c.label) or made_by(c, *given))
     before = study.load(Path("all.json"))
     assert main(["exact", "mine.py:still", "gspo", "--world", "two_modes", "--json", "all.json"]) == 0
     assert runs == ["still", "gspo"]
@@ -87,7 +87,7 @@ def test_goes_on_and_keeps_what_is_there(made: Path, monkeypatch: pytest.MonkeyP
 def test_another_program_or_objective_is_another_study(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[str] = []
 
-    def quick(contestant: Contestant, world: object) -> study.Cell:
+    def quick(contestant: Contestant, *given: object) -> study.Cell:
         runs.append(contestant.label)
         return study.Cell({"init/useful": study.Number(0.5, 0.1)}, study.Estimate(0.5, (0.4, 0.6)))
 

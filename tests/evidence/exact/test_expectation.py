@@ -11,6 +11,7 @@ from torch import Tensor
 import tokenpo
 from tokenpo.evidence.exact import measures
 from tokenpo.evidence.exact.contestant import Contestant, push
+from tokenpo.evidence.exact.model import Table
 from tokenpo.evidence.exact.sampling import Walk, rollouts, walk
 from tokenpo.evidence.exact.truth import enumerated, slopes, truth
 from tokenpo.evidence.exact.world import State, World
@@ -86,7 +87,7 @@ def test_dr_grpo_climbs_the_mean_reward(name: str) -> None:
 @pytest.mark.parametrize("name", WORLDS)
 def test_dr_grpo_has_cosine_one_from_samples(name: str) -> None:
     """What is measured agrees with what is proven: within four standard errors, and the error is small."""
-    seen = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), WORLDS[name](), "init")
+    seen = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), Table(WORLDS[name]()), "init")
     found = measures.cosine(seen)
     assert found.error < 0.01
     assert abs(found.value - 1) <= max(4 * found.error, 1e-3)
@@ -94,7 +95,7 @@ def test_dr_grpo_has_cosine_one_from_samples(name: str) -> None:
 
 def test_exact_credit_puts_everything_on_decisions() -> None:
     world = WORLDS["forks_between_sure"]()
-    seen = measures.observe(Contestant("exact", tokenpo.method("dapo"), exact=True), world, "init")
+    seen = measures.observe(Contestant("exact", tokenpo.method("dapo"), exact=True), Table(world), "init")
     assert measures.deciding_share(seen).value == pytest.approx(1, abs=1e-12)
     assert measures.useful(seen).value > 0.9
 

@@ -10,7 +10,7 @@ import torch
 import tokenpo
 from tokenpo.evidence.exact import measures, training
 from tokenpo.evidence.exact.contestant import Contestant
-from tokenpo.evidence.exact.world import World
+from tokenpo.evidence.exact.model import Table
 from tokenpo.evidence.exact.worlds import WORLDS
 
 CORE = (
@@ -23,8 +23,8 @@ BY_LENGTH = {"grpo", "gspo", "gspo_token", "clip_cov", "kl_cov", "tr_grpo", "grp
 
 
 @pytest.fixture(scope="module")
-def worlds() -> dict[str, World]:
-    return {name: build() for name, build in WORLDS.items()}
+def worlds() -> dict[str, Table]:
+    return {name: Table(build()) for name, build in WORLDS.items()}
 
 
 def contestant(name: str, **options: float) -> Contestant:
@@ -33,7 +33,7 @@ def contestant(name: str, **options: float) -> Contestant:
 
 @pytest.mark.parametrize("world", FOUR)
 @pytest.mark.parametrize("method", CORE)
-def test_on_policy(method: str, world: str, worlds: dict[str, World]) -> None:
+def test_on_policy(method: str, world: str, worlds: dict[str, Table]) -> None:
     """Without weights on tokens the expected update is the gradient's direction, wherever nothing is divided by."""
     seen = measures.observe(contestant(method), worlds[world], "init")
     found = {name: measure(seen) for name, measure in measures.MEASURES.items()}
@@ -43,22 +43,22 @@ def test_on_policy(method: str, world: str, worlds: dict[str, World]) -> None:
     assert weighted or found["cosine"].value > 0.99
 
 
-def test_hapo_gives_the_surest_decision_nothing(worlds: dict[str, World]) -> None:
-    world = worlds["sure_fork_filler"]
-    seen, fork = measures.observe(contestant("hapo"), world, "init"), world.index["fork"]
-    by_state = seen.single.unflatten(-1, world.initial.shape).abs().amax((0, 1, 3))
+def test_hapo_gives_the_surest_decision_nothing(worlds: dict[str, Table]) -> None:
+    model = worlds["sure_fork_filler"]
+    seen, fork = measures.observe(contestant("hapo"), model, "init"), model.world.index["fork"]
+    by_state = seen.single.unflatten(-1, model.start().shape).abs().amax((0, 1, 3))
     assert by_state[fork] < 1e-12 < 1e-4 < by_state[torch.arange(len(by_state)) != fork].min()
     assert measures.useful(seen).value == pytest.approx(0, abs=1e-12)
 
 
-def test_gtpo_is_dapo_where_decisions_stand_still(worlds: dict[str, World]) -> None:
+def test_gtpo_is_dapo_where_decisions_stand_still(worlds: dict[str, Table]) -> None:
     """It compares entropies at one position: all of them are equal where every response decides at the same one."""
     for name, same in (("sure_fork_filler", True), ("free_length", False)):
         gtpo, dapo = (measures.useful(measures.observe(contestant(m), worlds[name], "init")) for m in ("gtpo", "dapo"))
         assert (abs(gtpo.value - dapo.value) < 1e-6) is same
 
 
-def test_clip_after_a_drift(worlds: dict[str, World]) -> None:
+def test_clip_after_a_drift(worlds: dict[str, Table]) -> None:
     """A drift of 0.01 nats a token on one state is more than GRPO's clip allows there: nothing is left toward it."""
     world = worlds["fork_sure_filler"]
     left = {}
@@ -68,7 +68,7 @@ def test_clip_after_a_drift(worlds: dict[str, World]) -> None:
     assert left["grpo"] == pytest.approx(0, abs=1e-9) and left["cispo"] > 0.9
 
 
-def test_training_arrives_or_stands(worlds: dict[str, World]) -> None:
+def test_training_arrives_or_stands(worlds: dict[str, Table]) -> None:
     size = training.STEPS["middle"]
     dapo = training.train(contestant("dapo"), worlds["two_modes"], size, even=True)
     assert dapo.J[0] == pytest.approx(0.4) and dapo.J[-1] >= training.GOAL > dapo.J[-2]
@@ -79,14 +79,14 @@ def test_training_arrives_or_stands(worlds: dict[str, World]) -> None:
     assert stuck.J[-1] == pytest.approx(0.08, abs=1e-12)
 
 
-def test_seeds_repeat_and_differ(worlds: dict[str, World]) -> None:
+def test_seeds_repeat_and_differ(worlds: dict[str, Table]) -> None:
     once, again, other = (
         training.train(contestant("hapo"), worlds["two_modes"], 0.2, even=False, seed=seed).J for seed in (0, 0, 1)
     )
     assert once == again != other and len(once) == training.NOISY + 1
 
 
-def test_hapo_samples_at_its_own_temperature(worlds: dict[str, World]) -> None:
+def test_hapo_samples_at_its_own_temperature(worlds: dict[str, Table]) -> None:
     """From the second batch on: the learner checks that the ratio is 1 at that temperature, and runs differ."""
     with_it, without = (
         training.train(contestant("hapo", tau=tau), worlds["free_length"], 0.2, even=True).J for tau in (0.05, 0.0)

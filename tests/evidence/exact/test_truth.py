@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.evidence.exact.model import Table
 from tokenpo.evidence.exact.policies import divergence, drifted, policy
 from tokenpo.evidence.exact.truth import deciding, enumerated, slopes, truth
 from tokenpo.evidence.exact.world import State, World
@@ -114,13 +115,13 @@ def test_the_premise_of_rarity() -> None:
 @pytest.mark.parametrize("world", ["sparse_chain", "easy_and_hard", "paraphrases"])
 def test_later_policies(world: str, name: str, level: float) -> None:
     chosen = (WORLDS | LARGE)[world]()
-    assert float(truth(chosen, policy(chosen, name)).J) == pytest.approx(level, abs=1e-9)
+    assert float(truth(chosen, policy(Table(chosen), name)).J) == pytest.approx(level, abs=1e-9)
 
 
 @pytest.mark.parametrize("way", ["toward", "away", "random"])
 def test_drift(way: str) -> None:
     world = WORLDS["forks_between_sure"]()
-    to = drifted(world, world.initial, way)
+    to = drifted(Table(world), world.initial, way)
     assert divergence(world, world.initial, to) == pytest.approx(0.01, rel=1e-9)
     gain = float(truth(world, to).J - truth(world, world.initial).J)
     assert way == "random" or (gain > 0.01 if way == "toward" else gain < -0.01)

@@ -39,9 +39,15 @@ class Contestant:
         heat = torch.ones_like(entropy) if rule is None else rule(entropy, 1.0, learner.memory[rule])
         return heat[:, None]
 
-    def begin(self, learner: Learner, world: World, walked: Walk, logits: Tensor) -> Step:
-        """Phase one of a rollout batch that the policy with these logits [S, V] sampled, temperature included."""
-        facts = rollouts(world, walked, logits, self.objective.needs)
+    def begin(
+        self, learner: Learner, world: World, walked: Walk, logits: Tensor, sampler: Tensor | None = None
+    ) -> Step:
+        """Phase one of a rollout batch that the policy with these logits [S, V] sampled, temperature included.
+
+        Args:
+            sampler: [S, V] logits of who sampled, where it was another.
+        """
+        facts = rollouts(world, walked, logits, self.objective.needs, sampler)
         return learner.begin(facts, credit=self._credit(world, walked, logits))
 
     def _credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:

@@ -1,7 +1,7 @@
 """What is measured of a method's update at a fixed policy. g is its direction, −∂loss/∂logits, as one vector.
 
-E is over rollout batches: of `BATCH` groups of `GROUP` for what depends on noise, of a whole population of
-`POPULATION` such batches for the expectation itself.
+E is over rollout batches: those of the setting for what depends on noise, a whole population of `POPULATION` of them
+for the expectation itself. With a network g and the true gradients are those in its parameters.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from torch import Tensor
 from ...core.seeds import keyed_generator
 from .contestant import Contestant, push
 from .estimate import Estimate, combined, jackknife
+from .model import Table
 from .policies import drifted, policy
 from .sampling import Walk, walk
+from .setting import USUAL, Setting
 from .truth import deciding, slopes
-from .world import World
 
-GROUP, BATCH = 8, 8  # rollouts of a group, groups of a batch
 POPULATION, REPLICATES = 16, 8  # batches of a population, populations
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """The directions of a method at one policy; R replicates, K batches of each, D = S x V.
+    """The directions of a method at one policy; R replicates, K batches of each, D parameters.
 
     Args:
         whole: [R, D] of each population as one batch.
         single: [R, K, D] of its batches one by one.
         slopes: the true gradients [D] of J, entropy and length.
-        deciding: [D] bool, the logits of states whose token matters.
+        share: [R, K] of the squared direction in the logits, that on states whose token matters.
     """
 
     whole: Tensor
     single: Tensor
     slopes: dict[str, Tensor]
-    deciding: Tensor
+    share: Tensor
 
     @property
     def J(self) -> Tensor:
@@ -88,8 +88,8 @@ def length_slope(seen: Seen) -> Estimate:
 
 
 def deciding_share(seen: Seen) -> Estimate:
-    """E of the share of |g|² that lies on states whose token changes what can be expected."""
-    return jackknife(lambda single: float((_unit(single)[..., seen.deciding] ** 2).sum(-1).mean()), seen.single)
+    """E of the share of |g|², g in the logits, that lies on states whose token changes what can be expected."""
+    return jackknife(lambda share: float(share.mean()), seen.share)
 
 
 MEASURES = {
@@ -116,44 +116,51 @@ def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
     return jackknife(lambda at, to: float(_along(to.mean(0), J) / _root(sum(_moments(at)))), single, moved)
 
 
-def observe(contestant: Contestant, world: World, name: str) -> Seen:
+def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Seen:
     """The method at one of `POLICIES`, on the same rollouts as every other method."""
-    logits = policy(world, name)
-    whole, single = [], []
+    world, at = model.world, policy(model, name)
+    logits, chosen = model.logits(at), deciding(world)
+    sampler = setting.sampled_by(logits)
+    whole, single, share = [], [], []
     for replicate in range(REPLICATES):
-        population = _population(world, name, replicate)
+        population = _population(model, name, setting, replicate)
         learner = contestant.learner(world)
-        whole.append(push(learner, contestant.begin(learner, world, population, logits), population, logits))
-        learner, rows = contestant.learner(world), []
-        for piece in torch.arange(len(population.group)).split(GROUP * BATCH):
+        step = contestant.begin(learner, world, population, logits, sampler)
+        whole.append(model.back(at, push(learner, step, population, logits)).flatten())
+        learner = contestant.learner(world)
+        for piece in torch.arange(len(population.group)).split(setting.group * setting.batch):
             batch = population.rows(piece)
-            rows.append(push(learner, contestant.begin(learner, world, batch, logits), batch, logits).flatten())
-        single.append(torch.stack(rows))
+            g = push(learner, contestant.begin(learner, world, batch, logits, sampler), batch, logits)
+            single.append(model.back(at, g).flatten())
+            share.append((_unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
     return Seen(
-        torch.stack(whole).flatten(1), torch.stack(single), _slopes(world, logits),
-        deciding(world)[:, None].expand_as(logits).flatten(),
+        torch.stack(whole), torch.stack(single).unflatten(0, (REPLICATES, -1)), _slopes(model, at),
+        torch.stack(share).unflatten(0, (REPLICATES, -1)),
     )  # fmt: skip
 
 
-def drift(contestant: Contestant, world: World, seen: Seen, way: str) -> Estimate:
+def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: Setting = USUAL) -> Estimate:
     """`progress` after a drift from the initial policy; `seen` is what `observe` saw there."""
-    logits = policy(world, "init")
-    to, moved = drifted(world, logits, way), []
+    world, at = model.world, policy(model, "init")
+    to, logits, moved = drifted(model, at, way), model.logits(at), []
     for replicate in range(REPLICATES):
-        population = _population(world, "init", replicate)
+        population = _population(model, "init", setting, replicate)
         learner = contestant.learner(world, moved=True)
-        moved.append(push(learner, contestant.begin(learner, world, population, logits), population, to).flatten())
-    return progress(seen.single, torch.stack(moved), _slopes(world, to)["J"])
+        step = contestant.begin(learner, world, population, logits, setting.sampled_by(logits))
+        moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
+    return progress(seen.single, torch.stack(moved), _slopes(model, to)["J"])
 
 
 @functools.lru_cache(maxsize=4 * REPLICATES)
-def _population(world: World, name: str, replicate: int) -> Walk:
-    draws = keyed_generator(replicate, f"exact/{world.name}/{name}")
-    return walk(world, policy(world, name), BATCH * POPULATION, GROUP, draws, even=True)
+def _population(model: Table, name: str, setting: Setting, replicate: int) -> Walk:
+    draws = keyed_generator(replicate, f"exact/{model.world.name}/{name}")
+    sampler = setting.sampled_by(model.logits(policy(model, name)))
+    return walk(model.world, sampler, setting.batch * POPULATION, setting.group, draws, even=True)
 
 
-def _slopes(world: World, logits: Tensor) -> dict[str, Tensor]:
-    return {name: x.flatten() for name, x in slopes(world, logits).items()}
+def _slopes(model: Table, at: Tensor) -> dict[str, Tensor]:
+    """The true gradients in the parameters."""
+    return {name: model.back(at, x).flatten() for name, x in slopes(model.world, model.logits(at)).items()}
 
 
 def _along(g: Tensor, way: Tensor) -> Tensor:

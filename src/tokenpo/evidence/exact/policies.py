@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.seeds import keyed_generator
+from .model import Table
 from .truth import slopes, truth
 from .world import World
 
@@ -23,26 +24,30 @@ _STEP, _MOST = 0.1, 5000  # of the flow, in logits
 
 
 @functools.lru_cache(maxsize=256)
-def policy(world: World, name: str) -> Tensor:
-    """[S, V] logits of one of `POLICIES`."""
+def policy(model: Table, name: str) -> Tensor:
+    """Parameters of one of `POLICIES`."""
     if name == "init":
-        return world.initial
-    return _flow(world, {"late": LATE, "stuck": STUCK}[name])
+        return model.start()
+    return _flow(model, {"late": LATE, "stuck": STUCK}[name])
 
 
-def drifted(world: World, logits: Tensor, name: str, size: float = DRIFT) -> Tensor:
-    """[S, V] logits at KL `size` from these: toward the gradient of J, away from it, or in a random direction."""
+def drifted(model: Table, at: Tensor, name: str, size: float = DRIFT) -> Tensor:
+    """Parameters at KL `size` from these: toward the gradient of J, away from it, or in a random direction."""
     if name == "random":
-        way = torch.randn(logits.shape, dtype=logits.dtype, generator=keyed_generator(0, f"exact/drift/{world.name}"))
+        way = torch.randn(at.shape, dtype=at.dtype, generator=keyed_generator(0, f"exact/drift/{model.world.name}"))
     else:
-        way = slopes(world, logits)["J"] * (1 if name == "toward" else -1)
-    low, high = 0.0, 1.0
-    while divergence(world, logits, logits + high * way) < size:
+        way = _gradient(model, at) * (1 if name == "toward" else -1)
+    sampler, low, high = model.logits(at), 0.0, 1.0
+
+    def short(step: float) -> bool:
+        return divergence(model.world, sampler, model.logits(at + step * way)) < size
+
+    while short(high):
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if divergence(world, logits, logits + middle * way) < size else (low, middle)
-    return logits + high * way
+        low, high = (middle, high) if short(middle) else (low, middle)
+    return at + high * way
 
 
 def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
@@ -52,24 +57,32 @@ def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
     return float(visits @ apart / visits.sum())
 
 
-def _flow(world: World, level: float) -> Tensor:
+def _flow(model: Table, level: float) -> Tensor:
     """Up or down the gradient of J, in short steps, to where J is `level`."""
-    logits = world.initial
-    up = float(truth(world, logits).J) < level
+    at = model.start()
+    up = _reward(model, at) < level
     for _ in range(_MOST):
-        way = slopes(world, logits)["J"]
+        way = _gradient(model, at)
         way = way / way.norm() * (_STEP if up else -_STEP)
-        if (float(truth(world, logits + way).J) < level) != up:
-            return logits + way * _crossing(world, logits, way, level, up)
-        logits = logits + way
-    raise AssertionError(f"{world.name} does not come to a mean reward of {level}")
+        if (_reward(model, at + way) < level) != up:
+            return at + way * _crossing(model, at, way, level, up)
+        at = at + way
+    raise AssertionError(f"{model.world.name} does not come to a mean reward of {level}")
 
 
-def _crossing(world: World, logits: Tensor, way: Tensor, level: float, up: bool) -> float:
+def _crossing(model: Table, at: Tensor, way: Tensor, level: float, up: bool) -> float:
     """The part of the last step after which J is `level`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        short = (float(truth(world, logits + middle * way).J) < level) == up
+        short = (_reward(model, at + middle * way) < level) == up
         low, high = (middle, high) if short else (low, middle)
     return high
+
+
+def _reward(model: Table, at: Tensor) -> float:
+    return float(truth(model.world, model.logits(at)).J)
+
+
+def _gradient(model: Table, at: Tensor) -> Tensor:
+    return model.back(at, slopes(model.world, model.logits(at))["J"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,9 @@ from ...methods import method
 from . import measures, training
 from .contestant import Contestant
 from .estimate import Estimate, mean_of
+from .model import Network, Table
 from .policies import DRIFTS, POLICIES
+from .setting import USUAL, Setting
 from .world import World
 
 BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
@@ -25,8 +28,10 @@ _MADE_BY = (
     "contestant",
     "estimate",
     "measures",
+    "model",
     "policies",
     "sampling",
+    "setting",
     "study",
     "training",
     "truth",
@@ -56,12 +61,14 @@ class Cell:
         useful: at the initial policy without each replicate, so that differences can be taken where noise cancels.
         curve: mean reward after each batch of exact training with middle steps.
         code: tells the state of the program that made it from others.
+        setting: what was not as usual.
     """
 
     numbers: dict[str, Number]
     useful: Estimate
     curve: list[float] = field(default_factory=list)
     code: str = ""
+    setting: str = ""
 
 
 @dataclass
@@ -79,27 +86,36 @@ def references() -> list[Contestant]:
     return [Contestant(BASE, dapo), Contestant(PERFECT, dapo, exact=True)]
 
 
-def study(contestant: Contestant, world: World) -> Cell:
+def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cell:
     """All measures of a method in a world but `captured`, which needs the references."""
+    model = _model(world, setting.network)
     numbers: dict[str, Number] = {}
     useful = Estimate(math.nan)
     for name in POLICIES:
-        seen = measures.observe(contestant, world, name)
+        seen = measures.observe(contestant, model, name, setting)
         found = {key: measure(seen) for key, measure in measures.MEASURES.items()}
         numbers |= {f"{name}/{key}": Number.of(x) for key, x in found.items()}
         if name == "init":
             useful = found["useful"]
-            numbers |= {f"drift/{way}": Number.of(measures.drift(contestant, world, seen, way)) for way in DRIFTS}
-    cell = Cell(numbers, useful)
+            drifts = {way: measures.drift(contestant, model, seen, way, setting) for way in DRIFTS}
+            numbers |= {f"drift/{way}": Number.of(x) for way, x in drifts.items()}
+    cell = Cell(numbers, useful, setting=str(setting))
     for name, size in training.STEPS.items():
-        runs = [training.train(contestant, world, size, even=True, seed=seed) for seed in range(PAIRS)]
+        runs = [training.train(contestant, model, size, even=True, seed=seed, setting=setting) for seed in range(PAIRS)]
         numbers |= {f"{name}/{key}": number for key, number in _summary(world, runs).items()}
         if name == "middle":
             cell.curve = runs[0].J
-    noisy = [training.train(contestant, world, training.STEPS["middle"], even=False, seed=s) for s in range(SEEDS)]
+    middle = training.STEPS["middle"]
+    noisy = [training.train(contestant, model, middle, even=False, seed=s, setting=setting) for s in range(SEEDS)]
     numbers |= {f"noisy/{key}": number for key, number in _summary(world, noisy).items()}
     numbers["noisy/area"] = Number.of(mean_of([run.area for run in noisy]))
     return cell
+
+
+@functools.lru_cache(maxsize=64)
+def _model(world: World, network: bool) -> Table:
+    """One for each world, so that what is computed of it once is known."""
+    return Network(world) if network else Table(world)
 
 
 def _summary(world: World, runs: list[training.Course]) -> dict[str, Number]:
@@ -119,6 +135,7 @@ def all_rows(
     worlds: Iterable[World],
     known: Mapping[str, Row] | None = None,
     fresh: Iterable[str] = (),
+    setting: Setting = USUAL,
     done: Callable[[Mapping[str, Row], str, int], None] = lambda rows, label, count: None,
 ) -> list[Row]:
     """Studies what is not known yet, the references first, and returns these and all other known rows.
@@ -126,6 +143,7 @@ def all_rows(
     Args:
         known: rows by label; a cell of the same objective and program is not made again.
         fresh: labels that are studied anew all the same.
+        setting: of the study; the known rows are of the same.
         done: told the rows so far, the label of the last and in how many of the worlds it is done.
     """
     wanted = {c.label: c for c in [*references(), *contestants]}
@@ -137,7 +155,7 @@ def all_rows(
         for count, world in enumerate(worlds, 1):
             cell = row.cells.get(world.name)
             if cell is None or cell.code != code or label in fresh:
-                cell = row.cells[world.name] = study(contestant, world)
+                cell = row.cells[world.name] = study(contestant, world, setting)
                 cell.code = code
                 done(rows | known, label, count)
     for row in rows.values():
@@ -145,6 +163,18 @@ def all_rows(
             useful = [rows[label].cells[world.name].useful for label in (row.label, BASE, PERFECT)]
             row.cells[world.name].numbers["init/captured"] = Number.of(measures.captured(*useful))
     return [*rows.values(), *known.values()]
+
+
+def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> None:
+    """Refuses to put studies of two settings beside each other.
+
+    Raises:
+        TokenPOError: naming the file and both.
+    """
+    for cell in (cell for row in known.values() for cell in row.cells.values()):
+        if cell.setting != str(setting):
+            theirs, ours = (text or "the usual one" for text in (cell.setting, str(setting)))
+            raise TokenPOError(f"{path} holds studies of another setting ({theirs}; asked: {ours}): give another file")
 
 
 def program() -> str:
@@ -165,6 +195,7 @@ def save(rows: Iterable[Row], path: Path) -> Path:
                     "useful": [_short(x, 7) for x in (cell.useful.value, *cell.useful.without)],
                     "curve": [_short(x, 3) for x in cell.curve],
                     "code": cell.code,
+                    "setting": cell.setting,
                 }
                 for world, cell in row.cells.items()
             },
@@ -192,7 +223,7 @@ def _row(label: str, row: Mapping[str, Any]) -> Row:
     def cell(held: Mapping[str, Any]) -> Cell:
         numbers = {key: Number(*(_long(x, key) for x in pair)) for key, pair in held["numbers"].items()}
         first, *without = (_long(x) for x in held["useful"])
-        return Cell(numbers, Estimate(first, tuple(without)), held["curve"], held["code"])
+        return Cell(numbers, Estimate(first, tuple(without)), held["curve"], held["code"], held["setting"])
 
     return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()})
 

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from ...core.seeds import keyed_generator
 from .contestant import Contestant, direction
-from .measures import BATCH, GROUP, POPULATION
+from .measures import POPULATION
+from .model import Table
 from .sampling import walk
+from .setting import USUAL, Setting
 from .truth import truth
 from .world import World
 
@@ -24,6 +26,7 @@ GOAL = 0.9  # mean reward at which a run has arrived
 UPDATES = 4  # minibatches of a rollout batch
 MOST, NOISY = 160, 30  # rollout batches of an exact run at most, and of a noisy one
 _KEPT = 0.9  # of the running mean, from batch to batch
+_ADAM = (0.9, 0.999)
 
 
 @dataclass
@@ -68,7 +71,9 @@ class Course:
         return sum(self.J) / len(self.J)
 
 
-def train(contestant: Contestant, world: World, size: float, *, even: bool, seed: int = 0) -> Course:
+def train(
+    contestant: Contestant, model: Table, size: float, *, even: bool, seed: int = 0, setting: Setting = USUAL
+) -> Course:
     """One run from the world's initial policy.
 
     Args:
@@ -76,19 +81,21 @@ def train(contestant: Contestant, world: World, size: float, *, even: bool, seed
         even: updates of `POPULATION` batches that are dealt evenly, which stand for infinitely large ones, until the
             goal is reached, nothing moves, or after `MOST` batches; else of drawn batches, `NOISY` of them.
     """
-    logits, course, scale = world.initial, Course(), _Scale()
-    learner = contestant.learner(world, seed)
+    world, parameters, course = model.world, model.start(), Course()
+    learner, scale = contestant.learner(world, seed), Adam() if setting.adam else Norm()
+    logits = model.logits(parameters)
     course.note(world, logits)
     for batch in range(MOST if even else NOISY):
         draws = keyed_generator(seed, f"exact/train/{world.name}/{even}", batch)
         heat = contestant.heat(learner, logits)
-        sampler = logits / heat
-        walked = walk(world, sampler, (POPULATION if even else UPDATES) * BATCH, GROUP, draws, even=even)
-        for number, update in enumerate(contestant.begin(learner, world, walked, sampler).updates(minibatches=UPDATES)):
-            way = direction(learner, update, walked, logits, heat)
-            if number == 0:
-                scale.see(way)
-            logits = logits + size * scale.scaled(way)
+        sampler = setting.sampled_by(logits / heat)
+        groups = (POPULATION if even else UPDATES) * setting.batch
+        walked = walk(world, sampler, groups, setting.group, draws, even=even)
+        step = contestant.begin(learner, world, walked, logits / heat, sampler)
+        for number, update in enumerate(step.updates(minibatches=UPDATES)):
+            way = model.back(parameters, direction(learner, update, walked, logits, heat))
+            parameters = parameters + size * scale.scaled(way, first=number == 0)
+            logits = model.logits(parameters)
         course.note(world, logits)
         if even and (course.J[-1] >= GOAL or course.stands):
             break
@@ -96,15 +103,30 @@ def train(contestant: Contestant, world: World, size: float, *, even: bool, seed
 
 
 @dataclass
-class _Scale:
-    """Root of a running mean of squared norms, corrected for its start at 0."""
+class Norm:
+    """g over the root of a running mean of |g|² of first updates, corrected for its start at 0."""
 
     square: float = 0.0
     weight: float = 0.0
 
-    def see(self, way: Tensor) -> None:
-        self.square = _KEPT * self.square + (1 - _KEPT) * float(way.square().sum())
-        self.weight = _KEPT * self.weight + (1 - _KEPT)
-
-    def scaled(self, way: Tensor) -> Tensor:
+    def scaled(self, way: Tensor, first: bool) -> Tensor:
+        if first:
+            self.square = _KEPT * self.square + (1 - _KEPT) * float(way.square().sum())
+            self.weight = _KEPT * self.weight + (1 - _KEPT)
         return way / (self.square / self.weight) ** 0.5 if self.square > 0 else torch.zeros_like(way)
+
+
+@dataclass
+class Adam:
+    """Adam's step, of every update and each parameter for itself, over √D: of length 1 where all D move alike."""
+
+    mean: Tensor | float = 0.0
+    square: Tensor | float = 0.0
+    count: int = 0
+
+    def scaled(self, way: Tensor, first: bool) -> Tensor:
+        self.count += 1
+        self.mean = _ADAM[0] * self.mean + (1 - _ADAM[0]) * way
+        self.square = _ADAM[1] * self.square + (1 - _ADAM[1]) * way.square()
+        mean, square = (x / (1 - k**self.count) for x, k in zip((self.mean, self.square), _ADAM, strict=True))
+        return mean / (square.sqrt() + 1e-8) / way.numel() ** 0.5
