@@ -109,7 +109,8 @@ def _found(rows: dict[str, study.Row], label: str, world: str, key: str) -> stud
 
 
 def _told(x: study.Number) -> str:
-    return f"{'∞' if x.value == math.inf else number(round(x.value, 4) + 0.0)}{f' ± {number(x.error, 2)}' if _error(x) else ''}"
+    value = "∞" if x.value == math.inf else number(round(x.value, 4) + 0.0)
+    return f"{value} ± {number(x.error, 2)}" if _error(x) else value
 
 
 def _error(x: study.Number) -> float:
