@@ -101,7 +101,7 @@ def _curves(world: World, rows: Sequence[study.Row]) -> tuple[chart.Chart, Marku
 def _method(row: study.Row, rows: Sequence[study.Row], worlds: Sequence[World]) -> dict[str, Any]:
     base = next(other for other in rows if other.label == study.BASE)
     said = [
-        ("helps", sentences.helps(row, worlds)), ("fails", sentences.fails(row, worlds)),
+        ("helps", sentences.helps(row, worlds)), ("fails", sentences.fails(row, base, worlds)),
         ("why", sentences.why(row, base, worlds)),
     ]  # fmt: skip
     return {"name": visible(row.label, limit=60), "says": [(name, visible(text, limit=2000)) for name, text in said]}

@@ -8,50 +8,52 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...base.text import number
 from ..page.text import percent
 from .study import BASE, PERFECT, Cell, Number, Row
-from .training import GOAL
+from .training import GOAL, MOST
 from .world import World
 
 LEAST = 0.05  # of the possible gain, below which nothing is said
+SMALL = 0.01  # of useful progress, likewise
 FAR = 2.0  # standard errors
 
 
 def helps(row: Row, worlds: Sequence[World]) -> str:
     """Where the method gets a part of what perfect token credit would gain, and how fast it arrives."""
-    gains = sorted(_beyond(row, worlds, 1), key=lambda pair: -pair[1].value)
+    gains = sorted(_beyond(row, worlds), key=lambda pair: -pair[1].value)
     gain = (
-        f"It gets {_list(f'{_share(x)} of the possible gain in {world.name}' for world, x in gains[:3])}."
+        f"Of the possible gain it gets {_list([f'{_share(x)} in {world.name}' for world, x in gains[:3]])}."
         if gains
         else f"Nowhere does it get more of the possible gain than DAPO by {percent(LEAST)} and {FAR:g} standard errors."
     )
     return f"{gain} {_speed(row, worlds)}".strip()
 
 
-def fails(row: Row, worlds: Sequence[World]) -> str:
+def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
     """Where training stays below the goal, and where an update is worth less than DAPO's."""
-    stays = [(world, _cell(row, world).numbers["middle/J"].value) for world in worlds if _stays(_cell(row, world))]
-    losses = sorted(_beyond(row, worlds, -1), key=lambda pair: pair[1].value)
+    stays = [world for world in worlds if _stays(_cell(row, world))]
+    losses = sorted(_behind(row, base, worlds), key=lambda loss: loss[1] - loss[2])
     said = []
     if stays:
-        where = _list(f"{_named(world)} at J = {number(J, 2)}" for world, J in stays[:3])
-        more = f" and in {len(stays) - 3} more worlds" if len(stays) > 3 else ""
-        said.append(f"Exact training does not reach J = {GOAL:g}: it ends in {where}{more}.")
+        where = _list([f"{_named(world)} {_end(_cell(row, world))}" for world in stays[:3]])
+        more = f"; so it is in {len(stays) - 3} more" if len(stays) > 3 else ""
+        said.append(f"Exact training does not reach J = {GOAL:g}: in {where}{more}.")
     if losses:
-        where = _list(f"{_share(x)} in {_named(world)}" for world, x in losses[:3])
-        said.append(f"An update is worth less than DAPO's, in parts of the possible gain: {where}.")
+        where = _list([f"{number(own)} for {number(theirs)} in {_named(world)}" for world, own, theirs in losses[:3]])
+        more = f"; so it is in {len(losses) - 3} more" if len(losses) > 3 else ""
+        said.append(f"The useful progress of an update is less than DAPO's: {where}{more}.")
     return " ".join(said) or "In no world does it end below the goal or fall behind DAPO's update."
 
 
 def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
     """The largest difference from DAPO among what an update is made of: direction, place, clip."""
-    dead = [world.name for world in worlds if _at(row, world, "init/useful").value == 0]
-    if dead:
-        return f"Its update is exactly 0 at the initial policy of {_list(dead)}."
+    blind = [world.name for world in worlds if _at(row, world, "init/deciding").value < 1e-9]
+    if blind:
+        return f"Its update leaves the tokens that decide exactly as they are in {_list(blind)}."
     bent = min(worlds, key=lambda world: _at(row, world, "init/cosine").value)
     cosine = _at(row, bent, "init/cosine")
     if cosine.value < 0.98 - FAR * _error(cosine):
         return (
-            f"Its expected update points elsewhere than the gradient of the reward: cosine {number(cosine.value)} "
-            f"(± {number(_error(cosine), 2)}) in {bent.name}."
+            f"Its expected update points elsewhere than the gradient of the reward: cosine "
+            f"{number(round(cosine.value, 3))} (± {number(_error(cosine), 1)}) in {bent.name}."
         )
     moved = {key: _mean(row, worlds, key) - _mean(base, worlds, key) for key in ("drift/toward", "init/deciding")}
     if max(map(abs, moved.values())) < 0.02:
@@ -96,12 +98,21 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
     yield f"Exact training ends below J = {GOAL:g} with {stays}." if ends else "With all of them training arrives."
 
 
-def _beyond(row: Row, worlds: Sequence[World], sign: int) -> Iterator[tuple[World, Number]]:
-    """Where what is captured lies clearly above DAPO's (sign 1) or below it (-1)."""
+def _beyond(row: Row, worlds: Sequence[World]) -> Iterator[tuple[World, Number]]:
+    """Where what is captured lies clearly above DAPO's."""
     for world in worlds:
         x = _at(row, world, "init/captured")
-        if sign * x.value > max(LEAST, FAR * _error(x)):
+        if x.value > max(LEAST, FAR * _error(x)):
             yield world, x
+
+
+def _behind(row: Row, base: Row, worlds: Sequence[World]) -> Iterator[tuple[World, float, float]]:
+    """Where useful progress lies clearly below DAPO's, and both."""
+    for world in worlds:
+        own, theirs = (_at(r, world, "init/useful").value for r in (row, base))
+        x = _at(row, world, "init/captured")
+        if theirs - own > SMALL and x.value < -FAR * _error(x):
+            yield world, round(own, 3) + 0.0, theirs
 
 
 def _speed(row: Row, worlds: Sequence[World]) -> str:
@@ -125,6 +136,12 @@ def against(rows: Sequence[Row]) -> None:
 
 def _stays(cell: Cell) -> bool:
     return cell.numbers["middle/batches"].value == math.inf
+
+
+def _end(cell: Cell) -> str:
+    """Where exact training was when it was given up."""
+    J = number(cell.numbers["middle/J"].value, 2)
+    return f"it is at J = {J} after {MOST} batches" if len(cell.curve) > MOST else f"it stands still at J = {J}"
 
 
 def _named(world: World) -> str:
