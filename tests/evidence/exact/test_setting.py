@@ -102,9 +102,7 @@ def test_mistakes(pair: str, said: str) -> None:
 
 
 def test_two_settings_do_not_share_a_file(tmp_path, capsys) -> None:
-    table = (
-        '{"dapo": {"objective": "", "worlds": {"two_modes": {"numbers": {}, "useful": [1], "curve": [], "code": "", '
-    )
-    (tmp_path / "x.json").write_text(table + '"setting": "group=4"}}}}')
+    cell = '{"numbers": {}, "useful": [1], "curve": [], "code": "", "setting": "group=4"}'
+    (tmp_path / "x.json").write_text('{"dapo": {"objective": "", "worlds": {"two_modes": ' + cell + "}}}")
     assert main(["exact", "dapo", "--world", "two_modes", "--json", str(tmp_path / "x.json")]) == 2
     assert "holds studies of another setting (group=4; asked: the usual one)" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def _curves(world: World, rows: Sequence[study.Row]) -> tuple[chart.Chart, Marku
     )
     chosen = {row.label: row for row in [*rows[:2], *others[:2], *others[-2:]]}.values()
     lines = [
-        chart.Line(visible(row.label, limit=40), list(enumerate(row.cells[world.name].curve)), k % 4, dashed=k >= 4)
+        chart.Line(visible(row.label, limit=40), list(enumerate(row.cells[world.name].curve)), k % 3, dashed=k >= 3)
         for k, row in enumerate(chosen)
     ]
     made = chart.Chart(

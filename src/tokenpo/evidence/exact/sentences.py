@@ -84,9 +84,10 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
     if not others:
         return
     captured = {row.label: _at(row, world, "init/captured") for row in others}
-    best, worst = max(captured, key=lambda x: captured[x].value), min(captured, key=lambda x: captured[x].value)
+    useful = {row.label: round(_at(row, world, "init/useful").value, 4) + 0.0 for row in others}
+    best, worst = max(captured, key=lambda x: captured[x].value), min(useful, key=lambda x: useful[x])
     most = f"{best} gets most, {_share(captured[best])}" if captured[best].value > LEAST else "none gets a part"
-    yield f"Of that gain {most}; {worst} gets least, {_share(captured[worst])}."
+    yield f"Of that gain {most}. The least useful update is that of {worst}, {number(useful[worst])}."
     drifted = {row.label: round(_at(row, world, "drift/toward").value, 4) + 0.0 for row in others}
     keeps, clips = max(drifted, key=lambda x: drifted[x]), min(drifted, key=lambda x: drifted[x])
     yield (
@@ -167,7 +168,7 @@ def _error(x: Number) -> float:
 
 
 def _share(x: Number) -> str:
-    return f"{100 * x.value:.0f} % (± {100 * _error(x):.1g})"
+    return f"{100 * x.value:.0f} % (± {100 * _error(x):.0f})"
 
 
 def _list(words: Iterator[str] | Sequence[str] | Mapping[str, object]) -> str:
