@@ -153,8 +153,13 @@ def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float)
     ways: list[str | float] = [*(f"{name}{k}" for k in range(2, len(certainty) + 1)), to]
     return tuple(
         State(f"{name}{k}", falling(top, tokens), (way,) * tokens)
-        for k, (top, way) in enumerate(zip(certainty, ways, strict=True), 1)
+        for k, (top, way) in enumerate(zip(certainty, ways, strict=False), 1)
     )
+
+
+def first(chain: Sequence[State], to: str | float) -> str | float:
+    """Where to enter a chain of fillers that leads to `to`; with none, there."""
+    return chain[0].name if chain else to
 
 
 def between(low: float, high: float, count: int) -> list[float]:

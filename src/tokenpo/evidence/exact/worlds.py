@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .world import State, World, between, falling, fillers
+from .world import State, World, between, falling, fillers, first
 
 THIRD = (1 / 3, 1 / 3, 1 / 3)
 ENTROPY = "credit belongs where the policy is uncertain"
 RARE = "improbable tokens are noise that dominates the gradient"
-POSITION = "a token is best compared with those at its position in the other responses"
 
 
 def fork_sure_filler() -> World:
@@ -62,22 +61,18 @@ def wandering_sure() -> World:
 
 def _wandering(name: str, holds: bool, about: str, fork: tuple[float, ...], span: tuple[float, float]) -> World:
     """Token k of the first state leads to a path with k fillers, the fork, and 3 - k fillers."""
-    sure = iter(between(*span, 18))
-    states: list[State] = [State("gate", (0.3, 0.27, 0.23, 0.2), tuple(_path(k, 0) for k in range(4)))]
+    sure, states, entries = iter(between(*span, 18)), [], []
     for k in range(4):
-        ends = (_path(k, k + 1, "right", 1.0), *[_path(k, k + 1, "wrong", 0.0)] * 3)
-        states += fillers(f"path{k}before", [next(sure) for _ in range(k)], 4, f"path{k}fork") if k else ()
-        states.append(State(f"path{k}fork", fork, ends))
-        for side, reward in (("right", 1.0), ("wrong", 0.0)):
-            states += fillers(f"path{k}{side}", [next(sure) for _ in range(3 - k)], 4, reward) if k < 3 else ()
-    return World(name, f"{ENTROPY}, wherever in the response that is", holds, about, tuple(states), {"gate": 1.0})
-
-
-def _path(k: int, position: int, side: str = "before", reward: float = 0.0) -> str | float:
-    """Where path k goes on: to its first filler before the fork, to the fork, or behind it."""
-    if position > 3:
-        return reward
-    return f"path{k}fork" if side == "before" and k == 0 else f"path{k}{side}1"
+        place = f"path{k}fork"
+        before, right, wrong = (
+            fillers(f"path{k}{side}", [next(sure) for _ in range(count)], 4, to)
+            for side, count, to in (("before", k, place), ("right", 3 - k, 1.0), ("wrong", 3 - k, 0.0))
+        )
+        entries.append(first(before, place))
+        states += [*before, State(place, fork, (first(right, 1.0), *[first(wrong, 0.0)] * 3)), *right, *wrong]
+    gate = State("gate", (0.3, 0.27, 0.23, 0.2), tuple(entries))
+    premise = f"{ENTROPY}, wherever in the response that is"
+    return World(name, premise, holds, about, (gate, *states), {"gate": 1.0})
 
 
 def rare_filler() -> World:
