@@ -108,6 +108,10 @@ class TokenPOTrainer(GRPOTrainer):
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Of what is allowed but unlikely to be meant."""
         if contract.launched_alone(self.accelerator.num_processes):
             logger.warning(
                 "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
