@@ -3,7 +3,7 @@
     own_run.py MODEL_DIR CASES.json OUT
 
 A case has the settings of TRL's loss that say the same under `theirs`. Both losses see the same rows, weights and
-advantages. Every case makes OUT/NAME.json: one record of each micro-batch.
+advantages. Every case makes OUT/NAME-rankR.json: one record of each micro-batch.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class Beside(Both):
         expected = self.gradient(theirs)
         score = in_head if self.forward_passes.in_head else by_policy
         ours = score(self.forward_passes, model, inputs, update)
-        found = self.gradient(ours.value)
+        # As the trainer hands it over: gradients are averaged over ranks.
+        value = ours.value * self.accelerator.num_processes
+        found = self.gradient(value)
         record = {
-            "loss": [float(ours.value), float(theirs)],
+            "loss": [float(value), float(theirs)],
             "gradient": distance(found, expected),
             "credit": float(credited.abs().max()),
             "advantage": float(credit.advantage.where(mask, 0.0).abs().max()),
@@ -98,7 +100,8 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
     trainer.eos_token_ids = list(range(*case["ends"])) if "ends" in case else trainer.eos_token_ids
     trainer.apart = []
     trainer.train()
-    (out / f"{case['name']}.json").write_text(json.dumps(trainer.apart))
+    rank = trainer.accelerator.process_index
+    (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.apart))
 
 
 if __name__ == "__main__":

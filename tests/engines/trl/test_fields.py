@@ -82,6 +82,16 @@ SETTINGS = [
     _case("vllm-off", GRPO, served=True, vllm_importance_sampling_correction=False),
 ]  # fmt: skip
 CASES = [*LOSSES, *SETTINGS]
+# Three rows of each rank in a micro-batch: of three groups the second lies on both.
+SPLIT = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "num_iterations": 4, "max_steps": 4}
+TWO = [
+    _case("dapo", {}, "dapo", options=DAPO, schedule=SPLIT),
+    _case("beta", GRPO, beta=0.3, schedule=SPLIT),
+    _case("truncated", {}, "dapo", options=DAPO, mask_truncated_completions=True, ends=ENDS, schedule=SPLIT),
+    {**_served("sequence_mask", clip_max=1.5), "schedule": SPLIT},
+]
+
+Ran = Callable[[str], list[list[dict[str, Any]]]]
 
 
 def test_every_field_is_told_once() -> None:
@@ -102,17 +112,37 @@ def test_what_is_translated_is_refused_by_its_own_name() -> None:
     assert {name for row in TRANSLATED for name in row.theirs} == set(REFUSED) - alone
 
 
+def _ran(cases: list[dict[str, Any]], model: Path, out: Path, processes: int) -> Ran:
+    (out / "cases.json").write_text(json.dumps(cases))
+    run_script("own_run.py", model, out / "cases.json", out, processes=processes)
+    return lambda name: [json.loads((out / f"{name}-rank{rank}.json").read_text()) for rank in range(processes)]
+
+
 @pytest.fixture(scope="module")
-def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
-    out = tmp_path_factory.mktemp("own")
-    (out / "cases.json").write_text(json.dumps(CASES))
-    run_script("own_run.py", model_dir, out / "cases.json", out)
-    return lambda name: json.loads((out / f"{name}.json").read_text())
+def one(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return _ran(CASES, model_dir, tmp_path_factory.mktemp("one"), 1)
+
+
+@pytest.fixture(scope="module")
+def two(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return _ran(TWO, model_dir, tmp_path_factory.mktemp("two"), 2)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_loss_and_gradient_are_trls(case: dict[str, Any], ran: Callable[[str], list[dict[str, Any]]]) -> None:
-    records, schedule, settings = ran(case["name"]), case["schedule"], case["settings"]
+def test_loss_and_gradient_are_trls(case: dict[str, Any], one: Ran) -> None:
+    _agree(case, *one(case["name"]))
+
+
+@pytest.mark.parametrize("case", TWO, ids=lambda case: case["name"])
+def test_loss_and_gradient_are_trls_in_two_processes(case: dict[str, Any], two: Ran) -> None:
+    ranks = two(case["name"])
+    for records in ranks:
+        _agree(case, records)
+    assert ranks[0] != ranks[1]
+
+
+def _agree(case: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    schedule, settings = case["schedule"], case["settings"]
     assert len(records) == schedule["max_steps"] * schedule["gradient_accumulation_steps"]
     for number, seen in enumerate(records):
         ours, theirs = seen["loss"]
