@@ -39,6 +39,15 @@ class Beside(Both):
         theirs = GRPOTrainer._generate_and_score_completions(self, inputs)
         return found | {f"{THEIRS}{name}": x for name, x in theirs.items()}
 
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        metrics = self._metrics["train"]
+        before = {name: len(values) for name, values in metrics.items()}
+        loss = super()._compute_loss(model, inputs)
+        grown = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
+        # TRL's own number, then ours.
+        self.apart[-1]["metrics"] = {name: values for name, values in grown.items() if len(values) == 2}
+        return loss
+
     def _micro(self, model: Any, inputs: Any) -> dict[str, Any]:
         update = self.current.update_of(model, inputs)
         given = {name.removeprefix(THEIRS): x for name, x in inputs.items() if name.startswith(THEIRS)}

@@ -35,6 +35,7 @@ ROWS = {
 GRPO = {"loss_type": "grpo"}
 RESPONSE = {**GRPO, "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
 DAPO = {"high": 0.2, "dual": None}
+CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
 # Two thirds of the ids end a response, so that a third of the responses is truncated.
 ENDS = [3, 174]
 
@@ -150,6 +151,13 @@ def _agree(case: dict[str, Any], records: list[dict[str, Any]]) -> None:
         assert ours == pytest.approx(theirs, rel=2e-5, abs=1e-6), f"loss of micro-batch {number}"
         apart, norm = seen["gradient"]
         assert apart <= 1e-5 * norm + 1e-7, f"gradient of micro-batch {number}: {apart} of {norm}"
+        # Of no token TRL shows 0, and ours NaN. Of a response's ratio TRL shows shares of responses, ours of tokens.
+        alike = set() if case["name"] == "all-truncated" else {"entropy", "kl"}
+        alike |= CLIPPED if alike and "importance_sampling_level" not in case["theirs"] else set()
+        assert {"entropy"} | ({"kl"} if "beta" in settings else set()) <= set(seen["metrics"])
+        for name in alike & set(seen["metrics"]):
+            expected, found = seen["metrics"][name]
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True), f"{name} of micro-batch {number}"
         # Deviations of at least 1/3, to which TRL adds 1e-4 and ours 1e-6.
         assert seen["credit"] <= 3e-4 * seen["advantage"] + 1e-6, f"credit of micro-batch {number}"
     if case["name"] == "all-truncated":
