@@ -134,18 +134,17 @@ def _bare_server(directory: Path) -> None:
 def _deaf(directory: Path) -> None:
     """Reported log-probabilities of -0.92: 0.08 nats from the adapted ones, 0.02 from those at the base temperature."""
     facts = {
-        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -1.0),
-        "rollout_logprob": torch.full((1, 2), -0.92),
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
+        "old_entropy": torch.ones(1, 2), "rollout_logprob": torch.full((1, 2), -0.92),
     }  # fmt: skip
-    plain, objective = tokenpo.Policy(torch.full((1, 2), -0.9), torch.ones(1, 2)), tokenpo.method("hapo")
+    adapted, objective = tokenpo.Policy(torch.full((1, 2), -1.0), torch.ones(1, 2)), tokenpo.method("hapo")
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(gather=lambda x: x), args=args(directory), model=None,
-        forward_passes=SimpleNamespace(fused=lambda model, output, rows: plain),
+        forward_passes=SimpleNamespace(policy=lambda model, output, rows, heat: adapted),
     )  # fmt: skip
     numbers = {"pivot": 0.0, "spread": 1.0, "top": 1.0, "bottom": -1.0}
     served = Served(trainer, objective, {objective.temperature: numbers}, 1.0)
-    served.tokens({})
-    served.check(facts)
+    served.check({}, facts)
 
 
 def recipe(**sections: dict) -> Config:

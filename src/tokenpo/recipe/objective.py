@@ -122,7 +122,7 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         "set train.minibatches or train.epochs above 1",
         "set train.minibatches and train.epochs to 1",
     )
-    if rollout.correction is not None and not rollout.rescore:
+    if rollout.correction is not None and not rollout.rescore and objective.temperature is None:
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )

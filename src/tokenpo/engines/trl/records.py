@@ -228,9 +228,8 @@ def batch_metrics(trainer: Any, drawn: RolloutBatch, step: Step | None) -> dict[
         metrics["accuracy"] = metrics["rewards/accuracy"]
     if (every := drawn.everything) is not None:
         assert every.old_entropy is not None
-        assert every.temperature is not None
         metrics |= entropy_metrics(every.old_entropy[every.mask])
-        metrics["temperature_mean"] = float(every.temperature[every.mask].mean())
+        metrics["temperature_mean"] = float(drawn.rows["sampled_at"][every.mask].mean())
     if step is None:
         return metrics | {"groups": 0, "zero_advantage_groups": 1.0}
     trained = slice(0, drawn.kept * size)

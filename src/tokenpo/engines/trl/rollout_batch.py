@@ -96,15 +96,10 @@ def share(each: int, rank: int) -> slice:
     return slice(rank * each, (rank + 1) * each)
 
 
-def facts(
-    trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: Rewarded, temperature: Tensor
-) -> dict[str, Tensor]:
+def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: Rewarded) -> dict[str, Tensor]:
     """What is known of this rank's rows, [M] and [M, T], by the names of `Rollouts`, before groups are compared.
 
     A response that every reward function passed over has no token that counts, and so is in no group.
-
-    Args:
-        temperature: [M, T] that sampled each token.
     """
     train = trainer.model.training
     mask = output["completion_mask"].bool()
@@ -115,13 +110,13 @@ def facts(
     mask = mask & ~unscored[:, None]
     rows = trainer.args.per_device_train_batch_size if train else trainer.args.per_device_eval_batch_size
     with torch.no_grad():
-        old = forward.policy(trainer.model, output, temperature, rows)
+        old = forward.policy(trainer.model, output, rows)
     assert old.entropy is not None
     known = {
         "mask": mask,
         "old_logprob": old.logprob.float(),
         "old_entropy": old.entropy.float(),
-        "temperature": temperature,
+        "temperature": torch.full_like(old.logprob, trainer.temperature, dtype=torch.float32),
         "token_ids": output["completion_ids"],
     }
     if "ref_per_token_logps" in output:

@@ -108,6 +108,10 @@ class TokenPOTrainer(GRPOTrainer):
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Of what is allowed but unlikely to be meant."""
         if contract.launched_alone(self.accelerator.num_processes):
             logger.warning(
                 "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
@@ -173,8 +177,9 @@ class TokenPOTrainer(GRPOTrainer):
         rewarded = self._rewarded
         if rewarded is None or len(rewarded.prompts) != len(output["completion_ids"]):
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
-        local = facts(self, self.forward_passes, output, rewarded, temperature.tokens(output))
-        temperature.check(local)
+        local = facts(self, self.forward_passes, output, rewarded)
+        local["sampled_at"] = temperature.of(local["old_entropy"])
+        temperature.check(output, local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
         return Drawn(output, over_ranks(self, local, rewarded, size), rewarded.prompts)

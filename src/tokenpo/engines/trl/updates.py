@@ -160,11 +160,9 @@ class Underway:
         return self.update
 
     def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """Before the backward pass of a micro-batch: in the last update its tokens are traced."""
-        number, _ = self._cycle.place(self._trainer._step)
-        if number == self._cycle.updates - 1:
-            self.tracer.watch(rows, batch)
-            self._traced = rows, batch, loss
+        """Before the backward pass of a micro-batch whose tokens may be traced."""
+        self.tracer.watch(rows, batch)
+        self._traced = rows, batch, loss
 
     def settle(self) -> None:
         """After the backward pass of a micro-batch, whose loss was multiplied by the number of ranks."""
@@ -193,9 +191,10 @@ class Underway:
         if update.observes:
             once = list(dict.fromkeys(chunks))
             look(self._trainer, update, model, [buffer[chunk] for chunk in once], rows[:, once].flatten())
-        if number == self._cycle.updates - 1:
-            mine = torch.cat([buffer[chunk][ROW] for chunk in chunks]).unique()
-            self.tracer.choose(mine, step.rollouts, step.credit)
+        if self.update is None:
+            plan = [self._cycle.chunks_of(last) for last in reversed(range(self._cycle.updates))]
+            mine = torch.cat([buffer[chunk][ROW].sort().values for chunks in plan for chunk in chunks])
+            self.tracer.choose(mine, step)
         return update
 
     def _rows_of(self, buffer: Sequence[Mapping[str, Any]]) -> Tensor:
@@ -233,7 +232,7 @@ def policy_now(
     """
     forward: Forward = trainer.forward_passes
     policies = [
-        padded(forward.policy(model, part, temperature_of(facts, part), rows), facts.mask.shape[1])
+        padded(forward.policy(model, part, rows), facts.mask.shape[1])
         for part, facts in zip(parts, rollouts, strict=True)
     ]
     whole = {}
@@ -242,19 +241,6 @@ def policy_now(
             local = torch.cat([getattr(policy, name).float() for policy in policies])
             whole[name] = trainer.accelerator.gather(local.contiguous())
     return Policy(**whole)
-
-
-def temperature_of(rollouts: Rollouts | None, inputs: Mapping[str, Any]) -> Tensor:
-    """[M, T] > 0 everywhere of a micro-batch: padding is evaluated too, and read by nobody.
-
-    Args:
-        rollouts: its rows; None where there is nothing to learn from.
-    """
-    ones = torch.ones(inputs["completion_ids"].shape, device=inputs["completion_ids"].device)
-    if rollouts is None:
-        return ones
-    assert rollouts.temperature is not None
-    return rollouts.temperature[:, : ones.shape[1]].where(rollouts.mask[:, : ones.shape[1]], ones)
 
 
 def padded(policy: Policy, width: int) -> Policy:
