@@ -110,12 +110,12 @@ def _images(directory: Path) -> None:
     carried({"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)})
 
 
-def _images_with_logits(objective: tokenpo.Objective) -> Callable[[Path], None]:
+def _images_with_logits(objective: tokenpo.Objective, heat: torch.Tensor | None = None) -> Callable[[Path], None]:
     trainer: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
     images = {"pixel_values": torch.zeros(2, 3)}
 
     def ask(directory: Path) -> None:
-        Forward.of(trainer, objective).policy(None, images, torch.ones(2, 1))
+        Forward.of(trainer, objective).policy(None, images, heat=heat)
 
     return ask
 
@@ -335,9 +335,9 @@ CASES = [
         "leave it False for this model",
     ),
     Case(
-        "`hapo`, whose temperature differs from token to token, for a model with images",
-        _images_with_logits(tokenpo.method("hapo")),
-        ("hapo", "temperatures from token to token"),
+        "`hapo`, whose temperature vLLM adapts from token to token, for a model with images",
+        _images_with_logits(tokenpo.method("hapo"), torch.ones(2, 1)),
+        ("hapo", "vLLM adapts the temperature"),
         "choose another method for this model",
     ),
     Case(
