@@ -17,7 +17,7 @@ need("trl", "trl is not installed: the fields of its settings were not compared"
 
 from trl import GRPOConfig  # noqa: E402 # pyright: ignore[reportMissingImports]
 
-from tokenpo.engines.trl.fields import HONOURED, REFUSED, THEIRS, TRANSLATED  # noqa: E402
+from tokenpo.engines.trl.fields import HONOURED, KNOWN, REFUSED, THEIRS, TRANSLATED  # noqa: E402
 from trl_support import run_script  # noqa: E402
 
 # Two micro-batches of an update, four updates on the same rollout batch.
@@ -97,6 +97,7 @@ Ran = Callable[[str], list[list[dict[str, Any]]]]
 
 def test_every_field_is_told_once() -> None:
     told = [*REFUSED, *HONOURED, *(name for _, _, names in THEIRS for name in names)]
+    assert set(told) == KNOWN
     assert sorted(told) == sorted(field.name for field in dataclasses.fields(GRPOConfig))
 
 
