@@ -1,5 +1,5 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, and
-the tables of README.md and docs/papers_recipes.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, the
+tables of README.md and docs/papers_recipes.md, and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -18,6 +18,7 @@ from pathlib import Path
 import family
 import house
 import paper_recipes
+import stub
 import task_page
 from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
@@ -224,6 +225,7 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
+    files[stub.STUB] = stub.text()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
