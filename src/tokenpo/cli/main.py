@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from . import check, compare, completion, evaluate, explain, launch, methods, recipes, report, show, train
+from . import check, compare, completion, evaluate, exact, explain, launch, methods, recipes, report, show, train
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -19,10 +19,11 @@ EXAMPLES = """examples:
   tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
+  tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 # As --help lists them.
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, launch, completion)
+COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..base.errors import TokenPOError, nearest
 from ..base.files import expanded, fingerprint, json_object
@@ -204,8 +206,26 @@ def check_names(path: Path) -> None:
     _check_tokenizer_files(path)
 
 
+class _TokenizerSettings(BaseModel):
+    """Those that are read when a text is taken apart, so that a wrong one would be noticed only there."""
+
+    model_config = ConfigDict(strict=True, protected_namespaces=())
+
+    model_max_length: Annotated[float, Field(ge=1)] | None = None
+    padding_side: Literal["left", "right"] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    model_input_names: list[str] | None = None
+
+
 def _check_tokenizer_files(path: Path) -> None:
     tokenizer = _object(path / _SETTINGS)
+    try:
+        _TokenizerSettings.model_validate(tokenizer)
+    except ValidationError as error:
+        (key, *_), said = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        raise TokenPOError(
+            f"{path / _SETTINGS}: {key} is {tokenizer[str(key)]!r:.40}: {said}; correct it, or take it out"
+        ) from error
     told = [(key, value) for key, value in tokenizer.items() if key.endswith("_file") and key not in _UNREAD]
     versions = tokenizer.get("fast_tokenizer_files")
     told += [("fast_tokenizer_files", name) for name in versions or () if not _is_plain(name, ".json")]
@@ -235,6 +255,13 @@ def check_tokens(path: Path, rows: int) -> None:
                 f"{file} gives the token {token!r:.40} the number {number!r:.40}, but the model embeds {rows} tokens: "
                 "use the tokenizer that belongs to the weights"
             )
+
+
+def declared_rows(path: Path) -> int:
+    """How many tokens config.json says that the model embeds, and its weights have room for, at a byte each."""
+    config = _object(path / "config.json")
+    told = [value for key, value in _settings(config) if key == "vocab_size" and isinstance(value, int)]
+    return min(max(told, default=0), sum(file.stat().st_size for file in path.glob("*.safetensors")))
 
 
 def _tokens(path: Path) -> Iterator[tuple[Path, Any, Any]]:

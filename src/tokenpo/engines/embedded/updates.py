@@ -87,7 +87,7 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer) -> N
     """
     options, learner = trainer.options, trainer.learner
     plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)
-    tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step.rollouts, step.credit)
+    tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
     for number, (part, rows) in enumerate(plan):
         update = step.update(rows, part, step.first + number)
         try:
