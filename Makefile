@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 ENGINES ?= .venv-engines
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
-# Those of speed; crash, verifiers and long_run are figures of trust and are run by name (docs/trust.md).
+# Those of speed; crash, verifiers, long_run and long_log are figures of trust and are run by name (docs/trust.md).
 BENCHMARKS := import_time objective quantiles sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
@@ -57,16 +57,19 @@ clean:
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
+	@echo "Setting up $(VENV): first torch, some 200 MB for a CPU and more for CUDA, then the rest. A minute or two, once."
 	$(PYTHON) -m venv $(VENV)
 	$(if $(HASHES),$(HASHED))
-	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install -c constraints.txt torch
 	touch $@
 
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
+	@echo "Installing tokenpo with its embedded engine into $(VENV) ..."
 	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
 	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev]'
 	touch $@
 
@@ -80,6 +83,7 @@ endef
 NOTHING_ELSE = $(if $(HASHES),--no-index --no-build-isolation)
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
+	@echo "Setting up $(ENGINES): torch, TRL, verl and Ray, some 2 GB. Several minutes, once."
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton

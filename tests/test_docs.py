@@ -235,7 +235,8 @@ def test_every_metric_is_explained(tmp_path: Path) -> None:
     from tokenpo.engines.embedded.loop import train
     from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
-    from tokenpo.runs.read import LOGGED, REWARDS
+    from tokenpo.runs.metrics import REWARDS
+    from tokenpo.runs.read import LOGGED
 
     run = {
         "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},

@@ -1,5 +1,5 @@
 """Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, and
-the tables of README.md and docs/papers_recipes.md.
+the tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import family
+import host_fields
 import house
 import paper_recipes
 import task_page
@@ -262,6 +263,9 @@ def generated() -> dict[Path, str]:
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
+    for host, tables in host_fields.TABLES.items():
+        if (page_of := PAGES.parent / f"{host}.md").exists():
+            files[page_of] = host_fields.with_tables(page_of.read_text(encoding="utf-8"), tables)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files

@@ -288,10 +288,12 @@ def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
 
 
 def test_unknown_names_name_the_nearest() -> None:
-    with pytest.raises(tokenpo.UnknownName, match=r"^method='grop' is no choice; did you mean 'grpo'\?$"):
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'grop': did you mean 'grpo'\?$"):
         tokenpo.method("grop")
-    with pytest.raises(tokenpo.UnknownName, match=r"^method='xyzzy' is no choice; known: adv_reweight, "):
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'xyzzy': known: adv_reweight, "):
         paper("xyzzy")
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'gpro': did you mean 'grpo'\?$"):
+        tokenpo.method("gpro")
     for build in (lambda: tokenpo.method("dapo", hihg=1), lambda: tokenpo.methods.dapo(hihg=1)):
         with pytest.raises(tokenpo.UnknownName, match=r"^method dapo has no option 'hihg'; did you mean 'high'\?$"):
             build()

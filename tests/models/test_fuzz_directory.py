@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -15,8 +16,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.base.muted import muted
 from tokenpo.models import load
-from tokenpo.models.directory import check_directory, identity
+from tokenpo.models.directory import check_directory, declared_rows, identity
 from tokenpo.models.model import _load_tokenizer, _load_weights
 from tokenpo.models.tiny import tokenizer
 
@@ -140,6 +142,12 @@ DAMAGE: dict[str, Any] = {
     "a token far away": far_token,
     "an added token far away": far_added_token,
     "an added token far away, as it was kept": lambda d: (d / "added_tokens.json").write_text('{"far": 2147483648}'),
+    "a longest text of letters": lambda d: changed(d / "tokenizer_config.json", model_max_length="x"),
+    "a longest text of a list": lambda d: changed(d / "tokenizer_config.json", model_max_length=[]),
+    "padding at the top": lambda d: changed(d / "tokenizer_config.json", padding_side="up"),
+    "inputs that are a number": lambda d: changed(d / "tokenizer_config.json", model_input_names=5),
+    "an end beyond the vocabulary": lambda d: changed(d / "generation_config.json", eos_token_id=[2, 259]),
+    "an end that is no machine's number": lambda d: changed(d / "config.json", eos_token_id=2**70),
     "a token of text": lambda d: (d / "added_tokens.json").write_text('{"far": "one"}'),
     "settings of a tokenizer that are nested without end": lambda d: (d / "tokenizer_config.json").write_text(
         "[" * 10**5
@@ -191,6 +199,34 @@ def test_a_damaged_directory_is_one_sentence(whole: Path, tmp_path: Path, monkey
     assert "\n" not in str(caught.value)
     assert not (tmp_path / MARK).exists()
     assert {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()} == before
+
+
+def backtracking(directory: Path) -> None:
+    """The library of the tokenizers panics, which is no Exception."""
+    pattern = {"type": "Split", "pattern": {"Regex": "(1+)+(1+)+(1+)+b"}, "behavior": "Isolated", "invert": False}
+    changed(directory / "tokenizer.json", pre_tokenizer=pattern)
+
+
+def test_a_tokenizer_that_panics_on_a_text_is_one_sentence(whole: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    backtracking(directory)
+    with pytest.raises(TokenPOError, match=r"the tokenizer of .*model fails on the text '1111.*Regex search error"):
+        load(directory).encode("1" * 40)
+
+
+def test_nothing_that_native_code_prints_reaches_the_terminal(capfd: pytest.CaptureFixture) -> None:
+    with muted():
+        os.write(1, b"from below")
+        os.write(2, b"from below")
+    print("after")
+    assert capfd.readouterr() == ("after\n", "")
+
+
+@pytest.mark.parametrize(("size", "rows"), [(259, 259), (2**31, None)])
+def test_what_a_config_says_of_its_vocabulary_is_bounded_by_the_weights(whole, tmp_path, size, rows) -> None:
+    directory = Path(shutil.copytree(whole, tmp_path / "model"))
+    changed(directory / "config.json", vocab_size=size)
+    assert declared_rows(directory) == (rows or (directory / "model.safetensors").stat().st_size)
 
 
 def with_code(directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tokenpo.base.errors import TokenPOError, UnknownName
-from tokenpo.models import LoraOptions, Sampling, load, locate, sample, save, score
+from tokenpo.base.pool import Pool
+from tokenpo.models import LoraOptions, Sampling, chat, load, locate, sample, save, score
 from tokenpo.models.directory import ASSETS, is_local
 from tokenpo.models.model import _load_weights
 
@@ -109,8 +111,28 @@ def test_a_hub_id_that_cannot_be_had(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(TokenPOError, match="no directory tokenpo/no-such-model here, and cannot load a causal"):
+    with pytest.raises(TokenPOError, match=r"^the hub cannot be asked for tokenpo/no-such-model \(.*: give the direc"):
         load("tokenpo/no-such-model")
+
+
+def test_a_mistyped_path_says_so_before_the_hub_is_asked_once(tmp_path, monkeypatch, capsys):
+    import huggingface_hub.utils
+
+    asked = []
+
+    class Hub:
+        def head(self, url: str, **_: object) -> None:
+            asked.append((url, capsys.readouterr().err))
+            raise TimeoutError("no answer")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(huggingface_hub.utils, "get_session", Hub)
+    with pytest.raises(TokenPOError, match=r"the hub cannot be asked for rnus/tepo \(no answer\)"):
+        load("rnus/tepo")
+    [(url, said)] = asked
+    assert url.endswith("/rnus/tepo/resolve/main/config.json")
+    assert said == "there is no directory rnus/tepo here (did you mean 'runs'?): asking the hub for it\n"
 
 
 def test_unknown_dtype_and_device(make_model):
@@ -251,6 +273,17 @@ def test_a_padding_token_that_is_not_embedded_is_never_used(make_model, tmp_path
     assert torch.equal(sample(odd, prompts, 2, Sampling(6)).mask, sample(lm, prompts, 2, Sampling(6)).mask)
 
 
+def test_a_chat_has_the_tokens_that_transformers_gives_it(lm):
+    lm.tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}\n  {%- if loop.first %}[{{ m.role }}]{% endif %}\n  {{ m | tojson }}\n"
+        "{% endfor %}{% if add_generation_prompt %}#{% endif %}"
+    )
+    for text in ("1+1=", "ü\u2028 <b>'\"\\", "a" * 5000, ""):
+        chat = [{"role": "system", "content": text}, {"role": "user", "content": [{"type": "text", "text": text}]}]
+        theirs = lm.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        assert lm.encode(chat) == theirs
+
+
 def test_chat_messages_need_a_template(lm):
     messages = [{"role": "user", "content": "1+1="}]
     with pytest.raises(TokenPOError, match="no chat template"):
@@ -261,6 +294,9 @@ def test_chat_messages_need_a_template(lm):
     assert lm.decode(lm.encode(messages)) == "1+1=;#"
 
 
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
 @pytest.mark.parametrize(
     ("template", "said"),
     [
@@ -268,14 +304,44 @@ def test_chat_messages_need_a_template(lm):
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{{ messages[0].name.first }}", "has no attribute 'name'"),
         ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+        (ENDLESS, "it does not end within 0.5 seconds"),
+        ("{{ 'a' * 200000000 }}", "a prompt of 200,000,000 characters, of which 16,000,000 are the most"),
+        ("{{ 'a' * 2000000000 }}", "more memory than it may"),
+        ("{% set ns = namespace(s='ab') %}{% for i in range(40) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory"),
+        ("{{ ''.__class__.__mro__ }}", "is unsafe"),
     ],
 )
-def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, said):
+def test_a_chat_template_that_fails_is_named_with_its_prompt(lm, make_model, template, said, monkeypatch):
+    if template == ENDLESS:
+        short = Pool(Path(chat.__file__).with_name("template.py"), "render", 1, limit=0.5)
+        monkeypatch.setattr(chat, "_pool", lambda: short)
+        monkeypatch.setattr(chat, "SECONDS", 0.5)
     lm.tokenizer.chat_template = template
     with pytest.raises(TokenPOError, match=said) as caught:
         lm.encode([{"role": "user", "content": "1+1="}])
     text = str(caught.value)
     assert f"the chat template of {make_model()} fails on the prompt" in text and "1+1=" in text and "\n" not in text
+
+
+def test_a_full_disk_while_the_tokenizer_is_written_leaves_the_model_before(lm, tmp_path, monkeypatch):
+    """Files may have 1 KiB from there on: tokenizer.json is longer, and its library writes it itself."""
+    path = tmp_path / "saved"
+    save(lm, path)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    write, (soft, hard) = type(lm.tokenizer).save_pretrained, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_a_small_disk(self, directory):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+        try:
+            return write(self, directory)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(type(lm.tokenizer), "save_pretrained", on_a_small_disk)
+    with pytest.raises(OSError, match=r"the tokenizer cannot be saved: .*File too large"):
+        save(lm, path, {"step": 1})
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @peft

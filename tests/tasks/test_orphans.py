@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpo.tasks import pool as pool_module
+from tokenpo.base import pool as pool_module
 
 REWARD = """
 import os, re, subprocess, sys, time
@@ -42,7 +42,7 @@ def reward(kind):
 TRAINER = """
 import signal, sys
 from pathlib import Path
-from tokenpo.tasks.pool import Pool
+from tokenpo.base.pool import Pool
 
 pool = Pool(Path(sys.argv[1]), "make", workers=1, limit=600, users=[sys.argv[2]])
 pool.map([(sys.argv[2],)])

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from .errors import TokenPOError
 
 
@@ -82,8 +84,8 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                if line.strip():
-                    yield Line(number, offset, parse(json.loads(line)))
+                if not line.isspace():
+                    yield Line(number, offset, parse(parsed(line)))
             except (ValueError, RecursionError) as error:
                 cut = "" if line.endswith(b"\n") else ", cut off while it was being written"
                 reason = str(error) if type(error) is ValueError else "not valid JSON"
@@ -93,6 +95,34 @@ def whole_lines(path: Path, parse: Callable[[Any], Any], notes: list[str]) -> It
         more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
         count = "1 line was" if len(broken) == 1 else f"{len(broken)} lines were"
         notes.append(f"{path.name}: {count} left out ({'; '.join(broken[:3])}{more}).")
+
+
+def parsed(line: bytes) -> Any:
+    """The value of a line, as `json.loads` reads it, in a fourth of its time.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON.
+    """
+    try:
+        return from_json(line)
+    except ValueError:  # refuses half a surrogate pair, too, which `Lines` may have written
+        return json.loads(line)
+
+
+def last_line(path: Path) -> bytes:
+    """The last line that has an end, read from behind; empty if there is none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        for reach in (1 << power for power in range(16, 64)):
+            file.seek(max(0, size - reach))
+            *lines, _ = file.read(reach).split(b"\n")
+            if len(lines) > 1 or reach >= size:
+                return lines[-1] if lines else b""
+    return b""
 
 
 def with_step(value: Any) -> dict[str, Any]:

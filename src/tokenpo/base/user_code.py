@@ -1,6 +1,6 @@
 """Loads and calls a function of the user's by its dotted path, in this process or in one that can be killed.
 
-Imports nothing of this package: a verifier process (worker.py) runs this file by its path.
+Imports nothing of this package: a worker process (worker.py) runs this file by its path.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Loaded:
 
 
 def serve(path: str, *search: str) -> Callable[..., Any]:
-    """For a verifier process: what it returns gives `Loaded.about` without arguments, else calls the function."""
+    """For a worker process: what it returns gives `Loaded.about` without arguments, else calls the function."""
     loaded = Loaded(path, search)
 
     def answer(arguments: dict[str, Any] | None = None) -> dict[str, Any]:

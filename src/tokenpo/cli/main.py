@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ..base.errors import TokenPOError
-from . import check, compare, evaluate, exact, explain, launch, methods, recipes, report, show, train
+from ..base.errors import TokenPOError, UnknownName, nearest
+from . import check, compare, completion, evaluate, exact, explain, launch, methods, recipes, report, show, train
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -20,9 +20,10 @@ EXAMPLES = """examples:
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
-  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
+  tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch)  # as in --help
+# As --help lists them.
+COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: Sequence[str] | None) -> int:
     try:
-        options = parser().parse_args(arguments)
+        options = _parsed(sys.argv[1:] if arguments is None else arguments)
         status = options.run(options)
         sys.stdout.flush()
         return status
@@ -44,6 +45,14 @@ def _answer(arguments: Sequence[str] | None) -> int:
         # One line, whatever was quoted in it; the stream shows the other control characters.
         print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
         return 2
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for; a command that does not exist is told with the nearest, which argparse does not know."""
+    names = ["eval" if command is evaluate else command.__name__.rpartition(".")[2] for command in COMMANDS]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
+        raise UnknownName(f"no command is called {arguments[0]!r}: {nearest(arguments[0], names)}")
+    return parser().parse_args(arguments)
 
 
 def parser() -> argparse.ArgumentParser:

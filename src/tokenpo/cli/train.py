@@ -101,7 +101,7 @@ def _tell(directory: Path, evaluations: Sequence[dict[str, float]]) -> None:
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:
     """Held-out accuracy, and reward where graded, before and after, with 95 % intervals."""
-    from ..runs.read import with_rewards
+    from ..runs.metrics import with_rewards
 
     if len(evaluations) < 2:
         return []

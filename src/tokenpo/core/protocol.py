@@ -1,6 +1,7 @@
 """What the parts of an objective answer, held to their protocol: an error names the part, not an operation of torch.
 
-Every loss asks, so kinds and shapes are compared and no number is looked at.
+Every loss asks, so kinds and shapes are compared and no number is looked at. A part that writes into what it was given
+would change the credit for every later update: torch counts the writes to a tensor, and the count is compared.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ class Answers:
 
     def asked(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
         """What `call`, of the part, gives."""
+        before = _writes(given)
         try:
-            return call(*given)
+            x = call(*given)
         except MissingInput as error:
             if not error.name:
                 raise
@@ -87,6 +89,13 @@ class Answers:
         except (Exception, SystemExit) as error:
             hint = _not_there(error, given)
             raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}{hint}") from error
+        if _writes(given) != before:
+            changed = ", ".join(name for name, count in _writes(given).items() if count != before[name])
+            raise TokenPOError(
+                f"objective {self.name}: {slot} {part!r} changed {changed} in place, for whoever reads it next too: "
+                "let it work on a clone()"
+            )
+        return x
 
     def _shaped(self, x: Any, like: Tensor, slot: str, part: Any, also: str = "") -> None:
         if not (isinstance(x, Tensor) and x.shape == like.shape):
@@ -96,6 +105,21 @@ class Answers:
     def _wrong(self, x: Any, slot: str, part: Any, wanted: str, call: str = "__call__") -> TokenPOError:
         place = f"objective {self.name}: {slot} {part!r}"
         return TokenPOError(f"{place} returned {_seen(x)}: let its {call} return {wanted}")
+
+
+def _writes(given: tuple[Any, ...]) -> dict[str, int]:
+    """How often each tensor that a part is given was written to, by its name."""
+    found: dict[str, int] = {}
+    for place, x in enumerate(given):
+        if isinstance(x, Batch):
+            values: Mapping[str, Any] = {
+                **vars(x.rollouts), **vars(x.policy), "the advantage": x.credit.advantage,
+                **{f"signal {key!r}": signal for key, signal in x.credit.signals.items()},
+            }  # fmt: skip
+        else:
+            values = vars(x) if isinstance(x, Rollouts | Trust) else {f"argument {place}": x}
+        found |= {name: value._version for name, value in values.items() if isinstance(value, Tensor)}
+    return found
 
 
 def _undeclared(error: MissingInput, part: Part) -> str:

@@ -2,7 +2,7 @@
 
 Axes: N rollouts in the batch, T response tokens (padded), V vocabulary, G rollouts of one prompt (a group).
 Entry [i, t] of every [N, T] tensor belongs to the t-th response token of rollout i. Log-probabilities and
-entropies are in nats, at the temperature that sampled the token.
+entropies are in nats, at the temperature of sampling.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Rollouts(Fields):
         old_entropy: [N, T] nats, full-vocabulary entropy of that policy.
         rollout_logprob: [N, T] nats, the same log-probability as the engine that sampled reported it.
         ref_logprob: [N, T] nats, under the reference policy.
-        temperature: [N, T] > 0, the temperature at which each token was sampled.
+        temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
+            also where a method adapts it from token to token (`objective.temperature`).
         token_ids: [N, T] int, the sampled tokens.
         prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
         influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:

@@ -36,6 +36,7 @@ PAPER = Paper(
 class GradientPreserving(SurrogateStage):
     """r A inside the clip; outside, the bound times beta1 (below) or beta2 (above) as the weight of the gradient."""
 
+    own_slope = True
     bounds: FixedBounds
     beta1: NotNegative
     beta2: NotNegative

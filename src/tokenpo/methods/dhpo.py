@@ -94,6 +94,8 @@ class Mixture(SurrogateStage):
 class MixOfMins(Mixture):
     """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other."""
 
+    own_slope = True
+
     def __call__(self, batch: Batch) -> Trust:
         a = self.share(batch)
         one, other = Clip(self.token)(batch), Clip(self.sequence, GeometricToken())(batch)

@@ -41,6 +41,7 @@ FLOOR = 1e-8
 class EntropyDriven(CreditStage):
     """GRPO's advantage times the batch's mean entropy over the response's own."""
 
+    across_groups = True
     reads = {"old_entropy"}
     group: GroupAdvantage = GroupAdvantage()
 

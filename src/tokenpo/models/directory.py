@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from ..base.errors import TokenPOError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..base.errors import TokenPOError, nearest
 from ..base.files import expanded, fingerprint, json_object
+from ..base.text import first_line
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
@@ -69,7 +73,7 @@ def locate(name: str | Path) -> str | Path:
     path = path_of(name)
     if is_local(name):
         _require_there(path)
-    if not (path / "objective.txt").is_file():
+    if not is_run(path):
         return name
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
     if not model.is_dir():
@@ -81,6 +85,50 @@ def locate(name: str | Path) -> str | Path:
             f"or give {model}"
         )
     return model
+
+
+def ask_hub(name: str) -> None:
+    """Asks the hub once whether it has a model, and says so: a mistyped path would otherwise be asked for, file after
+    file and each of them six times, before the loader gives up.
+
+    Raises:
+        TokenPOError: it has none of this name, or cannot be reached.
+    """
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    print(f"there is no directory {name} here{_like(Path(name))}: asking the hub for it", file=sys.stderr)
+    try:
+        url, headers = hf_hub_url(name, "config.json"), build_hf_headers()
+        hf_raise_for_status(get_session().head(url, headers=headers, follow_redirects=True, timeout=10))
+    except RepositoryNotFoundError as error:
+        raise TokenPOError(
+            f"the hub has no model {name} that you may read: give a directory or a hub id, or log in with hf auth login"
+        ) from error
+    except HfHubHTTPError:
+        return  # it has answered: the loader finds out what is missing
+    except Exception as error:  # whatever its client raises without a connection
+        raise TokenPOError(
+            f"the hub cannot be asked for {name} ({first_line(error)}): give the directory of a run or of a model"
+        ) from error
+
+
+def _like(path: Path) -> str:
+    """The directory that was probably meant: beside the first that is missing on the way."""
+    missing = next(x for x in (path, *path.parents) if x.parent.is_dir())
+    there = [x.name for x in missing.parent.iterdir() if x.is_dir()]
+    hint = nearest(missing.name, there)
+    return f" ({hint})" if hint.startswith("did you mean") else ""
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run wrote this directory: it has an objective, or the sections of a recipe in its config."""
+    return (path / "objective.txt").is_file() or {"task", "method", "rollout"} <= json_object(
+        path / "config.json"
+    ).keys()
 
 
 def identity(path: Path) -> str:
@@ -158,8 +206,26 @@ def check_names(path: Path) -> None:
     _check_tokenizer_files(path)
 
 
+class _TokenizerSettings(BaseModel):
+    """Those that are read when a text is taken apart, so that a wrong one would be noticed only there."""
+
+    model_config = ConfigDict(strict=True, protected_namespaces=())
+
+    model_max_length: Annotated[float, Field(ge=1)] | None = None
+    padding_side: Literal["left", "right"] | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    model_input_names: list[str] | None = None
+
+
 def _check_tokenizer_files(path: Path) -> None:
     tokenizer = _object(path / _SETTINGS)
+    try:
+        _TokenizerSettings.model_validate(tokenizer)
+    except ValidationError as error:
+        (key, *_), said = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        raise TokenPOError(
+            f"{path / _SETTINGS}: {key} is {tokenizer[str(key)]!r:.40}: {said}; correct it, or take it out"
+        ) from error
     told = [(key, value) for key, value in tokenizer.items() if key.endswith("_file") and key not in _UNREAD]
     versions = tokenizer.get("fast_tokenizer_files")
     told += [("fast_tokenizer_files", name) for name in versions or () if not _is_plain(name, ".json")]
@@ -189,6 +255,13 @@ def check_tokens(path: Path, rows: int) -> None:
                 f"{file} gives the token {token!r:.40} the number {number!r:.40}, but the model embeds {rows} tokens: "
                 "use the tokenizer that belongs to the weights"
             )
+
+
+def declared_rows(path: Path) -> int:
+    """How many tokens config.json says that the model embeds, and its weights have room for, at a byte each."""
+    config = _object(path / "config.json")
+    told = [value for key, value in _settings(config) if key == "vocab_size" and isinstance(value, int)]
+    return min(max(told, default=0), sum(file.stat().st_size for file in path.glob("*.safetensors")))
 
 
 def _tokens(path: Path) -> Iterator[tuple[Path, Any, Any]]:

@@ -19,11 +19,14 @@ from transformers.utils import logging as hf_logging
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
+from ..base.muted import muted
 from ..base.text import first_line
+from .chat import chat_ids
 from .device import resolve_device
 from .directory import (
     CHECKED,
     RECORD,
+    ask_hub,
     check_directory,
     check_names,
     check_tokens,
@@ -33,7 +36,7 @@ from .directory import (
     weights_file,
 )
 from .lora import LoraOptions, adapted
-from .tokens import pieces
+from .tokens import pieces, token_ids
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -71,23 +74,12 @@ class LanguageModel:
                 tokens.
         """
         if isinstance(prompt, str):
-            ids = self.tokenizer(prompt)["input_ids"]
+            ids = token_ids(self.tokenizer, prompt)
             # Some tokenizers close every text; a prompt is to be continued.
             while len(ids) > 1 and ids[-1] in self.eos_ids:
                 ids = ids[:-1]
         else:
-            if not getattr(self.tokenizer, "chat_template", None):
-                raise TokenPOError(
-                    "the prompt is a list of chat messages, but the tokenizer has no chat template: "
-                    "use an instruction-tuned model, or give the prompt as a string"
-                )
-            try:
-                ids = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
-            except Exception as error:  # a template is a program, and a stranger's: it may fail in any way
-                raise TokenPOError(
-                    f"the chat template of {self.tokenizer.name_or_path} fails on the prompt {prompt!r:.80}: "
-                    f"{first_line(error)}; give messages that it accepts, or correct the template"
-                ) from error
+            ids = chat_ids(self.tokenizer, prompt)
         if not ids:
             raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
         self._require_embedded(max(ids))
@@ -135,6 +127,7 @@ def load(
         check_directory(Path(where))
         files = Path(where)
     else:
+        ask_hub(where)
         files = _from_hub(where)
     device = resolve_device(device)
     _check_device(device)
@@ -168,9 +161,18 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
     with whole_directory(target) as fresh:
         with _quiet():
             _save_weights(model, fresh)
-            lm.tokenizer.save_pretrained(fresh)
+            _save_tokenizer(lm.tokenizer, fresh)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def _save_tokenizer(tokenizer: Any, directory: Path) -> None:
+    try:
+        tokenizer.save_pretrained(directory)
+    except OSError:
+        raise
+    except Exception as error:  # what the tokenizers' library raises where the disk is full
+        raise OSError(f"the tokenizer cannot be saved: {error}") from error
 
 
 def _save_weights(model: Any, directory: Path) -> None:
@@ -250,7 +252,7 @@ def _load_weights(where: str, dtype: torch.dtype) -> Any:
 
 def _load_tokenizer(where: str) -> Any:
     try:
-        with _quiet():
+        with _quiet(), muted():
             return AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     except Exception as error:
         raise TokenPOError(
@@ -262,6 +264,7 @@ def _load_tokenizer(where: str) -> Any:
 def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
     """Every id that the generation config, the config or the tokenizer calls end of sequence."""
     generation = getattr(model, "generation_config", None)
+    rows = model.get_input_embeddings().weight.shape[0]
     ids: list[int] = []
     for value in (
         getattr(generation, "eos_token_id", None),
@@ -269,8 +272,11 @@ def _eos_ids(model: Any, tokenizer: Any, where: str) -> tuple[int, ...]:
         tokenizer.eos_token_id,
     ):
         found = value if isinstance(value, list | tuple) else [value]
-        if not all(i is None or (isinstance(i, int) and not isinstance(i, bool) and i >= 0) for i in found):
-            raise TokenPOError(f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number")
+        if not all(i is None or (isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows) for i in found):
+            raise TokenPOError(
+                f"the model in {where} names the end-of-sequence token {value!r:.40}: give its number, one of the "
+                f"{rows} that the model embeds"
+            )
         ids += [i for i in dict.fromkeys(found) if i is not None and i not in ids]
     if not ids:
         raise TokenPOError(

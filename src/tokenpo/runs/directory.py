@@ -26,7 +26,7 @@ from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
 from . import checkpoint
 from .checkpoint import Progress
-from .rollouts.files import recorded_steps, step_file
+from .rollouts import drop_after
 from .trackers import Trackers
 from .versions import versions
 
@@ -250,9 +250,7 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         )
     for name in LOGS:
         cut(path / name, progress.sizes[name])
-    for step in recorded_steps(path):
-        if step > progress.step:
-            step_file(path, step).unlink()
+    drop_after(path, progress.step)
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
     metrics = path / "metrics.jsonl"
     for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():

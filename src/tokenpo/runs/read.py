@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..base.errors import TokenPOError
-from ..base.jsonl import whole_lines
+from ..base.jsonl import parsed, whole_lines
+from .metrics import NOTE, Metrics, Number, number, read_metrics
 
-Number = float | None
-NOTE = "note/"  # begins the metrics that count the notes of the verifier
 # The other metrics that an engine logs.
 _LOGGED = """
     reward accuracy eval/accuracy eval/low eval/high entropy entropy_q10 entropy_q50 entropy_q90 length length_max
@@ -26,38 +24,40 @@ _LOGGED = """
 LOGGED = frozenset(_LOGGED.split())
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
 PLACES = ("", "tokenpo", "trl/tokenpo")
-# Held-out mean reward -> what it is equal to where every reward is 1 for a right and 0 for a wrong response: there the
-# metrics leave it out.
-REWARDS: Mapping[str, str] = {
-    "eval/reward": "eval/accuracy",
-    "eval/reward_low": "eval/low",
-    "eval/reward_high": "eval/high",
-    "eval/avg_reward": "eval/avg",
-    "eval/avg_reward_low": "eval/avg_low",
-    "eval/avg_reward_high": "eval/avg_high",
-}
-X = TypeVar("X")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory: `metrics` is one dict per step, ascending; `notes` says what could not be read."""
+    """A run directory: `metrics` is what it logged; `notes` says what could not be read."""
 
     path: Path
     config: Mapping[str, Any]
     objective: str
     versions: Mapping[str, Any]
-    metrics: tuple[Mapping[str, Number], ...]
+    metrics: Metrics
     notes: tuple[str, ...]
 
     def series(self, name: str) -> list[tuple[float, Number]]:
         """(step, value) of every step that has this metric; None where it was not a finite number.
 
-        A note of the verifier is written only where there is one: at the other steps that were judged it is 0.
+        A note of the verifier is written only where there is one: at the other steps that were judged it is 0. Where
+        the series was thinned, its first point, the means of neighbours, its last.
         """
-        note = name.startswith(NOTE)
-        rows = [row for row in self.metrics if name in row or (note and row.get("accuracy") is not None)]
-        return [(_step(row), row.get(name, 0.0)) for row in rows]
+        if name in self.metrics.series:
+            return self.metrics.series[name].points
+        return [(x, 0.0) for x, y in self.series("accuracy") if y is not None] if name.startswith(NOTE) else []
+
+    def total(self, name: str) -> float:
+        """The sum over all steps, 0 without any."""
+        return self.metrics.series[name].total if name in self.metrics.series else 0.0
+
+    def extremes(self, name: str) -> list[tuple[float, Number, Number]]:
+        """(step, lowest, highest) at the steps of a series; both are its value where it was not thinned."""
+        return self.metrics.series[name].extremes
+
+    def thinned(self, name: str) -> bool:
+        """Whether the series holds means in place of the points of the run."""
+        return name in self.metrics.series and self.metrics.series[name].thinned
 
     @property
     def label(self) -> str:
@@ -68,7 +68,7 @@ class Run:
     @property
     def names(self) -> list[str]:
         """Every metric of the run, in the order in which it first appears."""
-        return [name for name in dict.fromkeys(k for row in self.metrics for k in row) if name != "step"]
+        return [name for name in self.metrics.series if name != "step"]
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,15 @@ class Trace:
     def load(self, offset: int) -> Rollout:
         with self.path.open("rb") as file:
             file.seek(offset)
-            return _rollout(json.loads(file.readline()))
+            return _rollout(parsed(file.readline()))
 
 
-def read_run(path: Path | str) -> Run:
+def read_run(path: Path | str, exactly: Collection[str] = ()) -> Run:
     """Reads everything of a run but its trace.
+
+    Args:
+        path: the run directory.
+        exactly: metrics of which every point is kept; others are thinned where there are more than 10,000.
 
     Raises:
         TokenPOError: no such directory, or no metrics.jsonl with one whole line in it.
@@ -117,22 +121,7 @@ def read_run(path: Path | str) -> Run:
             "or train again if that run stopped before its first step"
         )
     notes: list[str] = []
-    by_step: dict[float, dict[str, Number]] = {}
-    repeated = 0
-    for line in whole_lines(log, _metrics_row, notes):
-        row = line.value
-        repeated += _step(row) in by_step
-        by_step[_step(row)] = row
-    if not by_step:
-        cause = notes[0] if notes else "it is empty"
-        raise TokenPOError(
-            f"{log} holds no whole line with a step ({cause.rstrip('.')}): "
-            "train again if the run stopped before its first step, else restore the file"
-        )
-    if repeated:
-        notes.append(f"metrics.jsonl: {repeated} steps were logged twice (a resumed run); the later line counts.")
-    metrics = tuple(with_rewards([by_step[step] for step in sorted(by_step)]))
-    notes += _missing_steps([_step(row) for row in metrics])
+    metrics = read_metrics(log, notes, exactly)
     return Run(
         path=path,
         config=_json_file(path / "config.json", notes),
@@ -155,29 +144,8 @@ def read_trace(path: Path | str) -> Trace:
     return Trace(path, index, tuple(notes))
 
 
-def with_rewards(lines: Sequence[Mapping[str, X]]) -> list[Mapping[str, X]]:
-    """The lines of a run's metrics; if some tell a mean reward, it stands in all that evaluate.
-
-    >>> with_rewards([{"eval/accuracy": 0.0}, {"lr": 1.0}, {"eval/accuracy": 0.5, "eval/reward": 0.7}])[0]
-    {'eval/accuracy': 0.0, 'eval/reward': 0.0}
-    """
-    if not any("eval/reward" in line for line in lines):
-        return list(lines)
-    return [line if "eval/reward" in line else {**line, **_verdicts(line)} for line in lines]
-
-
-def _verdicts(line: Mapping[str, X]) -> dict[str, X]:
-    return {name: line[same] for name, same in REWARDS.items() if same in line}
-
-
-def _metrics_row(value: Any) -> dict[str, Number]:
-    if not isinstance(value, dict) or _number(value.get("step")) is None:
-        raise ValueError("not an object with a step")
-    return {str(k): _number(v) for k, v in value.items() if v is None or isinstance(v, (bool, int, float))}
-
-
 def _rollout(value: Any) -> Rollout:
-    if not isinstance(value, dict) or _number(value.get("step")) is None:
+    if not isinstance(value, dict) or number(value.get("step")) is None:
         raise ValueError("not an object with a step")
     tokens, terms = value.get("tokens"), value.get("terms", {})
     if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
@@ -187,17 +155,17 @@ def _rollout(value: Any) -> Rollout:
     for name, values in terms.items():
         if len(values) != len(tokens):
             raise ValueError(f"{name[:40]!r} has {len(values)} numbers for {len(tokens)} tokens")
-    row, group, correct = _number(value.get("row")), _number(value.get("group")), value.get("correct")
+    row, group, correct = number(value.get("row")), number(value.get("group")), value.get("correct")
     return Rollout(
         step=int(value["step"]),
         row=int(row or 0),
         group=None if group is None else int(group),
         prompt=_string(value.get("prompt")),
         tokens=tuple(tokens),
-        reward=_number(value.get("reward")),
+        reward=number(value.get("reward")),
         correct=correct if isinstance(correct, bool) else None,
         answer=_string(value.get("answer")),
-        terms={name: tuple(_number(x) for x in values) for name, values in terms.items()},
+        terms={name: tuple(number(x) for x in values) for name, values in terms.items()},
     )
 
 
@@ -206,36 +174,6 @@ def _string(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(m, dict) and "content" in m for m in value):
         return "\n".join(f"{m.get('role', '')}: {m['content']}" for m in value)
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
-def _number(value: Any) -> Number:
-    """A finite float, or None. Beyond 1e±100 no axis is drawable: such numbers count as not finite, or as zero."""
-    if not isinstance(value, (bool, int, float)):
-        return None
-    try:
-        x = float(value)
-    except OverflowError:
-        return None
-    if not abs(x) < 1e100:
-        return None
-    return x if abs(x) > 1e-100 else 0.0
-
-
-def _step(row: Mapping[str, Number]) -> float:
-    return row["step"] or 0.0
-
-
-def _missing_steps(steps: list[float]) -> list[str]:
-    """A note when the steps do not follow each other at the most common distance."""
-    gaps = [b - a for a, b in pairwise(steps)]
-    if not gaps:
-        return []
-    usual = max(set(gaps), key=gaps.count)
-    holes = [f"{a:g}–{b:g}" for a, b in pairwise(steps) if b - a > usual]
-    if not holes:
-        return []
-    more = f" and {len(holes) - 5} more" if len(holes) > 5 else ""
-    return [f"metrics.jsonl: steps are missing between {', '.join(holes[:5])}{more}; the curves break there."]
 
 
 def _json_file(path: Path, notes: list[str]) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from ..base import user_code
 from ..base.errors import TokenPOError, Unsupported, choose, nearest, require_loaded
+from ..base.pool import LONGEST, Outcome, Pool
 from ..base.user_code import Loaded
-from .pool import LONGEST, Outcome, Pool
 from .types import Problem, Score
 
 _VERL = {"solution_str", "ground_truth"}

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..base.errors import TokenPOError, UnknownName, nearest
+from ..base.pool import LONGEST, Outcome, Pool
 from .extract import auto, extractor, hash_mark, last_marked, whole
-from .pool import LONGEST, Outcome, Pool
 from .puzzles import Countdown, KnightsKnaves
 from .rewards import UserReward
 from .types import Problem, Score

@@ -64,7 +64,9 @@ def test_what_verl_validates_is_called_greedy_only_where_it_is(tmp_path: Path, g
     record = Record.begin(tmp_path, 0, 10, 4, greedy=greedy)
     record.log(1, {"val-core/mine/acc/mean@1": 0.4})
     record.log(2, {"val-core/mine/acc/mean@1": 0.4, "val-core/theirs/acc/mean@1": 0.2})
-    first, second = ({k: v for k, v in row.items() if k.startswith("eval/")} for row in read_run(tmp_path).metrics)
+    first, second = (
+        {k: v for k, v in row.items() if k.startswith("eval/")} for row in read_run(tmp_path).metrics.lines
+    )
     assert (first, second) == (held_out, {})
 
 
@@ -88,7 +90,7 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     describe_foreign(path, {"method": {"name": "tepo"}}, "objective tepo", ())
     fresh.log(1, {"critic/score/mean": 0.0})
     assert read_run(path).series("reward") == [(1, 0.0)]
-    assert len(read_run(tmp_path / "report.1").metrics) == 3
+    assert read_run(tmp_path / "report.1").metrics.steps == 3
     assert read_run(tmp_path / "report.1").objective.startswith("objective grpo")
     assert (path / "data").is_dir() and not (tmp_path / "report.1" / "data").exists()
 

@@ -109,7 +109,7 @@ def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -
     asked = subprocess.run(launch, cwd=tmp_path, env=run.environment(), capture_output=True, text=True, check=True)
     text = run.as_given(shlex.split(asked.stdout), tmp_path, timeout=900)
     assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
-    before, row = read_run(tmp_path / "run").metrics
+    before, row = read_run(tmp_path / "run").metrics.lines
     assert (before["step"], row["step"]) == (0, 1) and "reward" not in before
     accuracies = [line["eval/accuracy"] for line in (before, row)]
     assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
@@ -142,7 +142,7 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     text = run.main_ppo(_settings(tmp_path, 30), tmp_path, timeout=1800)
     assert "setting global step to 25" in text
     report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
-    rewards = [row["reward"] or 0.0 for row in read_run(report).metrics]
+    rewards = [row["reward"] or 0.0 for row in read_run(report).metrics.lines]
     assert len(rewards) == 30
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tokenpo.base.errors import TokenPOError, UnknownName
 from tokenpo.evidence.compare.measures import DEFAULT, Value, measures
 from tokenpo.recipe.config import Config
+from tokenpo.runs.metrics import collect
 from tokenpo.runs.read import Run
 
 CONFIG = Config()
 
 
 def run(*lines):
-    return Run(Path("run"), {}, "", {}, tuple(lines), ())
+    steps = np.array([line["step"] for line in lines], dtype=float)
+    return Run(Path("run"), {}, "", {}, collect(lines, steps, chain.from_iterable(lines)), ())
 
 
 def value(name, *lines, threshold=0.9):

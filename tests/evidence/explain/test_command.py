@@ -116,7 +116,7 @@ def test_a_run_with_several_steps(explain, tmp_path):
     ("arguments", "message"),
     [
         (["gone.jsonl", "--methods", "grpo"], "gone.jsonl: there is no such file: give recorded rollouts"),
-        (["mine.jsonl", "--methods", "grop"], "method='grop' is no choice; did you mean 'grpo'?"),
+        (["mine.jsonl", "--methods", "grop"], "no method is called 'grop': did you mean 'grpo'?"),
         (["mine.jsonl", "--methods", "hapo:tua=0"], "did you mean 'tau'?"),
         (["mine.jsonl", "--methods", "grpo,grpo"], "--methods names grpo twice"),
         (["mine.jsonl", "--methods", "grpo", "--entropy-quantile", "80"], "--entropy-quantile 80 lies outside [0, 1]"),

@@ -9,7 +9,18 @@ from .correction import RolloutCorrection
 from .credit import GroupAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
-from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, EntropyBonus, Estimator, ReferenceKl, StraightThrough
+from .penalties import (
+    K1,
+    K2,
+    K3,
+    AbsoluteLogRatio,
+    Anchor,
+    EntropyBonus,
+    Estimator,
+    ReferenceKl,
+    Reweighted,
+    StraightThrough,
+)
 from .ratio import (
     ArithmeticSequence,
     GeometricSequence,
@@ -70,6 +81,7 @@ __all__ = [
     "Ratio",
     "ReferenceKl",
     "Region",
+    "Reweighted",
     "RolloutCorrection",
     "RolloutRatio",
     "RowNormalised",

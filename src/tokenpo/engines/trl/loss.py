@@ -19,9 +19,8 @@ from ...core.learner import Update, only
 from ...core.ops import kl
 from ...core.ops.known import known
 from ...core.types import Batch, Loss
-from .cycle import ROW
 from .forward import Forward, head_work
-from .updates import padded, temperature_of
+from .updates import ROW, padded
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +48,7 @@ def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: U
         update: the one that the micro-batch belongs to; None where none of its rows has a response token.
     """
     rollouts, credit = (None, None) if update is None else update.of(inputs[ROW])
-    policy = forward.policy(model, inputs, temperature_of(rollouts, inputs))
+    policy = forward.policy(model, inputs)
     assert policy.entropy is not None
     if update is None or rollouts is None or credit is None or not rollouts.mask.any():
         return MicroLoss(policy.logprob.nan_to_num().sum() * 0.0, None, None, policy.entropy.detach())

@@ -23,6 +23,8 @@ from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from ...base.errors import TokenPOError
 from ...core.objective import Objective
 from ...models import load, save
+from ...models.chat import chat_ids
+from ...models.tokens import token_ids
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
 from ...recipe.model import load_model
@@ -98,8 +100,8 @@ def _trainer(
 
 def _ids(tokenizer: Any, prompt: Any) -> Sequence[int]:
     if isinstance(prompt, str):
-        return tokenizer(prompt)["input_ids"]
-    return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+        return token_ids(tokenizer, prompt)
+    return chat_ids(tokenizer, prompt)
 
 
 def _finished(trainer: Any, config: Config, task: Any, directory: Path) -> dict[str, float]:

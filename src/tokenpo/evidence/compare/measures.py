@@ -10,9 +10,11 @@ from itertools import pairwise
 
 from ...base.errors import TokenPOError, UnknownName, nearest
 from ...recipe.config import Config
-from ...runs.read import LOGGED, NOTE, Run
+from ...runs.metrics import NOTE
+from ...runs.read import LOGGED, Run
 
 DEFAULT = ("accuracy", "area", "steps", "entropy", "seconds")
+SECONDS = tuple(name for name in sorted(LOGGED) if name.startswith("seconds_"))
 WAITING = ("steps", "train-steps")  # for the accuracy of --threshold
 THRESHOLD = 0.9
 Points = list[tuple[float, float]]

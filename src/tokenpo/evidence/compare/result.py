@@ -11,7 +11,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError
 from ...runs.read import Run, read_run
-from .measures import Measure, Value
+from .measures import SECONDS, Measure, Value
 from .paired import ALPHA, Pair, judge, too_few
 from .plan import Plan, pairs
 from .runs import Failure, State, state
@@ -72,9 +72,10 @@ def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Seq
         TokenPOError: no pair has two seeds in common, or a metric is in no run.
     """
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.labels}
+    compared_by = {*CURVES, *SECONDS, *(measure.needs for measure in measures)}
     for planned in plan.runs:
         if state(planned) is State.DONE:
-            runs[planned.label][planned.seed] = read_run(planned.directory)
+            runs[planned.label][planned.seed] = read_run(planned.directory, compared_by)
     everything = [run for by_seed in runs.values() for run in by_seed.values()]
     compared = pairs(plan.labels, baseline)
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):

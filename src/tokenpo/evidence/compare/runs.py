@@ -23,6 +23,7 @@ from typing import IO, Protocol
 from ...base.errors import TokenPOError
 from ...base.files import is_fresh, locked
 from ...base.interrupt import Interrupt
+from ...base.jsonl import last_line
 from ...recipe import inputs
 from ...recipe.config import differences, parse_config
 from ...runs import checkpoint
@@ -114,9 +115,8 @@ def is_whole(run: PlannedRun) -> bool:
 def steps_made(run: PlannedRun) -> int:
     """The last step in metrics.jsonl, of whole lines only; 0 without any."""
     try:
-        lines = (run.directory / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
-        return int(json.loads(lines[-1])["step"])
-    except (OSError, IndexError, ValueError, KeyError, TypeError):
+        return int(json.loads(last_line(run.directory / "metrics.jsonl"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...runs.read import Number
+from ...runs.metrics import Number
 from ...runs.rollouts import Response
 from ..page import frame
 from ..page.scale import KNOWN, Quantity, Scale, clip_state, scales

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...base.text import number
-from ...runs.read import Number
+from ...runs.metrics import Number
 from .text import visible
 
 Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "share", "state"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...base.text import number
-from ...runs.read import Number
+from ...runs.metrics import Number
 from .scale import Scale
 from .text import visible
 

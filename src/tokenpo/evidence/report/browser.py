@@ -10,7 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ...runs.read import Number, Rollout, Trace
+from ...runs.metrics import Number
+from ...runs.read import Rollout, Trace
 from ..page.scale import EXPECTED, QUANTITIES, Scale, clip_state, quantity, scales
 from ..page.text import paragraph, visible
 from ..page.tokens import HEAD, LABEL_LIMIT, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept, token_text

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...runs.read import LOGGED, NOTE, Number, Run
+from ...runs.metrics import NOTE, Number
+from ...runs.read import LOGGED, Run
 from ..page.chart import Chart, Line
 from ..page.text import visible
 
@@ -102,7 +103,7 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         [
             Curve("length", "mean"),
             Curve("length_max", "longest", 2),
-            Curve("eval/length", "held-out, mean", 1),
+            Curve("eval/length", "held-out, mean", 1, dots=True),
         ],
     ),
     (
@@ -159,7 +160,9 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
     others = [name for name in run.names if name not in LOGGED and _has(run, name)]
     chosen += map(_other, others[:MOST_OTHER])
     drawn = [
-        dataclasses.replace(chart, lines=[_line(run, curve) for curve in curves if _has(run, curve.metric)])
+        dataclasses.replace(
+            chart, lines=[_line(run, curve, chart.stacked) for curve in curves if _has(run, curve.metric)]
+        )
         for chart, curves in chosen
     ]
     return [chart for chart in drawn if chart.lines], others[MOST_OTHER:]
@@ -179,11 +182,15 @@ def _has(run: Run, name: str) -> bool:
     return any(y is not None for _, y in run.series(name))
 
 
-def _line(run: Run, curve: Curve) -> Line:
+def _line(run: Run, curve: Curve, stacked: bool) -> Line:
     span: Sequence[tuple[float, Number, Number]] = ()
+    shade = curve.shade
     if curve.ends and all(_has(run, end) for end in curve.ends):
-        low, high = (dict(run.series(end)) for end in curve.ends)
+        low = {x: bottom for x, bottom, _ in run.extremes(curve.ends[0])}
+        high = {x: top for x, _, top in run.extremes(curve.ends[1])}
         span = [(x, low.get(x), high.get(x)) for x, _ in run.series(curve.metric)]
+    elif run.thinned(curve.metric) and not stacked:
+        span, shade = run.extremes(curve.metric), f"{curve.label}, lowest to highest"
     return Line(
         curve.label,
         run.series(curve.metric),
@@ -191,6 +198,6 @@ def _line(run: Run, curve: Curve) -> Line:
         dashed=curve.dashed,
         dots=curve.dots,
         span=span,
-        shaded=bool(curve.shade),
-        shade=curve.shade,
+        shaded=bool(shade),
+        shade=shade,
     )

@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
-from ...runs.read import Number, Run, Trace, read_run, read_trace
+from ...runs.metrics import EXACT, Number
+from ...runs.read import Run, Trace, read_run, read_trace
 from ..page import frame
 from ..page.chart import draw
 from ..page.strip import Axis, Spot, axis_labels, strip
@@ -22,7 +23,7 @@ from .browser import Browser, browse, embed, in_common
 from .curves import charts
 
 HERE = Path(__file__).parent
-MOST_ROWS, MOST_COLUMNS = 120, 80
+MOST_COLUMNS = 80
 WIDE, NARROW = 8, 3  # numbers in one row of the readout
 
 
@@ -88,7 +89,13 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     names = _names([run for run, _ in runs], heads)
     browser = browse(list(zip(names, (trace for _, trace in runs), strict=True)))
     drawn, undrawn = charts(run)
-    notes = [*_named(names, [[*run.notes, *trace.notes] for run, trace in runs]), *(browser.notes if browser else ())]
+    found = [[*run.notes, *trace.notes, *_untraced(run, trace)] for run, trace in runs]
+    notes = [*_named(names, found), *(browser.notes if browser else ())]
+    if any(map(run.thinned, run.names)):
+        notes.append(
+            f"Curves of more than {EXACT:,} points: they show means of neighbouring steps, the shaded bands their "
+            "lowest and highest values."
+        )
     if undrawn:
         more = f" and {len(undrawn) - 40:,} more" if len(undrawn) > 40 else ""
         listed = ", ".join(visible(name, limit=60) for name in undrawn[:40])
@@ -128,6 +135,19 @@ def _named(names: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
     return [f"{name}: {note}" for name, mine in zip(names, notes, strict=True) for note in mine]
 
 
+def _untraced(run: Run, trace: Trace) -> list[str]:
+    """The steps whose turn it was to be traced and that had nothing to learn from: their rows got no gradient."""
+    every = _find(run.config, "output.trace_every", "trace_every")
+    traced = {step for step, _ in trace.index}
+    dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
+    due = [f"{step:,}" for step in dead if every and (step == 1 or step % every == 0)] if isinstance(every, int) else []
+    if not due:
+        return []
+    more = f" and {len(due) - 8} more" if len(due) > 8 else ""
+    listed = f"step{'s' if len(due) > 1 else ''} {', '.join(due[:8])}{more}"
+    return [f"No tokens were traced at {listed}: no group there had an advantage, so nothing was learnt."]
+
+
 def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:
     """The settings but the method in which two runs differ: with another task or seed no prompt is the same."""
     plain = [
@@ -159,14 +179,11 @@ def _readout(columns: int, per_row: int) -> list[str]:
 def _table(run: Run) -> tuple[Table, str]:
     """The numbers under the curves, and how much of them it is if not all."""
     names = run.names[: MOST_COLUMNS - 1]
-    every = -(-len(run.metrics) // MOST_ROWS)
-    steps = [step for step, _ in run.series("step")]
-    kept = [step for i, step in enumerate(steps) if i % every == 0 or i == len(steps) - 1]
-    columns = [dict(run.series(name)) for name in names]
-    rows = [Row(number(step), [Cell(number(column.get(step))) for column in columns]) for step in kept]
+    lines, steps = run.metrics.lines, run.metrics.steps
+    rows = [Row(number(line["step"]), [Cell(number(line.get(name))) for name in names]) for line in lines]
     parts = []
-    if len(kept) < len(steps):
-        parts.append(f"{len(kept)} of {len(steps):,} steps")
+    if len(lines) < steps:
+        parts.append(f"{len(lines)} of {steps:,} steps")
     if len(names) < len(run.names):
         parts.append(f"{len(names)} of {len(run.names):,} metrics")
     return Table(["step", *(visible(name, limit=60) for name in names)], rows), " and ".join(parts)
@@ -188,10 +205,10 @@ def _head(run: Run) -> Head:
 
 
 def _facts(run: Run, method: Any, task: Any) -> list[tuple[str, str]]:
-    steps = [int(x) for x, _ in run.series("step") if x > 0]
+    steps = run.metrics.trained
     planned = _find(run.config, "train.steps", "steps")
-    done = f"{len(steps):,}" if planned in (None, len(steps)) else f"{len(steps):,} of {_short(planned)}"
-    seconds = [y or 0.0 for name in run.names if name.startswith("seconds_") for _, y in run.series(name)]
+    done = f"{steps:,}" if planned in (None, steps) else f"{steps:,} of {_short(planned)}"
+    seconds = [run.total(name) for name in run.names if name.startswith("seconds_")]
     return [
         ("method", _short(method)),
         ("model", _short(_find(run.config, "model.path", "model.name", "model"))),

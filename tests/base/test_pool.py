@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tokenpo.base import pool as pool_module
 from tokenpo.base.errors import TokenPOError
-from tokenpo.tasks import pool as pool_module
-from tokenpo.tasks.pool import Outcome, Pool
+from tokenpo.base.pool import Outcome, Pool
 
 VERIFIER = """
 import os, sys, time

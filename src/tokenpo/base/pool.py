@@ -1,4 +1,4 @@
-"""A pool of verifier processes that can be killed: a hanging or crashing verifier costs one answer, not the run."""
+"""A pool of processes that can be killed: a function that hangs or crashes costs one answer, not the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import TokenPOError
+from .errors import TokenPOError
 
 _PROGRAM = Path(__file__).with_name("worker.py")
 _START_LIMIT = 60.0  # seconds for a worker's imports
@@ -31,7 +31,7 @@ LONGEST = 1_000_000  # seconds, of a limit: eleven days; the system's own waits 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job: the verifier's `value`, or None and a note: "timeout", "crash" or "error: <exception>".
+    """The result of a job: the function's `value`, or None and a note: "timeout", "crash" or "error: <exception>".
 
     `seconds` is the wall-clock time that it took.
     """
@@ -68,7 +68,7 @@ class Pool:
     ) -> None:
         if workers < 1 or not 0 < limit <= LONGEST:
             needs = f"workers >= 1 and limit > 0 seconds, {LONGEST} at most"
-            raise TokenPOError(f"a verifier pool needs {needs}, got {workers} and {limit}")
+            raise TokenPOError(f"a pool of workers needs {needs}, got {workers} and {limit}")
         self.function, self.limit, self.size = function, limit, workers
         self._arguments = [str(source), function, str(limit), str(memory), *users]
         self._users = bool(users)
@@ -84,7 +84,7 @@ class Pool:
         """
         with self._lock:
             if not self._finalizer.alive:
-                raise TokenPOError(f"the verifier pool of {self.function!r} is closed")
+                raise TokenPOError(f"the pool of workers for {self.function!r} is closed")
             try:
                 return self._run(jobs)
             except BaseException:  # Ctrl-C included: a worker in mid-job would answer the next call
@@ -170,10 +170,10 @@ class _Worker:
             note = "crash" if self.dead else "timeout"
             self.kill()
             if not self.ready:
-                raise TokenPOError(f"a verifier process did not start ({note}): {' '.join(self.process.args)}")  # type: ignore[arg-type]
+                raise TokenPOError(f"a worker process did not start ({note}): {' '.join(self.process.args)}")  # type: ignore[arg-type]
             return Outcome(None, note, time.monotonic() - self.began)
         if "failed" in message:
-            raise TokenPOError(f"a verifier process could not start: {message['failed']}")
+            raise TokenPOError(f"a worker process could not start: {message['failed']}")
         if "ready" in message:
             self.ready = True
             return None

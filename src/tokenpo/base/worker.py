@@ -1,8 +1,8 @@
-"""One verifier process: a JSON line in, a JSON line out.
+"""One worker process: a JSON line in, a JSON line out.
 
 Started by its path, so that it imports nothing of this package (and so no torch). The pool at the other end holds the
 clock. It holds a pipe, too, on which nothing is ever written: when that ends, nobody is left who waits for an answer,
-and this process ends at once with its children, whatever a verifier is doing. The alarm is for a verifier that hangs in
+and this process ends at once with its children, whatever the function is doing. The alarm is for one that hangs in
 code that lets no other thread run, where the kernel cannot watch the pipe.
 """
 
@@ -35,7 +35,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
     """
     _end_with(pool)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a verifier prints must not pass for an answer
+    os.dup2(2, 1)  # what the function prints must not pass for an answer
 
     def send(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message).encode() + b"\n")
@@ -44,9 +44,9 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
     try:
         if memory:
             _limit_memory(memory)
-        verify = _load(source, function)
+        work = _load(source, function)
         if setup:
-            verify = verify(*setup)
+            work = work(*setup)
     except Exception as error:
         send({"failed": f"{type(error).__name__}: {error}"})
         return
@@ -54,7 +54,7 @@ def main(pool: int, source: str, function: str, limit: float, memory: int, *setu
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_REAL, 2 * limit + 1)
         try:
-            send({"value": verify(*json.loads(line))})
+            send({"value": work(*json.loads(line))})
         except Exception as error:
             send({"error": type(error).__name__})
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -89,7 +89,7 @@ def _end() -> None:
 def _load(source: str, function: str) -> Callable[..., Any]:
     # As a package of its own, so that the file may import its neighbours: from .spelling import spelled.
     folder = [str(Path(source).parent)]
-    spec = importlib.util.spec_from_file_location("verifier", source, submodule_search_locations=folder)
+    spec = importlib.util.spec_from_file_location("worked", source, submodule_search_locations=folder)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

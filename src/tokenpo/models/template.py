@@ -1,0 +1,32 @@
+"""A chat template renders messages: a program of the model's, so it runs in a process with limits.
+
+Run by its path in that process; imports nothing of this package, and not torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers.utils.chat_template_utils import render_jinja_template
+
+LONGEST = 16_000_000  # characters of a prompt
+
+
+def render(template: str, messages: list[dict[str, Any]], tokens: Mapping[str, Any]) -> dict[str, str]:
+    """The prompt as {"text"}, or {"failed"} with the reason.
+
+    Args:
+        template: in Jinja.
+        messages: of the chat.
+        tokens: names of special tokens and their texts.
+    """
+    try:
+        (text,), _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **tokens)
+    except MemoryError:
+        return {"failed": "it takes more memory than it may"}
+    except Exception as error:
+        return {"failed": str(error)[:1000] or type(error).__name__}
+    if len(text) > LONGEST:
+        return {"failed": f"it makes a prompt of {len(text):,} characters, of which {LONGEST:,} are the most"}
+    return {"text": text}
