@@ -33,6 +33,7 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("forking_tokens", {"entropy": "current", "beta": 0.1}),
     ("forking_tokens", {"denominator": "kept", "dual": 1.5}),
     ("forking_tokens", {"denominator": "kept", "entropy": "current"}),
+    ("skywork_entropy", {"controller": "released", "start": 0.3, "largest": 1.0}),
     ("stapo", {"prob": 0.5}),
     ("stapo", {"prob": 0.5, "policy": "old"}),
     ("reinforce_pp", {"beta": 0.1}),

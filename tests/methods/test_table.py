@@ -181,7 +181,8 @@ DEFAULTS = {
     "skywork_entropy": (
         GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
         {
-            "penalties": "EntropyBonus(coef=GatedCoefficient(target=0.2, delta=0.0001, largest=0.005, initial=0.0))",
+            "penalties": "EntropyBonus(coef=GatedCoefficient(target=0.2, delta=0.0001, largest=0.005, initial=0.0, "
+            "released=False))",
             "needs": "entropy, old_entropy",
         },
     ),
