@@ -27,6 +27,8 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("cispo", {"absolute": True, "high": 3.0, "low": 0.5}),
     ("aspo", {"entropy": "current"}),
     ("archer", {"entropy": "current", "kl": 0.1}),
+    ("adv_reweight", {"beta": 0.3, "bounded_kl": True}),
+    ("lopti", {"beta": 0.3, "bounded_kl": True}),
     ("ce_gppo", {"beta1": 0.0}),
     ("ce_gppo", {"dual": 1.5}),
     ("dppo_kl", {"anchor": "old"}),
