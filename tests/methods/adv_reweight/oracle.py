@@ -4,20 +4,9 @@ import numpy as np
 
 
 def adv_reweight(
-    mask,
-    reward,
-    group,
-    old_logprob,
-    logprob,
-    ref_logprob=None,
-    *,
-    a=0.2,
-    low=0.2,
-    high=0.24,
-    dual=10.0,
-    beta=1e-3,
-    bounded_kl=False,
-):
+    mask, reward, group, old_logprob, logprob, ref_logprob=None,
+    *, a=0.2, low=0.2, high=0.24, dual=10.0, beta=1e-3, bounded_kl=False,
+):  # fmt: skip
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
