@@ -29,6 +29,8 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("archer", {"entropy": "current", "kl": 0.1}),
     ("adv_reweight", {"beta": 0.3, "bounded_kl": True}),
     ("lopti", {"beta": 0.3, "bounded_kl": True}),
+    ("gpg", {"sequence_mean": True}),
+    ("edge_grpo", {"eps": 1e-4}),
     ("ce_gppo", {"beta1": 0.0}),
     ("ce_gppo", {"dual": 1.5}),
     ("dppo_kl", {"anchor": "old"}),
