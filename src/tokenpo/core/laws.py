@@ -381,9 +381,10 @@ def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
     """Whether other numbers in this input change the loss, a gradient, a signal or what is remembered.
 
     Args:
-        sure: what the old policy's entropies are multiplied by.
+        sure: what the old policy's entropies and log-probabilities are multiplied by.
     """
-    inputs, other = inputs.replace(old_entropy=inputs.rollouts["old_entropy"] * sure), example(1006)
+    of_old = {key: inputs.rollouts[key] * sure for key in ("old_entropy", "old_logprob")}
+    inputs, other = inputs.replace(**of_old), example(1006)
     fields = inputs.policy if name in inputs.policy else inputs.rollouts
     drawn = (other.policy if name in other.policy else other.rollouts)[name]
     changed = torch.where(drawn.isfinite(), drawn, fields[name])
