@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..base import notebook
 from ..base.errors import TokenPOError
 from .blocks import TrustInBlocks, in_blocks
 from .ops import masked
@@ -271,10 +272,15 @@ class Objective:
         return owner.only(names)
 
     def __str__(self) -> str:
-        lines = [f"objective {self.name}"]
+        return "\n".join([f"objective {self.name}", *(f"  {slot:<12}{choice}" for slot, choice in self._choices())])
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"objective {self.name}", ["slot", "choice"], self._choices())
+
+    def _choices(self) -> Iterator[tuple[str, str]]:
+        """Every slot and what is in it, in words."""
         for slot in _SHOWN:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
-            lines.append(f"  {slot:<12}{shown if choice not in ((), None) else '-'}")
-        lines.append(f"  {'needs':<12}{', '.join(sorted(self.needs)) or '-'}")
-        return "\n".join(lines)
+            yield slot, shown if choice not in ((), None) else "-"
+        yield "needs", ", ".join(sorted(self.needs)) or "-"

@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 
 from ..base.errors import MissingInput, TokenPOError
+from ..base.memory import is_shortage
 from ..base.user_code import told
 from .parts import Memory, Part
 from .types import Batch, Policy, Rollouts, Trust
 
 _AXES = {1: "[N]", 2: "[N, T]"}
 _TRUST = {field: f"Trust.{field} of surrogate" for field in ("value", "ratio", "lower", "upper", "clipped")}
-# What a machine lacks is no mistake of a part's, and engines know it by its kind.
-_NOT_ITS_OWN = (TokenPOError, MemoryError, torch.cuda.OutOfMemoryError)
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,11 @@ class Answers:
                 raise
             # What is declared is there before any part is asked.
             raise MissingInput(f"objective {self.name}: {_undeclared(error, part)}") from error
-        except _NOT_ITS_OWN:
+        except TokenPOError:
             raise
         except (Exception, SystemExit) as error:
+            if is_shortage(error):  # what a machine lacks is no mistake of a part's, and engines know it by its kind
+                raise
             hint = _not_there(error, given)
             raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}{hint}") from error
         if [x._version for x in tensors] != before:

@@ -19,6 +19,7 @@ from tokenpo.core.parts import (
     EntropyBonus,
     Estimator,
     GeometricSequence,
+    K3Within,
     ProbabilityWeight,
     ReferenceKl,
     Reweighted,
@@ -44,6 +45,7 @@ def _seen(penalty: ReferenceKl | Reweighted, batch) -> tuple[list[float], list[f
         # x = -ln 2, ln 2, and dx/dlp = -1
         (K1(), [LN2, -LN2], [1, 1]),
         (K2(), [LN2**2 / 2, LN2**2 / 2], [LN2, -LN2]),
+        (K3Within(5.0, 0.25), [0.5 - 1 + LN2, 0.25], [0.5, 0]),  # the second is above 0.25: flat there
         (K3(), [0.5 - 1 + LN2, 2 - 1 - LN2], [0.5, -1]),  # d k3/dx = eˣ − 1 = -1/2, 1
         (AbsoluteLogRatio(), [LN2, LN2], [1, -1]),
         # the value of the one, the gradient of the other

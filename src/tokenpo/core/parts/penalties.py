@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ops import flags, kl
 from ..ops.ratio import log_ratio
-from ..ranges import Finite, NotNegative
+from ..ranges import AboveZero, Finite, NotNegative
 from .part import BatchSignal, MemorySignal, Part, Signal
 from .ratio import Ratio, TokenRatio
 from .slots import Penalty
@@ -56,6 +56,17 @@ class K3(Estimator):
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.k3(x)
+
+
+@dataclass(frozen=True)
+class K3Within(Estimator):
+    """k3 of x bounded to ±reach, at most `most`; both in nats, and flat where either binds: no token pulls far."""
+
+    reach: AboveZero
+    most: AboveZero
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k3_within(x, self.reach, self.most)
 
 
 @dataclass(frozen=True)
