@@ -98,4 +98,6 @@ def told(cell: Cell, measure: Measure) -> tuple[str, str]:
         return "–", ""
     if found.value == float("inf"):
         return "∞", f"J {number(cell.numbers[measure.key.replace('batches', 'J')].value)}"
-    return number(round(found.value, 3) + 0.0), f"±{number(found.error, 2)}" if found.error == found.error else ""
+    return number(
+        round(found.value, 3) + 0.0
+    ), f"±{number(round(found.error, 6), 2)}" if found.error == found.error else ""
