@@ -20,6 +20,8 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("grpo_s", {"mean": "geometric"}),
     ("tr_grpo", {"beta": 0.1, "kl_weighting": "inside"}),
     ("tr_grpo", {"weight_prob": "old", "weight_placement": "ratio"}),
+    ("tr_grpo", {"shape": "outside"}),
+    ("hmpo", {"by_score": True}),
     ("hapo", {"entropy": "current"}),
     ("hapo", {"token_mean_advantage": False, "alpha": 0.0, "beta": 0.0}),
     ("clip_cov", {"fraction": 0.05, "cov_low": 0.1}),

@@ -66,7 +66,10 @@ DEFAULTS = {
     ),
     "tr_grpo": (
         GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4), old=False)"},
+        {
+            "weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, "
+            "outside=False), old=False)",
+        },
     ),
     "hapo": (
         "TokenGroupAdvantage(fallback=5.0, eps=1e-06)",
@@ -202,7 +205,7 @@ DEFAULTS = {
     "hmpo": (
         GROUP, _clip(_fixed(0.2, 0.28), dual=10.0), "TokenMean()",
         {
-            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0)",
+            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0, by_score=False)",
             "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
             "needs": "ref_logprob",
         },
