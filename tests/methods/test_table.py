@@ -287,6 +287,15 @@ def test_every_method_names_its_paper(name: str) -> None:
     assert source.reference == source.reference.strip()
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_code_that_was_read_is_named(name: str) -> None:
+    """Repository, commit and file, or package, version and file: for every provenance "code", and for no other."""
+    source = paper(name)
+    read = r"([\w.-]+/[\w.-]+@[0-9a-f]{7}|(trl|verl) \d+\.\d+\.\d+):[\w./-]+\.py"
+    wanted = rf"{read}(; {read})*" if source.provenance == "code" else ""
+    assert re.fullmatch(wanted, source.code), f"{name}: {source.provenance}, {source.code!r}"
+
+
 def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
     source = paper("tepo")
     assert (source.version, source.later) == ("v1", ("v2", "2604.12736"))

@@ -37,7 +37,10 @@ from ..core.ranges import AboveOne, AboveZero, Finite, Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("Hybrid Median-length Policy Optimization", "2606.01934", "", "code")
+PAPER = Paper(
+    "Hybrid Median-length Policy Optimization", "2606.01934", "", "code",
+    code="weekdaymore/HMPO@23d6dc5:verl/experimental/reward_loop/reward_manager/hmpo.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
