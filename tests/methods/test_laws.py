@@ -16,6 +16,8 @@ from tokenpo.core.laws import LAWS
 CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("grpo", {"beta": 0.1}),
     ("tepo", {"decreasing": "analytic", "kl_target": "reference"}),
+    ("tepo", {"decreasing": "reference", "kl_target": "reference"}),
+    ("tepo", {"decreasing": "reference"}),
     ("gtpo", {"scope": "batch", "normalise": "pooled"}),
     ("grpo_s", {"mean": "geometric"}),
     ("tr_grpo", {"beta": 0.1, "kl_weighting": "inside"}),

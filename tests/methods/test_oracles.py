@@ -18,7 +18,7 @@ CASES = {
     "tepo_v1": [{}],
     "tepo": [
         {"decreasing": rule, "kl_target": target, "estimator": estimator}
-        for rule in ("delta", "analytic")
+        for rule in ("delta", "analytic", "reference")
         for target in ("old", "reference")
         for estimator in ("k3", "abs", "k1", "k2")
     ],
