@@ -1,5 +1,5 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, and
-the tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, the
+tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md, and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -21,6 +21,7 @@ import family
 import host_fields
 import house
 import paper_recipes
+import stub
 import task_page
 from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
@@ -159,8 +160,10 @@ def exact(name: str) -> str:
 @functools.cache
 def studied() -> tuple[dict[str, study.Row], list[World]]:
     """The methods of docs/exact.json by name, and the twelve worlds."""
-    rows = study.load(PAGES.parent / "exact.json")
-    sentences.against(list(rows.values()))
+    source = ROOT / "docs" / "exact.json"
+    rows = study.load(source) if source.exists() else {}
+    if rows:
+        sentences.against(list(rows.values()))
     return rows, [build() for build in WORLDS.values()]
 
 
@@ -270,6 +273,7 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
+    files[stub.STUB] = stub.text()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)

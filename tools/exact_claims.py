@@ -6,8 +6,10 @@ python tools/exact_claims.py
 from __future__ import annotations
 
 import math
+import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +80,11 @@ def page() -> str:
     """The page as text."""
     rows = study.load(DOCS / "exact.json")
     claims = tomllib.loads((DOCS / "exact_claims.toml").read_text(encoding="utf-8"))["claim"]
-    return HEAD + "\n".join(line for claim in claims for line in _section(claim, rows))
+    sections = [line for claim in claims for line in _section(claim, rows)]
+    found = Counter(match[1] for line in sections if (match := re.match(r"- true in .*\*\*(.+)\*\*$", line)))
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.most_common())
+    lead = f"{len(claims)} claims; where their premise is true, of {found.total()} predictions: {counts}."
+    return HEAD + "\n".join([lead, "", *sections])
 
 
 def _section(claim: dict, rows: dict[str, study.Row]) -> Iterator[str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 
@@ -166,6 +167,11 @@ def test_without_matplotlib_there_is_a_remedy(capsys, tmp_path, monkeypatch):
         (["methods", "--needs", "old_entropi"], "did you mean 'old_entropy'"),
         (["methods", "xyzzy"], "no method has 'xyzzy'"),
         (["train"], "needs a recipe"),
+        pytest.param(
+            ["train", "papers/dapo_qwen2.5_32b"],
+            "train it with --engine verl",
+            marks=pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed"),
+        ),
         (["train", "quikstart"], "did you mean 'quickstart'"),
         (["train", "quickstart", "--set", "train.lrr=1"], "has no key 'lrr'"),
         (["train", "quickstart", "--method", "tepoo"], "did you mean 'tepo'"),

@@ -107,7 +107,10 @@ def test_a_part_inside_a_part_of_ours_is_told_where_it_is() -> None:
     assert str(_told(objective)) == f"objective grpo: weight Keep(selection=Mine()) {SAID}"
 
 
-@pytest.mark.parametrize("error", [MissingInput("mine needs a file"), torch.cuda.OutOfMemoryError("no room")])
+@pytest.mark.parametrize(
+    "error",
+    [MissingInput("mine needs a file"), torch.cuda.OutOfMemoryError("no room"), RuntimeError("can't allocate memory")],
+)
 def test_our_own_errors_and_what_the_machine_lacks_pass_as_they_are(error: Exception) -> None:
     def call(self: Any, batch: Batch, trust: Any) -> Tensor:
         raise error

@@ -15,7 +15,9 @@ import tokenpo
 from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl import config as settings
 from tokenpo.engines.trl.config import OVERRIDING
+from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
@@ -179,6 +181,12 @@ def _replaced(name: str, other: Any = None) -> Case:
                 remedy(name, other))  # fmt: skip
 
 
+def _later(directory: Path) -> None:
+    """A TRL that has one field more than the adapter knows of."""
+    with replaced(settings, "KNOWN", settings.KNOWN - {"log_unique_prompts"}):
+        args(directory, log_unique_prompts=True)
+
+
 def _overriding(key: str, name: str) -> Case:
     asked = {key: 0.37}
     return Case(f"`generation_kwargs={asked}`", lambda directory: args(directory, generation_kwargs=asked),
@@ -227,6 +235,12 @@ CASES = [
     *(_replaced(name) for name in REFUSED if name != "loss_type"),
     *(_replaced("loss_type", name) for name in LOSSES),
     _replaced("scale_rewards", "none"),
+    Case(
+        "a field that a later TRL has",
+        _later,
+        ("TokenPOConfig.log_unique_prompts = True",),
+        "leave it at False, or install trl 1.16",
+    ),
     _certain("do_sample", False),
     _certain("num_beams", 4),
     *(_overriding(*row) for row in OVERRIDING.items()),

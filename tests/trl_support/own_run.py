@@ -3,7 +3,7 @@
     own_run.py MODEL_DIR CASES.json OUT
 
 A case has the settings of TRL's loss that say the same under `theirs`. Both losses see the same rows, weights and
-advantages. Every case makes OUT/NAME.json: one record of each micro-batch.
+advantages. Every case makes OUT/NAME-rankR.json: one record of each micro-batch.
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ class Beside(Both):
         theirs = GRPOTrainer._generate_and_score_completions(self, inputs)
         return found | {f"{THEIRS}{name}": x for name, x in theirs.items()}
 
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        metrics = self._metrics["train"]
+        before = {name: len(values) for name, values in metrics.items()}
+        loss = super()._compute_loss(model, inputs)
+        grown = {name: values[before.get(name, 0) :] for name, values in metrics.items()}
+        # TRL's own number, then ours.
+        self.apart[-1]["metrics"] = {name: values for name, values in grown.items() if len(values) == 2}
+        return loss
+
     def _micro(self, model: Any, inputs: Any) -> dict[str, Any]:
         update = self.current.update_of(model, inputs)
         given = {name.removeprefix(THEIRS): x for name, x in inputs.items() if name.startswith(THEIRS)}
@@ -54,9 +63,11 @@ class Beside(Both):
         expected = self.gradient(theirs)
         score = in_head if self.forward_passes.in_head else by_policy
         ours = score(self.forward_passes, model, inputs, update)
-        found = self.gradient(ours.value)
+        # As the trainer hands it over: gradients are averaged over ranks.
+        value = ours.value * self.accelerator.num_processes
+        found = self.gradient(value)
         record = {
-            "loss": [float(ours.value), float(theirs)],
+            "loss": [float(value), float(theirs)],
             "gradient": distance(found, expected),
             "credit": float(credited.abs().max()),
             "advantage": float(credit.advantage.where(mask, 0.0).abs().max()),
@@ -98,7 +109,8 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
     trainer.eos_token_ids = list(range(*case["ends"])) if "ends" in case else trainer.eos_token_ids
     trainer.apart = []
     trainer.train()
-    (out / f"{case['name']}.json").write_text(json.dumps(trainer.apart))
+    rank = trainer.accelerator.process_index
+    (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.apart))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..base.errors import TokenPOError, UnknownName, nearest
+from ..base.memory import enough_memory
 from . import check, compare, completion, evaluate, exact, explain, launch, methods, recipes, report, show, train
 from .streams import outliving
 
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(arguments: Sequence[str] | None) -> int:
     try:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)
-        status = options.run(options)
+        with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
+            status = options.run(options)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:

@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 
 from ..base.errors import MissingInput, TokenPOError
+from ..base.memory import is_shortage
 from ..base.user_code import told
 from .parts import Memory, Part
 from .types import Batch, Policy, Rollouts, Trust
 
 _AXES = {1: "[N]", 2: "[N, T]"}
 _TRUST = {field: f"Trust.{field} of surrogate" for field in ("value", "ratio", "lower", "upper", "clipped")}
-# What a machine lacks is no mistake of a part's, and engines know it by its kind.
-_NOT_ITS_OWN = (TokenPOError, MemoryError, torch.cuda.OutOfMemoryError)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,8 @@ class Answers:
 
     def asked(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
         """What `call`, of the part, gives."""
-        before = _writes(given)
+        tensors = _given(given)
+        before = [x._version for x in tensors]
         try:
             x = call(*given)
         except MissingInput as error:
@@ -84,13 +84,15 @@ class Answers:
                 raise
             # What is declared is there before any part is asked.
             raise MissingInput(f"objective {self.name}: {_undeclared(error, part)}") from error
-        except _NOT_ITS_OWN:
+        except TokenPOError:
             raise
         except (Exception, SystemExit) as error:
+            if is_shortage(error):  # what a machine lacks is no mistake of a part's, and engines know it by its kind
+                raise
             hint = _not_there(error, given)
             raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}{hint}") from error
-        if _writes(given) != before:
-            changed = ", ".join(name for name, count in _writes(given).items() if count != before[name])
+        if [x._version for x in tensors] != before:
+            changed = _names(given, [x for x, count in zip(tensors, before, strict=True) if x._version != count])
             raise TokenPOError(
                 f"objective {self.name}: {slot} {part!r} changed {changed} in place, for whoever reads it next too: "
                 "let it work on a clone()"
@@ -107,19 +109,32 @@ class Answers:
         return TokenPOError(f"{place} returned {_seen(x)}: let its {call} return {wanted}")
 
 
-def _writes(given: tuple[Any, ...]) -> dict[str, int]:
-    """How often each tensor that a part is given was written to, by its name."""
-    found: dict[str, int] = {}
-    for place, x in enumerate(given):
+def _given(given: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors that a part is given."""
+    found: list[Any] = []
+    for x in given:
         if isinstance(x, Batch):
-            values: Mapping[str, Any] = {
-                **vars(x.rollouts), **vars(x.policy), "the advantage": x.credit.advantage,
-                **{f"signal {key!r}": signal for key, signal in x.credit.signals.items()},
-            }  # fmt: skip
+            found += vars(x.rollouts).values()
+            found += vars(x.policy).values()
+            found += (x.credit.advantage, *x.credit.signals.values())
+        elif isinstance(x, Rollouts | Trust):
+            found += vars(x).values()
         else:
-            values = vars(x) if isinstance(x, Rollouts | Trust) else {f"argument {place}": x}
-        found |= {name: value._version for name, value in values.items() if isinstance(value, Tensor)}
-    return found
+            found.append(x)
+    return [x for x in found if isinstance(x, Tensor)]
+
+
+def _names(given: tuple[Any, ...], changed: list[Tensor]) -> str:
+    """What the changed tensors are called."""
+    names = {}
+    for x in given:
+        if isinstance(x, Batch):
+            names |= {id(value): name for part in (x.rollouts, x.policy) for name, value in vars(part).items()}
+            names |= {id(value): f"signal {key!r}" for key, value in x.credit.signals.items()}
+            names[id(x.credit.advantage)] = "the advantage"
+        elif isinstance(x, Rollouts | Trust):
+            names |= {id(value): name for name, value in vars(x).items()}
+    return ", ".join(names.get(id(x), "an argument") for x in changed)
 
 
 def _undeclared(error: MissingInput, part: Part) -> str:

@@ -85,6 +85,7 @@ class Mixture(SurrogateStage):
         share: a.
     """
 
+    own_slope = True
     token: FixedBounds
     sequence: FixedBounds
     share: TokenShare
@@ -93,8 +94,6 @@ class Mixture(SurrogateStage):
 @dataclass(frozen=True)
 class MixOfMins(Mixture):
     """a · min(r A, clip(r) A) + (1 − a) · min(s A, clip(s) A): the branches know nothing of each other."""
-
-    own_slope = True
 
     def __call__(self, batch: Batch) -> Trust:
         a = self.share(batch)

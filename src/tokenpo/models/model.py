@@ -166,6 +166,19 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
+def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
+    """Writes the LoRA adapters alone, as peft reads them (adapter_config.json, safetensors); False without any.
+
+    Raises:
+        OSError, SafetensorError: the disk is full, or worse; what was there before stays.
+    """
+    if lm.adapter is None:
+        return False
+    with whole_directory(Path(directory).expanduser().absolute()) as fresh, _quiet():
+        lm.adapter.save_pretrained(fresh)
+    return True
+
+
 def _save_tokenizer(tokenizer: Any, directory: Path) -> None:
     try:
         tokenizer.save_pretrained(directory)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -253,3 +260,38 @@ def test_rows_times_their_factors_are_rounded_as_torch_rounds(dtype, v):
         found = compiled.scaled(w, factor, out)
         assert found is out
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+USE = """
+import torch
+from tokenpo.core.ops.softmax_compiled import residual
+residual(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), 1.0, False, torch.zeros(1, 2))
+"""
+
+
+def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path):
+    """Killed while its compiler works: the folder stays. Others are still worked in, just made, or not ours."""
+    slow, folders = tmp_path / "slow", tmp_path / "folders"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    folders.mkdir()
+    environment = os.environ | {"TMPDIR": str(folders), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-c", USE], env=environment | {"CC": str(slow)}, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list(folders.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    (left,) = folders.iterdir()
+    in_use, fresh, other = (folders / f"{name}-1" for name in ("tokenpo-kernel-held", "tokenpo-kernel-new", "other"))
+    for folder in (in_use, fresh, other):
+        folder.mkdir()
+    (folders / "tokenpo-kernel-link").symlink_to(other)
+    for folder in (left, in_use, other):
+        os.utime(folder, (1, 1))
+    handle = os.open(in_use, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    subprocess.run([sys.executable, "-c", USE], env=environment, check=True)
+    os.close(handle)
+    assert set(folders.iterdir()) == {in_use, fresh, other, Path(folders / "tokenpo-kernel-link")}

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import SafetensorError
 
 import tokenpo
@@ -206,6 +207,35 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tiny, expected, monkeypat
     assert all(json.loads(line) for line in (directory / "metrics.jsonl").read_bytes().splitlines())
     assert resume(directory, SilentView()).finished
     assert left(directory) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (
+            "collect",
+            r"^memory ran out while sampling for step 1 \(268,435,456.0 MiB could not be had\): lower rollout.pr",
+        ),
+        (
+            "improve",
+            "^memory ran out in the update of step 1 .*: lower train.micro_rows, train.micro_tokens or rollout",
+        ),
+        (
+            "evaluate",
+            "^memory ran out in the evaluation after step 0 .*: lower evaluate.rows or rollout.max_new_tokens,",
+        ),
+    ],
+)
+def test_memory_that_runs_out_is_one_sentence_with_what_to_lower(tiny, expected, monkeypatch, place, said):
+    """2^48 bytes are more than any machine gives: the error is torch's own."""
+    config = tiny("run")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"tokenpo.engines.embedded.loop.{place}", lambda *_: torch.empty(2**48, dtype=torch.uint8))
+        with pytest.raises(TokenPOError, match=said) as caught:
+            train(config, SilentView())
+    assert "\n" not in str(caught.value) and f"--resume {config.directory()} --accept-changes" in str(caught.value)
+    assert resume(config.directory(), SilentView()).finished
+    assert left(config.directory()) == expected
 
 
 def test_a_damaged_checkpoint_is_not_kept_in_place_of_a_good_one(tiny, expected):

@@ -17,7 +17,7 @@ need("trl", "trl is not installed: the fields of its settings were not compared"
 
 from trl import GRPOConfig  # noqa: E402 # pyright: ignore[reportMissingImports]
 
-from tokenpo.engines.trl.fields import HONOURED, REFUSED, THEIRS, TRANSLATED  # noqa: E402
+from tokenpo.engines.trl.fields import HONOURED, KNOWN, REFUSED, THEIRS, TRANSLATED  # noqa: E402
 from trl_support import run_script  # noqa: E402
 
 # Two micro-batches of an update, four updates on the same rollout batch.
@@ -35,6 +35,7 @@ ROWS = {
 GRPO = {"loss_type": "grpo"}
 RESPONSE = {**GRPO, "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4}
 DAPO = {"high": 0.2, "dual": None}
+CLIPPED = {f"clip_ratio/{name}" for name in ("low_mean", "low_min", "high_mean", "high_max", "region_mean")}
 # Two thirds of the ids end a response, so that a third of the responses is truncated.
 ENDS = [3, 174]
 
@@ -82,10 +83,21 @@ SETTINGS = [
     _case("vllm-off", GRPO, served=True, vllm_importance_sampling_correction=False),
 ]  # fmt: skip
 CASES = [*LOSSES, *SETTINGS]
+# Three rows of each rank in a micro-batch: of three groups the second lies on both.
+SPLIT = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "num_iterations": 4, "max_steps": 4}
+TWO = [
+    _case("dapo", {}, "dapo", options=DAPO, schedule=SPLIT),
+    _case("beta", GRPO, beta=0.3, schedule=SPLIT),
+    _case("truncated", {}, "dapo", options=DAPO, mask_truncated_completions=True, ends=ENDS, schedule=SPLIT),
+    {**_served("sequence_mask", clip_max=1.5), "schedule": SPLIT},
+]
+
+Ran = Callable[[str], list[list[dict[str, Any]]]]
 
 
 def test_every_field_is_told_once() -> None:
     told = [*REFUSED, *HONOURED, *(name for _, _, names in THEIRS for name in names)]
+    assert set(told) == KNOWN
     assert sorted(told) == sorted(field.name for field in dataclasses.fields(GRPOConfig))
 
 
@@ -102,17 +114,37 @@ def test_what_is_translated_is_refused_by_its_own_name() -> None:
     assert {name for row in TRANSLATED for name in row.theirs} == set(REFUSED) - alone
 
 
+def _ran(cases: list[dict[str, Any]], model: Path, out: Path, processes: int) -> Ran:
+    (out / "cases.json").write_text(json.dumps(cases))
+    run_script("own_run.py", model, out / "cases.json", out, processes=processes)
+    return lambda name: [json.loads((out / f"{name}-rank{rank}.json").read_text()) for rank in range(processes)]
+
+
 @pytest.fixture(scope="module")
-def ran(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
-    out = tmp_path_factory.mktemp("own")
-    (out / "cases.json").write_text(json.dumps(CASES))
-    run_script("own_run.py", model_dir, out / "cases.json", out)
-    return lambda name: json.loads((out / f"{name}.json").read_text())
+def one(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return _ran(CASES, model_dir, tmp_path_factory.mktemp("one"), 1)
+
+
+@pytest.fixture(scope="module")
+def two(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return _ran(TWO, model_dir, tmp_path_factory.mktemp("two"), 2)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_loss_and_gradient_are_trls(case: dict[str, Any], ran: Callable[[str], list[dict[str, Any]]]) -> None:
-    records, schedule, settings = ran(case["name"]), case["schedule"], case["settings"]
+def test_loss_and_gradient_are_trls(case: dict[str, Any], one: Ran) -> None:
+    _agree(case, *one(case["name"]))
+
+
+@pytest.mark.parametrize("case", TWO, ids=lambda case: case["name"])
+def test_loss_and_gradient_are_trls_in_two_processes(case: dict[str, Any], two: Ran) -> None:
+    ranks = two(case["name"])
+    for records in ranks:
+        _agree(case, records)
+    assert ranks[0] != ranks[1]
+
+
+def _agree(case: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    schedule, settings = case["schedule"], case["settings"]
     assert len(records) == schedule["max_steps"] * schedule["gradient_accumulation_steps"]
     for number, seen in enumerate(records):
         ours, theirs = seen["loss"]
@@ -120,6 +152,13 @@ def test_loss_and_gradient_are_trls(case: dict[str, Any], ran: Callable[[str], l
         assert ours == pytest.approx(theirs, rel=2e-5, abs=1e-6), f"loss of micro-batch {number}"
         apart, norm = seen["gradient"]
         assert apart <= 1e-5 * norm + 1e-7, f"gradient of micro-batch {number}: {apart} of {norm}"
+        # Of no token TRL shows 0, and ours NaN. Of a response's ratio TRL shows shares of responses, ours of tokens.
+        alike = set() if case["name"] == "all-truncated" else {"entropy", "kl"}
+        alike |= CLIPPED if alike and "importance_sampling_level" not in case["theirs"] else set()
+        assert {"entropy"} | ({"kl"} if "beta" in settings else set()) <= set(seen["metrics"])
+        for name in alike & set(seen["metrics"]):
+            expected, found = seen["metrics"][name]
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True), f"{name} of micro-batch {number}"
         # Deviations of at least 1/3, to which TRL adds 1e-4 and ours 1e-6.
         assert seen["credit"] <= 3e-4 * seen["advantage"] + 1e-6, f"credit of micro-batch {number}"
     if case["name"] == "all-truncated":

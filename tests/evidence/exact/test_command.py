@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,43 +11,11 @@ import pytest
 from page_laws import stands_alone
 from page_tree import read_html
 from tokenpo.cli.main import main
-from tokenpo.evidence.exact import measures, page, study, training
+from tokenpo.evidence.exact import page, study
 from tokenpo.evidence.exact.catalogue import CATALOGUE
 from tokenpo.evidence.exact.contestant import Contestant
 from tokenpo.evidence.exact.worlds import WORLDS
 from tokenpo.methods import method
-
-MINE = """
-import tokenpo
-
-def still():
-    return tokenpo.method("dapo", high=0.0)
-"""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def short() -> Iterator[None]:
-    """Fewer replicates and shorter runs: what a study holds is tested here, not how exact it is."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (
-            (measures, "REPLICATES", 2), (measures, "POPULATION", 4), (training, "MOST", 8), (training, "NOISY", 2),
-            (study, "SEEDS", 2),
-        ):  # fmt: skip
-            patch.setattr(module, name, value)
-        measures._population.cache_clear()
-        yield
-    measures._population.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which a method of one's own was studied in one world."""
-    folder = tmp_path_factory.mktemp("exact")
-    (folder / "mine.py").write_text(MINE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["exact", "mine.py:still", "--world", "two_modes", "--json", "all.json", "--page", "x.html"]) == 0
-    return folder
 
 
 def test_numbers(made: Path) -> None:

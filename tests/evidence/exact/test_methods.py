@@ -87,7 +87,7 @@ def test_seeds_repeat_and_differ(worlds: dict[str, Table]) -> None:
 
 
 def test_hapo_samples_at_its_own_temperature(worlds: dict[str, Table]) -> None:
-    """From the second batch on: the learner checks that the ratio is 1 at that temperature, and runs differ."""
+    """From the second batch on; the log-probabilities stay those of the constant one, so that the ratio is 1."""
     with_it, without = (
         training.train(contestant("hapo", tau=tau), worlds["free_length"], 0.2, even=True).J for tau in (0.05, 0.0)
     )

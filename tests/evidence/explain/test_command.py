@@ -56,7 +56,9 @@ def test_table_page_and_numbers(explain, tmp_path):
 
 
 def test_the_first_update_of_a_policy_that_moved(explain, tmp_path):
-    now = [line | {"logprob": [x + 0.5 for x in line["old_logprob"]]} for line in FOUR]
+    now = [
+        line | {"logprob": line["old_logprob"], "old_logprob": [x - 0.5 for x in line["old_logprob"]]} for line in FOUR
+    ]
     path = write(tmp_path / "mine.jsonl", now)
     _, later, _ = explain(path, "--methods", "grpo")
     status, first, _ = explain(path, "--methods", "grpo", "--first-update")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,9 +158,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     with pytest.raises(TokenPOError, match=r"d\.svg is a directory: name a file in it"):
         write_coefficients("grpo", tokenpo.method("grpo"), tmp_path / "d.svg")
 
-    def full(*_, **__):
+    def full(_, place, **__):
+        Path(place).write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
     with pytest.raises(TokenPOError, match=r"c\.svg cannot be written: No space left on device; give another place"):
         write_coefficients("grpo", tokenpo.method("grpo"), tmp_path / "c.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["d.svg"]

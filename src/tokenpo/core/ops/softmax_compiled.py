@@ -8,7 +8,9 @@ Axes: M rows, V vocabulary.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import functools
 import os
 import platform
@@ -16,6 +18,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ _SHARE = 2**15
 
 # Seconds after which a compiler is taken to hang.
 _PATIENCE = 60
+_FOLDER = "tokenpo-kernel-"  # begins the names of the folders in which it works
 
 # Elsewhere compilers come without OpenMP; on Linux its threads (gcc's) are those that torch has.
 if platform.system() != "Linux":
@@ -108,7 +113,8 @@ def _call(name: str, x: Tensor, out: Tensor, *rest: Tensor | int, drift: bool = 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as folder, _held(folder):
         made = str(Path(folder) / "softmax.so")
         flags = ["-O3", "-fopenmp", "-fno-strict-aliasing", *_processor(), *_MATHS.split(), "-shared", "-fPIC"]
         command = [*_COMPILER, *flags, str(_SOURCE), "-o", made, "-lm"]
@@ -125,6 +131,32 @@ def _library() -> ctypes.CDLL:
         function.argtypes = [address, address, *[size] * 4, *[address] * count, number]
         function.restype = number
     return library
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[None]:
+    """The folder is locked inside: the lock ends with the process, the folder need not."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sweep() -> None:
+    """Removes the folders of processes that were killed while they compiled."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):  # it has just gone, or is held, or is another user's
+            handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found = os.fstat(handle)
+                # One that has just been made is not held yet.
+                if found.st_uid == os.getuid() and abs(time.time() - found.st_mtime) > _PATIENCE:
+                    shutil.rmtree(place)
+            finally:
+                os.close(handle)
 
 
 def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import shutil
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from ...base.errors import NotFinite, TokenPOError
 from ...base.interrupt import Interrupt
+from ...base.memory import enough_memory
 from ...core.learner import Step
 from ...core.statistics import Statistics
 from ...models.token_draw import TemperatureRule
@@ -42,6 +43,9 @@ from .rollout import collect
 from .updates import Trainer, improve
 from .view import View
 
+_SHORTER = "rollout.max_new_tokens"
+_FEWER = f"rollout.prompts, rollout.group_size or {_SHORTER}"
+_SMALLER = f"train.micro_rows, train.micro_tokens or {_SHORTER}"
 REMEDY = 'find what made it, or set train.nonfinite = "skip" to leave such updates out and count them'
 
 
@@ -158,7 +162,7 @@ class Training:
         """Samples a rollout batch, gives it credit, makes the updates on it and writes it all down."""
         clock, number = Clock(), self.number + 1
         try:
-            with clock.part("rollout"):
+            with clock.part("rollout"), self.room(f"while sampling for step {number}", _FEWER):
                 experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, self.rule())
         except NotFinite as error:
             self.skip(error, clock)
@@ -168,7 +172,7 @@ class Training:
         every = self.config.output.trace_every
         traced = every > 0 and (number == 1 or _due(number, every))
         tracer = Tracer(self.config.output.trace_rollouts if traced else 0)
-        with clock.part("update"):
+        with clock.part("update"), self.room(f"in the update of step {number}", _SMALLER):
             step = self.learn(experience, tracer)
         self.number, self.cursor = number, experience.cursor
         self.write(experience, step, tracer)
@@ -235,7 +239,13 @@ class Training:
 
     def evaluate(self) -> Evaluation:
         """Of the held-out problems, at the weights as they are."""
-        return evaluate(self.config, self.engine.lm, self.engine.task)
+        with self.room(f"in the evaluation after step {self.number}", f"evaluate.rows or {_SHORTER}"):
+            return evaluate(self.config, self.engine.lm, self.engine.task)
+
+    def room(self, doing: str, settings: str) -> AbstractContextManager[None]:
+        """For what takes much memory, and by which settings less."""
+        again = f"tokenpo train --resume {self.records.path} --accept-changes --set ..."
+        return enough_memory(doing, f"lower {settings}, and go on from the last checkpoint with {again}")
 
     def save(self) -> None:
         state, records = cast(LearnerState, self.learner.state_dict()), self.records

@@ -218,10 +218,12 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
 
 
 def split(metrics: Mapping[str, float]) -> str:
-    """Where the time of the step went."""
+    """How long the step took, and where its time went; what took less than a two-hundredth is left out."""
     parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
     whole = sum(parts.values())
-    shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if whole)
+    shares = ", ".join(
+        f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if seconds > whole / 200
+    )
     return f"this step {whole:.2f} s ({shares})"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
 
+from transformers import TrainingArguments
 from trl import GRPOConfig  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
-from .fields import REFUSED, remedy
+from .fields import KNOWN, REFUSED, remedy
 from .objective import CORRECTIONS
 
 # Keywords of what samples, which TRL takes from generation_kwargs rather than from a setting: that setting.
@@ -34,7 +35,8 @@ class TokenPOConfig(GRPOConfig):
     default, and go with every method.
 
     Raises:
-        Unsupported: a setting of TRL's own loss was changed, or generation_kwargs says another thing than a setting.
+        Unsupported: a setting of TRL's own loss or one that is not known here was changed, or generation_kwargs says
+            another thing than a setting.
         TokenPOError: a value out of range.
     """
 
@@ -86,6 +88,7 @@ class TokenPOConfig(GRPOConfig):
                     f"TokenPOConfig.{name} = {value!r} is a setting of TRL's own loss, which the method replaces: "
                     f"leave it at {usual!r} and {remedy(name, value)}"
                 )
+        _require_known(self)
         _require_same_sampling(self)
         if isinstance(self.method_options, str):
             raise TokenPOError(
@@ -102,6 +105,22 @@ class TokenPOConfig(GRPOConfig):
         for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+
+
+def _require_known(args: TokenPOConfig) -> None:
+    """Raises Unsupported where a field is set that TRL did not have when this adapter was written.
+
+    Nobody has looked whether it reaches the loss.
+    """
+    own = GRPOConfig.__dataclass_fields__.keys() - TrainingArguments.__dataclass_fields__.keys()
+    for name in sorted(own - KNOWN):
+        value, spec = getattr(args, name), GRPOConfig.__dataclass_fields__[name]
+        usual = spec.default if spec.default_factory is MISSING else spec.default_factory()
+        if value != usual:
+            raise Unsupported(
+                f"TokenPOConfig.{name} = {value!r} is a field of the installed TRL that tokenpo does not know: leave "
+                f"it at {usual!r}, or install trl 1.16"
+            )
 
 
 def _require_same_sampling(args: TokenPOConfig) -> None:

@@ -198,3 +198,5 @@ THEIRS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     )),
     ("without effect on this loss, in TRL too", "", ("label_smoothing_factor", "average_tokens_across_devices")),
 )  # fmt: skip
+
+KNOWN = frozenset({*REFUSED, *HONOURED, *(name for _, _, names in THEIRS for name in names)})

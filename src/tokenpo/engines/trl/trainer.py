@@ -220,7 +220,7 @@ class TokenPOTrainer(GRPOTrainer):
             scored = score(self.forward_passes, model, inputs, update)
         except NotFinite as error:
             raise Update.located(error, rows) from error
-        for name, value in measured(self.accelerator, scored).items():
+        for name, value in measured(self.accelerator, scored, update).items():
             self._metrics["train" if train else "eval"][name].append(value)
         if (
             train

@@ -42,7 +42,7 @@ class Contestant:
     def begin(
         self, learner: Learner, world: World, walked: Walk, logits: Tensor, sampler: Tensor | None = None
     ) -> Step:
-        """Phase one of a rollout batch that the policy with these logits [S, V] sampled, temperature included.
+        """Phase one of a rollout batch that the policy with these logits [S, V] sampled.
 
         Args:
             sampler: [S, V] logits of who sampled, where it was another.
@@ -54,15 +54,14 @@ class Contestant:
         return truth(world, logits).advantage[walked.states, walked.tokens] if self.exact else None
 
 
-def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor, heat: Tensor | float = 1.0) -> Tensor:
+def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor) -> Tensor:
     """[S, V] the direction of an update, −∂loss/∂logits, at the policy with these logits.
 
     Args:
         walked: the rollout batch of the step.
-        heat: [S, 1] temperature at which it was sampled.
     """
     rows, logits = walked.rows(update.rows), logits.detach().requires_grad_()
-    policy = view(logits / heat, rows, update.objective.needs)
+    policy = view(logits, rows, update.objective.needs)
     if update.observes:
         update.observe(policy)
     loss = update.loss(policy).value

@@ -76,7 +76,7 @@ def rollouts(
         logits: [S, V] of the policy that the update is anchored to; the reference policy is the world's initial one.
         sampler: [S, V] of the policy that sampled, where it is another.
     """
-    size = int((walked.group == 0).sum())
+    size = int((walked.group == walked.group[0]).sum())
     logp = logits.log_softmax(-1)
     optional = {
         "old_entropy": lambda: entropies(logp)[walked.states],

@@ -87,13 +87,12 @@ def train(
     course.note(world, logits)
     for batch in range(MOST if even else NOISY):
         draws = keyed_generator(seed, f"exact/train/{world.name}/{even}", batch)
-        heat = contestant.heat(learner, logits)
-        sampler = setting.sampled_by(logits / heat)
+        sampler = setting.sampled_by(logits / contestant.heat(learner, logits))
         groups = (POPULATION if even else UPDATES) * setting.batch
         walked = walk(world, sampler, groups, setting.group, draws, even=even)
-        step = contestant.begin(learner, world, walked, logits / heat, sampler)
+        step = contestant.begin(learner, world, walked, logits, sampler)
         for number, update in enumerate(step.updates(minibatches=UPDATES)):
-            way = model.back(parameters, direction(learner, update, walked, logits, heat))
+            way = model.back(parameters, direction(learner, update, walked, logits))
             parameters = parameters + size * scale.scaled(way, first=number == 0)
             logits = model.logits(parameters)
         course.note(world, logits)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import TokenPOError
+from ...base.files import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,8 @@ def save(make: Callable[[], Figure], out: Path | str, note: str = "", dpi: int =
     with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}):
         figure = make()
         try:
-            figure.savefig(out, dpi=dpi, facecolor="white", metadata=metadata)
+            with whole(out) as part:
+                figure.savefig(part, dpi=dpi, facecolor="white", metadata=metadata, format=out.suffix[1:])
         except OSError as error:
             why = error.strerror or error
             raise TokenPOError(f"{out} cannot be written: {why}; give another place") from error
