@@ -182,6 +182,7 @@ def facts(name: str, source: str) -> str:
     rows = [
         ("Paper", f"{cell(origin.title)}, {linked(origin.reference)}"),
         ("Provenance", f"[{origin.provenance}](README.md#provenance){note}"),
+        *([("Read", "; ".join(map(released, origin.code.split("; "))))] if origin.code else []),
         ("Needs", needs(objective)),
         ("Scope", scope),
         ("Code", f"[`methods/{source}`](../../src/tokenpo/methods/{source})"),
@@ -192,6 +193,15 @@ def facts(name: str, source: str) -> str:
     if objective.temperature is not None:
         rows.insert(4, ("Sampling", "adapts the temperature of each token; the sampler has to apply `temperature`"))
     return table(("", ""), rows)
+
+
+def released(read: str) -> str:
+    """A file that was read, as `Paper.code` names it; linked where it is in a repository."""
+    where, _, path = read.partition(":")
+    repository, _, commit = where.partition("@")
+    if not commit:
+        return f"{where}, `{path}`"
+    return f"{repository} at {commit}, [`{path}`](https://github.com/{repository}/blob/{commit}/{path})"
 
 
 def needs(objective: Objective) -> str:

@@ -18,7 +18,7 @@ CASES = {
     "tepo_v1": [{}],
     "tepo": [
         {"decreasing": rule, "kl_target": target, "estimator": estimator}
-        for rule in ("delta", "analytic")
+        for rule in ("delta", "analytic", "reference")
         for target in ("old", "reference")
         for estimator in ("k3", "abs", "k1", "k2")
     ],
@@ -31,22 +31,22 @@ CASES = {
         for kl in ("none", "scale", "inside")
     ],
     "hapo": [{}],
-    "adv_reweight": [{"beta": 0.3}],
+    "adv_reweight": [{"beta": 0.3}, {"beta": 0.3, "bounded_kl": True}],
     # cispo, aspo, ce_gppo, dppo, topr and vespo stop their weights' gradients on purpose: their values' differences are
     # not theirs
     "gmpo": [{}],
     "sapo": [{}],
     "archer": [{"kl": 0.3, "dual": 3.0}],
-    "forking_tokens": [{"fraction": 0.5, "beta": 0.3}],
+    "forking_tokens": [{"fraction": 0.5, "beta": 0.3}, {"fraction": 0.5, "denominator": "kept", "dual": 3.0}],
     "stapo": [{"prob": 0.3}],
-    "edge_grpo": [{}],
+    "edge_grpo": [{"eps": 1e-4}],
     "rloo": [{}],
     "reinforce_pp": [{"beta": 0.3}],
     "reinforce_pp_baseline": [{"beta": 0.3}],
     "raft": [{}],
     "raft_pp": [{}],
     "reinforce_rej": [{}],
-    "gpg": [{}],
+    "gpg": [{}, {"sequence_mean": True}],
     "opo": [{}],
     "sent": [{"fraction": 0.2, "beta": 0.3}],
     "s_grpo": [{}],
@@ -54,7 +54,7 @@ CASES = {
     "luspo": [{}],
     "grpo_passk": [{}],
     "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
-    "hmpo": [{"beta": 0.3}],
+    "hmpo": [{"beta": 0.3}, {"by_score": True}],
     "dhpo": [{}],
     "egspo": [{}],
     "lopti": [{"part": part, "a": 0.3, "beta": 0.3} for part in (None, 0)],

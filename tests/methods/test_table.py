@@ -66,7 +66,10 @@ DEFAULTS = {
     ),
     "tr_grpo": (
         GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4), old=False)"},
+        {
+            "weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, "
+            "outside=False), old=False)",
+        },
     ),
     "hapo": (
         "TokenGroupAdvantage(fallback=5.0, eps=1e-06)",
@@ -202,7 +205,7 @@ DEFAULTS = {
     "hmpo": (
         GROUP, _clip(_fixed(0.2, 0.28), dual=10.0), "TokenMean()",
         {
-            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0)",
+            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0, by_score=False)",
             "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
             "needs": "ref_logprob",
         },
@@ -282,6 +285,15 @@ def test_every_method_names_its_paper(name: str) -> None:
     assert re.fullmatch(r"(v\d+(\.\.v\d+)?)?", source.version)
     assert source.reference.startswith(f"arXiv:{source.arxiv}")
     assert source.reference == source.reference.strip()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_code_that_was_read_is_named(name: str) -> None:
+    """Repository, commit and file, or package, version and file: for every provenance "code", and for no other."""
+    source = paper(name)
+    read = r"([\w.-]+/[\w.-]+@[0-9a-f]{7}|(trl|verl) \d+\.\d+\.\d+):[\w./-]+\.py"
+    wanted = rf"{read}(; {read})*" if source.provenance == "code" else ""
+    assert re.fullmatch(wanted, source.code), f"{name}: {source.provenance}, {source.code!r}"
 
 
 def test_a_version_under_an_identifier_of_its_own_is_named() -> None:

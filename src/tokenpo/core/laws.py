@@ -385,11 +385,10 @@ def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
     """
     of_old = {key: inputs.rollouts[key] * sure for key in ("old_entropy", "old_logprob")}
     inputs, other = inputs.replace(**of_old), example(1006)
-    fields = inputs.policy if name in inputs.policy else inputs.rollouts
-    drawn = (other.policy if name in other.policy else other.rollouts)[name]
+    of_policy = name in inputs.policy
+    fields, drawn = (inputs.policy, other.policy[name]) if of_policy else (inputs.rollouts, other.rollouts[name])
     changed = torch.where(drawn.isfinite(), drawn, fields[name])
     exchanged = {k: changed if k == name else x for k, x in fields.items()}
-    of_policy = name in inputs.policy
     second = Inputs(inputs.rollouts, exchanged) if of_policy else Inputs(exchanged, inputs.policy)
     before, after = _everything(objective, inputs), _everything(objective, second)
     return not all(torch.equal(x, y) for x, y in zip(before, after, strict=True))

@@ -261,6 +261,7 @@ def method(
     mu: float = 0.25,
     lower: float = 1.0,
     upper: float = 1.4,
+    shape: str = "inside",
     weight_placement: str = "advantage",
     weight_prob: str = "current",
     beta: float = 0.0,
@@ -656,6 +657,7 @@ def method(
     cap: float = 1.0,
     additive: bool = False,
     threshold: float = 0.0,
+    by_score: bool = False,
     beta: float = 0.001,
 ) -> Objective:
     """The reward of a right answer falls with its length and ends at the median of its group."""

@@ -20,7 +20,11 @@ from ..core.parts.weights import Affine
 from ..core.ranges import AboveOne, Limit, NotNegative, Share
 from .paper import Paper, published
 
-PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code")
+PAPER = Paper(
+    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code",
+    code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
+    "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
+)  # fmt: skip
 
 
 @published(PAPER)

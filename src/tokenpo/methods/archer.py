@@ -6,7 +6,8 @@ Paper: Archer, Dual-Token Constraints for RLVR (2507.15778); provenance: code.
     eps_it = high_clip where high, low_clip elsewhere;   k_it = 0 where high, kl elsewhere
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−eps_it, 1+eps_it) A_i) − k_it · k3(π_ref/π) ]
 
-Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). `dual`, the dual clip of their framework, is off.
+Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). `dual`, the dual clip of their framework, is off;
+their scripts put it at 10.
 Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
 The quantile is nearest-rank, theirs interpolates. The KL has the token mean over all tokens; theirs has its own mean
 over the low-entropy tokens, which is about 1/quantile larger.
@@ -21,7 +22,11 @@ from ..core.parts import Clip, Drop, FixedBounds, GroupAdvantage, HighInResponse
 from ..core.ranges import AboveOne, NotNegative, Share
 from .paper import Paper, published
 
-PAPER = Paper("Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "", "code")
+PAPER = Paper(
+    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "", "code",
+    code="wizard-III/ArcherCodeR@8a1785b:verl/trainer/ppo/core_algos.py; "
+    "wizard-III/ArcherCodeR@8a1785b:verl/workers/actor/dp_actor.py",
+)  # fmt: skip
 
 
 @published(PAPER)

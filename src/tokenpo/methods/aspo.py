@@ -38,7 +38,11 @@ from ..core.ranges import AboveOne, Share
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
-PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.06062", "", "code")
+PAPER = Paper(
+    "ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.06062", "", "code",
+    code="wizard-III/Archer2.0@b08d963:verl/trainer/ppo/core_algos.py; "
+    "wizard-III/Archer2.0@b08d963:verl/workers/actor/dp_actor.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "CE-GPPO: Coordinating Entropy via Gradient-Preserving Clipping Policy Optimization in Reinforcement Learning",
     "2509.20712", "", "code",
+    code="Kwai-Klear/CE-GPPO@10558fe:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 
 

@@ -18,7 +18,10 @@ from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, TokenMean
 from ..core.ranges import Limit, Share, limit, require
 from .paper import Paper, published
 
-PAPER = Paper("MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "", "code")
+PAPER = Paper(
+    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
+)  # fmt: skip
 
 
 @published(PAPER)

@@ -31,7 +31,10 @@ from ..core.ranges import Fraction, Limit, NotNegative, Number, Share, above, nu
 from ..core.types import Batch
 from .paper import Paper, published
 
-PAPER = Paper("The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code")
+PAPER = Paper(
+    "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code",
+    code="PRIME-RL/Entropy-Mechanism-of-RL@8850579:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
 
 

@@ -19,7 +19,10 @@ from ..core.parts import Clip, FixedBounds, GroupAdvantage, SoftOverlong, TokenM
 from ..core.ranges import AboveOne, Count, Limit, Share
 from .paper import Paper, published
 
-PAPER = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", "", "code")
+PAPER = Paper(
+    "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 
 
 @published(PAPER)

@@ -11,8 +11,9 @@ A ratio says little of a rare token: from 0.001 to 0.002 it is 2. The divergence
 from below by that of the two events "this token" and "any other".
 Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns of a
 small one). anchor="old" needs no log-probabilities of the sampler.
-Departures: 1 − p is kept above 1e-8 in the logarithm by adding that, as the framework does; the log-ratio is bounded
-to ±20.
+Departures: verl's anchor is the old policy, the authors' the policy that sampled, as here; the authors' cap is 10 where
+their configuration names none. 1 − p is kept above 1e-8 in the logarithm by adding that, as the framework does; the
+log-ratio is bounded to ±20.
 Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A, unclipped.
 """
 
@@ -31,7 +32,10 @@ from ..core.ranges import Limit, limit
 from ..core.types import Batch
 from .paper import Paper, published
 
-PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "", "code")
+PAPER = Paper(
+    "Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "", "code",
+    code="sail-sg/Stable-RL@c6af1d1:verl/trainer/ppo/core_algos.py; verl 0.9.1:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 TINY = 1e-8
 Cap = Annotated[float, limit(1)]
 

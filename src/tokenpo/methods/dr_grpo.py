@@ -9,6 +9,8 @@ Dividing by the deviation favours prompts that are too easy or too hard; dividin
 and long wrong ones. Both are dropped.
 Defaults: low = high = 0.2 (code). The constant L is the longest response allowed: engines give it as `Totals.length`;
 `Totals.of` alone takes the longest response of the step.
+Departures: the clip is that of the authors' framework, whose code was not read; the advantage and the constant are
+theirs.
 Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
 """
 
@@ -19,7 +21,10 @@ from ..core.parts import Clip, ConstantLength, FixedBounds, GroupAdvantage
 from ..core.ranges import Limit, Positive, Share
 from .paper import Paper, published
 
-PAPER = Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "", "code")
+PAPER = Paper(
+    "Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "", "code",
+    code="sail-sg/understand-r1-zero@dfca49d:train_zero_math.py",
+)  # fmt: skip
 
 
 @published(PAPER)

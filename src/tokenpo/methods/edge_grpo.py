@@ -33,8 +33,9 @@ from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(
-    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity", "2507.21848", "", "code"
-)
+    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity", "2507.21848", "", "code",
+    code="ZhangXJ199/EDGE-GRPO@cbe13ca:trl_edge/trainer/grpo_aha_trainer.py",
+)  # fmt: skip
 FLOOR = 1e-8
 
 

@@ -7,7 +7,8 @@ Paper: Geometric-Mean Policy Optimization (2507.20673); provenance: code.
     J = 1/N Σ_i 1/|o_i| Σ_t s_i A_it
 
 Defaults: low = high = 0.4, bounds of the *log*-ratio (ratios 0.67 and 1.49).
-Departures: log-ratios are bounded to ±20 first. With token advantages the value is s_i times their mean.
+Departures: the authors' code adds 1e-8 to the deviation of the rewards, here 1e-6. Log-ratios are bounded to ±20 first.
+With token advantages the value is s_i times their mean.
 Reductions: with responses of one token it is GRPO with the clip e^−0.4, e^0.4; unclipped it is GSPO's sequence ratio.
 """
 
@@ -25,7 +26,10 @@ from ..core.ranges import Limit
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
-PAPER = Paper("Geometric-Mean Policy Optimization", "2507.20673", "", "code")
+PAPER = Paper(
+    "Geometric-Mean Policy Optimization", "2507.20673", "", "code",
+    code="callsys/GMPO@205b2bf:train_zero_math_gmpo.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,11 @@ from ..core.parts import CreditStage, GroupAdvantage, LogLikelihood, SequenceMea
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", "", "code")
+PAPER = Paper(
+    "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", "", "code",
+    code="AMAP-ML/GPG@e096da8:open-r1/src/open_r1/gpg_trainer.py; "
+    "AMAP-ML/GPG@e096da8:R1-V/src/r1-v/src/open_r1/trainer/grpo_trainer.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Sequenc
 from ..core.ranges import Limit, NotNegative, Share
 from .paper import Paper, published
 
-PAPER = Paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "", "code")
+PAPER = Paper(
+    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
+)  # fmt: skip
 
 
 @published(PAPER)

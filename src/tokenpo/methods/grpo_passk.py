@@ -32,6 +32,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning", "2503.19595", "", "code",
     "whether to divide by the deviation, as the framework whose code was read does",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ Paper: Group Sequence Policy Optimization (2507.18071), eq. 5, 7 and 13; provena
     GSPO-token:  s_it = sg[s_i] · exp(lp − sg[lp]) in its place, token by token
 
 Defaults: low 3e-4, high 4e-4 (code): a length-normalised ratio hardly leaves 1.
-Departures: log r_it is bounded to ±20 nats. At a token beyond, GSPO has no gradient; GSPO-token keeps it.
+Departures: frameworks' code was read, the authors' is not released; verl bounds log s_it to 10 from above and nothing
+else. log r_it is bounded to ±20 nats. At a token beyond, GSPO has no gradient; GSPO-token keeps it.
 Reductions: GSPO-token has GSPO's value and gradient as long as the advantage is constant in a response and no log r_it
 lies beyond the bound.
 """
@@ -19,7 +20,10 @@ from ..core.parts import Clip, FixedBounds, GeometricSequence, GeometricToken, G
 from ..core.ranges import Limit, Share
 from .paper import Paper, published
 
-PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", "", "code")
+PAPER = Paper(
+    "Group Sequence Policy Optimization", "2507.18071", "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
+)  # fmt: skip
 
 
 @published(PAPER)

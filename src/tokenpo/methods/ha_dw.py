@@ -10,10 +10,11 @@ Paper: Your Group-Relative Advantage Is Biased (2601.08521); provenance: code.
 On a prompt harder than usual, right answers count more and wrong ones less; on an easy one the reverse.
 Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
 Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
-Departures: the paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given. Before
-the first batch C is the batch's own mean. An engine counts all groups that it sampled; under dynamic sampling the
-batch's own mean, in the first batch and with anchor="current", is that of the groups that are kept. The exponent is
-bounded to ±20: it is meant for rewards between 0 and 1.
+Departures: a group of one learns nothing here; the authors' code takes 0 for its mean and 1 for its deviation. The
+paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given. Before the first batch
+C is the batch's own mean. An engine counts all groups that it sampled; under dynamic sampling the batch's own mean, in
+the first batch and with anchor="current", is that of the groups that are kept. The exponent is bounded to ±20: it is
+meant for rewards between 0 and 1.
 Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
 """
 
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
     from ..core.types import Batch, Rollouts, Trust
 
-PAPER = Paper("Your Group-Relative Advantage Is Biased", "2601.08521", "", "code", "the paper's filtered anchor")
+PAPER = Paper(
+    "Your Group-Relative Advantage Is Biased", "2601.08521", "", "code", "the paper's filtered anchor",
+    code="yangfengkai/HA-DW@8b08794:verl/trainer/ppo/core_algos.py; "
+    "yangfengkai/HA-DW@8b08794:verl/trainer/ppo/ray_trainer.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,9 @@ from ..core.types import Batch, Rollouts, Trust
 from .paper import Paper, published
 
 PAPER = Paper(
-    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature", "2509.16591", "", "code"
-)
+    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature", "2509.16591", "", "code",
+    code="starriver030515/HAPO@7671dde:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 
 

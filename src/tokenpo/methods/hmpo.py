@@ -13,8 +13,11 @@ little as a wrong one.
 Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script). With these
 f is 1 up to n = 0.87 b and 0.8 at b.
 Options: additive=True keeps 1 for every right answer (the authors' ablation).
-Departures: the script also subtracts a divergence of 0.001 from the reward; none here. Lengths are response tokens. The
-variant with a fixed length in place of the median is not implemented.
+Departures: the authors' code multiplies by the score itself, which is the same where right answers score 1:
+by_score=True puts R_i in place of c_i at right answers, for rewards in between. It takes a score of −1 for 0 and keeps
+the sign of other negative ones; here a wrong answer is worth 0. The script also subtracts a divergence of 0.001 from
+the reward; none here. Lengths are response tokens. The variant with a fixed length in place of the median is not
+implemented.
 Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1. A single right answer of a group is
 worth f(b) = shift, capped.
 """
@@ -34,7 +37,10 @@ from ..core.ranges import AboveOne, AboveZero, Finite, Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("Hybrid Median-length Policy Optimization", "2606.01934", "", "code")
+PAPER = Paper(
+    "Hybrid Median-length Policy Optimization", "2606.01934", "", "code",
+    code="weekdaymore/HMPO@23d6dc5:verl/experimental/reward_loop/reward_manager/hmpo.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class MedianLength(Shaping):
         cap: largest value of the curve, > 0.
         additive: add the curve to the correctness instead of multiplying them.
         threshold: a response is right when its reward exceeds this.
+        by_score: correctness is the reward of a right answer, not 1.
     """
 
     scale: NotNegative
@@ -54,14 +61,16 @@ class MedianLength(Shaping):
     cap: AboveZero
     additive: bool
     threshold: Finite
+    by_score: bool = False
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         right = rollouts.mask.any(1) & (rollouts.reward > self.threshold)
         length = rollouts.mask.sum(1).double()
         median = Groups.of(rollouts.group, right).median(length)
         curve = (self.scale * torch.cos(math.pi / 2 * length / median) + self.shift).clamp(0.0, self.cap)
-        reward = torch.where(right & (length <= median), curve, 0.0)
-        return reward + (right if self.additive else 0.0) - rollouts.reward
+        worth = torch.where(right, rollouts.reward if self.by_score else 1.0, 0.0)
+        reward = torch.where(right & (length <= median), curve * worth, 0.0)
+        return reward + (worth if self.additive else 0.0) - rollouts.reward
 
 
 @published(PAPER)
@@ -75,6 +84,7 @@ def hmpo(
     cap: AboveZero = 1.0,
     additive: bool = False,
     threshold: Finite = 0.0,
+    by_score: bool = False,
     beta: NotNegative = 1e-3,
 ) -> Objective:
     """The reward of a right answer falls with its length and ends at the median of its group.
@@ -88,11 +98,12 @@ def hmpo(
         cap: largest reward for the length, > 0.
         additive: correctness plus the reward for the length, rather than their product.
         threshold: a response is right when its reward exceeds this.
+        by_score: multiply by the reward of a right answer rather than by 1, as in the authors' code.
         beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
     """
     return Objective(
         name="hmpo",
-        shaping=(MedianLength(scale, shift, cap, additive, threshold),),
+        shaping=(MedianLength(scale, shift, cap, additive, threshold, by_score),),
         credit=GroupAdvantage(),
         surrogate=Clip(FixedBounds(low, high), dual=dual),
         penalties=(ReferenceKl(beta),) if beta else (),

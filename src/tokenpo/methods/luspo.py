@@ -24,6 +24,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
     "2602.05261", "", "code", "the clip range; a framework's code was read, not the authors'",
+    code="trl 1.16.0:trl/trainer/grpo_trainer.py",
 )  # fmt: skip
 
 

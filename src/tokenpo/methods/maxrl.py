@@ -40,6 +40,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "Maximum Likelihood Reinforcement Learning", "2602.02710", "", "code",
     "the aggregate; clip and the truncation of each baseline are second-hand",
+    code="tajwarfahim/maxrl@c0698eb:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 
 

@@ -26,7 +26,10 @@ from ..core.parts import CreditStage, LogLikelihood, TokenMean
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", "", "code")
+PAPER = Paper(
+    "On-Policy RL with Optimal Reward Baseline", "2505.23585", "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

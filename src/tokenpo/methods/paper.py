@@ -28,6 +28,8 @@ class Paper:
             others, "reconstructed" inferred by us because the body could not be read.
         note: what the provenance leaves open.
         later: (version, identifier) of a version that appeared under an identifier of its own.
+        code: what was read, of provenance "code": OWNER/REPOSITORY@COMMIT:FILE, or PACKAGE VERSION:FILE for a published
+            package; several are divided by "; ".
     """
 
     title: str
@@ -36,6 +38,7 @@ class Paper:
     provenance: Literal["paper", "code", "second-hand", "reconstructed", "second-hand + reconstructed"]
     note: str = ""
     later: tuple[str, str] | None = None
+    code: str = ""
 
     @property
     def reference(self) -> str:

@@ -25,7 +25,10 @@ from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code")
+PAPER = Paper(
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code",
+    code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

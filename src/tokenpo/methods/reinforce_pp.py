@@ -9,9 +9,10 @@ Paper: REINFORCE++ (2501.03262); provenance: code.
 
 Defaults: clip 0.2/0.2, discount 1 (code); beta = 0, as everywhere here for verifiable rewards. That the baseline
 variant takes k2 is second-hand.
-Departures: rewards that are all equal give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework
-keeps its reward there. Whitening moves the mean over tokens: a group of equal rewards, x = 0, gets an advantage that is
-not 0 when the batch's mean is not.
+Departures: the whitening is verl's; OpenRLHF, the authors' framework, divides by the population's variance, at least
+1e-8. Rewards that are all equal give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework keeps
+its reward there. Whitening moves the mean over tokens: a group of equal rewards, x = 0, gets an advantage that is not 0
+when the batch's mean is not.
 Reductions: none to GRPO: the group's deviation is not divided by.
 """
 
@@ -32,6 +33,8 @@ from .paper import Paper, published
 PAPER = Paper(
     "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization", "2501.03262", "",
     "code", "the k2 estimator of the baseline variant is second-hand",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; "
+    "OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
 )  # fmt: skip
 EPS = 1e-8
 

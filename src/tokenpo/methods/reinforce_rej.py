@@ -7,8 +7,9 @@ Paper: A Minimalist Approach to LLM Reasoning (2504.11343); provenance: code.
 
 The paper's finding: what helps GRPO is that groups of equal rewards teach nothing, not the normalisation.
 Defaults: clip 0.2/0.2 (code). With rewards 0 and 1 only right responses teach; −1 and 1 make wrong ones count.
-Departures: the authors' scripts add a k3 divergence of 0.001 from the reference, and their framework a dual clip of 3
-for negative rewards; none here. The denominator counts the rejected groups' tokens.
+Departures: a group of one learns nothing here; the authors' code keeps its reward. The authors' scripts add a k3
+divergence of 0.001 from the reference, and their framework a dual clip of 3 for negative rewards; none here. The
+denominator counts the rejected groups' tokens.
 Reductions: with rewards 0 and 1 and mixed groups only it is RAFT++.
 """
 
@@ -26,7 +27,10 @@ from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code")
+PAPER = Paper(
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code",
+    code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

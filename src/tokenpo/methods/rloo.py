@@ -28,6 +28,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs", "2402.14740",
     "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 
 

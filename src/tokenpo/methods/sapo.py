@@ -25,7 +25,10 @@ from ..core.ranges import Positive
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
-PAPER = Paper("Soft Adaptive Policy Optimization", "2511.20347", "", "code")
+PAPER = Paper(
+    "Soft Adaptive Policy Optimization", "2511.20347", "", "code",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

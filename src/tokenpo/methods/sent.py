@@ -37,6 +37,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning", "2512.04359", "", "code",
     "the curriculum by semantic entropy is not implemented",
+    code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 
 

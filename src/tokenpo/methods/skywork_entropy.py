@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 
     from ..core.types import Rollouts
 
-PAPER = Paper("Skywork Open Reasoner 1 Technical Report", "2505.22312", "", "code")
+PAPER = Paper(
+    "Skywork Open Reasoner 1 Technical Report", "2505.22312", "", "code",
+    code="SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/core_algos.py; "
+    "SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/ray_trainer.py; "
+    "SkyworkAI/Skywork-OR1@64e96af:verl/workers/actor/dp_actor.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

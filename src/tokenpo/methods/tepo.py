@@ -14,7 +14,9 @@ after a rollout (H = H_old), so v2 acts only in runs with several updates per ro
 policy and another scores the current one, rounding decides in that update which entropy is lower: k3, whose gradient is
 as small as the rounding, does not feel it, but k1, whose gradient is 1, does. "analytic" takes the exact sign of the
 entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old
-policy has no gradient at lp = lp_old either.
+policy has no gradient at lp = lp_old either. "reference" (ours) compares with the reference policy, by the surprise of
+the sampled token alone, −lp < −lp_ref, as no engine hands over the reference's entropies: with kl_target="reference" it
+acts on the first update too, once the policy has left the reference.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
 """
 
@@ -78,12 +80,22 @@ class StepSign(Part):
 
 
 @dataclass(frozen=True)
+class BelowReference(Part):
+    """Entropy counts as decreased where the sampled token surprises less than under the reference: lp > lp_ref."""
+
+    reads = {"ref_logprob"}
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return flags.greater(batch.policy.logprob.detach(), batch.need("ref_logprob"))
+
+
+@dataclass(frozen=True)
 class MaskedKl(Penalty):
     """beta ≥ 0 · estimator of the log-ratio on tokens with A > 0 and decreasing entropy; the mask has no gradient."""
 
     follows_advantage = True
     beta: NotNegative
-    decreasing: BelowOld | StepSign
+    decreasing: BelowOld | StepSign | BelowReference
     estimator: Estimator = K3()
     to_reference: bool = False
 
@@ -139,11 +151,12 @@ def tepo(
         low: clip below.
         high: clip above.
         beta: coefficient of the masked KL.
-        decreasing: "delta" (H < H_old) or "analytic" (exact sign of one logit-space step).
+        decreasing: "delta" (H < H_old), "analytic" (exact sign of one logit-space step) or "reference" (lp > lp_ref).
         kl_target: "old" or "reference".
         estimator: "k3", "abs", "k1" or "k2", of lp − lp_old or of lp_ref − lp.
     """
-    rule = choose("tepo: decreasing", decreasing, {"delta": BelowOld(), "analytic": StepSign()})
+    rules = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}
+    rule = choose("tepo: decreasing", decreasing, rules)
     divergence = choose("tepo: estimator", estimator, {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()})
     to_reference = choose("tepo: kl_target", kl_target, {"old": False, "reference": True})
     return Objective(

@@ -32,7 +32,10 @@ from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
-PAPER = Paper("Reinforcing Video Reasoning with Focused Thinking", "2505.24718", "", "code")
+PAPER = Paper(
+    "Reinforcing Video Reasoning with Focused Thinking", "2505.24718", "", "code",
+    code="longmalongma/TW-GRPO@aa529ff:src/open_r1/trainer/grpo_trainer.py",
+)  # fmt: skip
 FLOOR = 1e-8
 
 

@@ -35,6 +35,7 @@ from .paper import Paper, published
 PAPER = Paper(
     "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training", "2602.10693", "",
     "code", "the constants: the authors' docstring contradicts their code; of the paper only the pseudocode was read",
+    code="FloyedShen/VESPO@aa1f304:recipe/vespo/code/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
 )  # fmt: skip
 
 LEAST = math.log(1e-8)

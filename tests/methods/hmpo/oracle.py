@@ -5,7 +5,8 @@ import numpy as np
 
 def hmpo(
     mask, reward, group, old_logprob, logprob, ref_logprob=None,
-    *, low=0.2, high=0.28, dual=10.0, scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0, beta=1e-3,
+    *, low=0.2, high=0.28, dual=10.0, scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0,
+    by_score=False, beta=1e-3,
 ):  # fmt: skip
     length = mask.sum(1)  # |o_i|
     alive = length > 0  # a rollout without response tokens counts nowhere
@@ -18,7 +19,7 @@ def hmpo(
         b = np.median(length[correct & (group == group[i])])
         n = length[i]
         f = min(max(scale * np.cos(np.pi * n / (2 * b)) + shift, 0.0), cap) if n <= b else 0.0
-        shaped[i] = 1 + f if additive else f
+        shaped[i] = (1 + f if additive else f) * (reward[i] if by_score else 1)  # the authors' code: times the score
 
     # A_i = (R'_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's shaped rewards are all equal
     A = np.zeros((len(reward), 1))

@@ -13,6 +13,8 @@ OPTIONS = [
     {},
     {"additive": True, "threshold": 0.5},
     {"scale": 0.7, "shift": 0.1, "cap": 0.6, "beta": 0.3},
+    {"by_score": True},
+    {"by_score": True, "additive": True, "threshold": -0.5},
     {"shift": -0.5, "beta": 0.0, "dual": None, "low": 0.1, "high": 0.4},
 ]
 
@@ -50,6 +52,13 @@ def test_shaped_rewards_by_hand(options: dict, expected: list[float]) -> None:
     for wrong in (0.0, -1.0):
         seen = _shaped([2, 4, 6, 1], [1, 1, 1, wrong], **options)
         np.testing.assert_allclose(seen, expected, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize(("additive", "expected"), [(False, [0.5, 0, 0]), (True, [1.0, 0.9, 0])])
+def test_the_score_multiplies_by_hand(additive: bool, expected: list[float]) -> None:
+    """Right answers of 2 and 4 tokens: b = 3. f(2) = min(cos(π/3) + 0.8, 1) = 1, 4 is beyond; scores 0.5, 0.9."""
+    seen = _shaped([2, 4, 1], [0.5, 0.9, -1.0], by_score=True, additive=additive)
+    np.testing.assert_allclose(seen, expected, rtol=1e-14)
 
 
 def test_the_median_of_two_lies_between_them() -> None:

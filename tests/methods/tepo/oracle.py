@@ -28,6 +28,8 @@ def tepo(
     # M_it = 1[A_i > 0] 1[entropy decreasing at (i, t)]; a logit step moves H by -A (p (lp + H) - Σ p² (log p + H))
     if decreasing == "delta":
         falls = entropy < old_entropy
+    elif decreasing == "reference":  # by the surprise of the sampled token alone
+        falls = logprob > ref_logprob
     else:
         falls = A * (np.exp(logprob) * (logprob + entropy) - entropy_drift) > 0
     M = (A > 0) & falls

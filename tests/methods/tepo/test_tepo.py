@@ -9,6 +9,7 @@ import tokenpo
 from oracle_support import agrees, by_hand, close, of, ragged, run
 
 RULES = [("delta", "old"), ("analytic", "old"), ("delta", "reference"), ("analytic", "reference")]
+RULES += [("reference", "old"), ("reference", "reference")]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -33,6 +34,21 @@ def test_by_hand() -> None:
     got = run(tokenpo.method("tepo"), sample)
     assert got.value == pytest.approx(-(0.2 * a - (0.21 - np.log(1.21))) / 5, rel=1e-12)
     expected = -np.array([[1.1 * a - 0.21, 1.1 * a], [0, 0], [-a, -a]]) / 5
+    np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
+
+
+def test_below_the_reference_by_hand() -> None:
+    """As TEPO v1 (J = 0.2 a / 5), less k3 of π_ref/π where A > 0 and lp > lp_ref: only token (0, 0), at π_ref/π = 1/2.
+
+    There k3 = -1/2 + log 2 and ∂k3/∂lp = 1 - 1/2. At (0, 1) π_ref/π = 2; at (1, 0) A = 0; row 2 has A < 0.
+    """
+    a = 1 / (1 + 1e-6)
+    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0], [0, 0, 0])
+    away = np.log([[0.5, 2], [0.5, 1], [0.5, 0.5]])
+    sample = sample.but(ref_logprob=np.where(sample.mask, sample.logprob + away, 0))
+    got = run(tokenpo.method("tepo", decreasing="reference", kl_target="reference"), sample)
+    assert got.value == pytest.approx(-(0.2 * a - (np.log(2) - 0.5)) / 5, rel=1e-12)
+    expected = -np.array([[1.1 * a - 0.5, 1.1 * a], [0, 0], [-a, -a]]) / 5
     np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
 
 
@@ -84,4 +100,5 @@ def test_analytic_mask_tells_what_a_step_on_the_logits_does() -> None:
 def test_needs_follow_the_options() -> None:
     assert tokenpo.method("tepo").needs == {"old_entropy", "entropy"}
     assert tokenpo.method("tepo", decreasing="analytic").needs == {"entropy", "entropy_drift"}
+    assert tokenpo.method("tepo", decreasing="reference").needs == {"ref_logprob"}
     assert tokenpo.method("tepo", kl_target="reference").needs == {"old_entropy", "entropy", "ref_logprob"}

@@ -6,7 +6,7 @@ import numpy as np
 def tr_grpo(
     mask, reward, group, old_logprob, logprob, ref_logprob=None,
     *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="advantage", kl_weighting="none", beta=0.0,
-    weight_prob="current", low=0.2, high=0.2,
+    weight_prob="current", shape="inside", low=0.2, high=0.2,
 ):  # fmt: skip
     length = mask.sum(1, keepdims=True)  # |o_i|
     alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
@@ -22,6 +22,10 @@ def tr_grpo(
     # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability where τ > 0
     p = np.exp(logprob if weight_prob == "current" else old_logprob)
     w = np.clip(alpha / (1 + np.exp(-tau * (p - mu))), lower, upper)
+
+    # a third reading takes μ out of the sigmoid
+    if shape == "outside":
+        w = np.clip(alpha * (1 / (1 + np.exp(-tau * p)) - mu), lower, upper)
 
     # w multiplies the advantage, or the ratio inside min and clip
     x = logprob - old_logprob

@@ -15,6 +15,7 @@ OPTIONS = [
     {},
     {"beta": 0.3},
     {"beta": 0.3, "weight_prob": "old", "low": 0.1, "high": 0.4},
+    {"shape": "outside", "beta": 0.3},
     {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
 ]
 
@@ -43,6 +44,17 @@ def test_by_hand() -> None:
     got = run(tokenpo.method("tr_grpo"), sample)
     assert got.value == pytest.approx(-(1 + 1.32 - 1.4 - 1) * a / 4, rel=1e-10)
     np.testing.assert_allclose(got.gradient, np.array([[-1, -1.32], [1.4, 1]]) * a / 4, rtol=1e-12)
+
+
+def test_mu_outside_the_sigmoid_by_hand() -> None:
+    """w = clip(2 (σ(9 p) - 1/4), 1, 1.4). σ = 0.75 at p = log 3 / 9: 1; σ = 0.85 at log(17 / 3) / 9: 1.2; σ = 0.95 at
+    log 19 / 9: 1.4; above that 1.4. All ratios 1, A = ±a."""
+    p = np.array([[np.log(3), np.log(17 / 3)], [np.log(19), 4.0]]) / 9
+    sample = by_hand([[1, 1], [1, 1]], [1, 0], [0, 0])
+    sample = sample.but(logprob=np.log(p), old_logprob=np.log(p))
+    a = 0.5 / (np.sqrt(0.5) + 1e-6)
+    got = run(tokenpo.method("tr_grpo", shape="outside"), sample)
+    np.testing.assert_allclose(got.gradient, np.array([[-1, -1.2], [1.4, 1.4]]) * a / 4, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore")

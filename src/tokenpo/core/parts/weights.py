@@ -21,20 +21,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sigmoid(Part):
-    """clip(alpha · sigmoid(tau (p − mu)), lower, upper) of a probability."""
+    """clip(alpha · sigmoid(tau (p − mu)), lower, upper) of a probability; with mu `outside`, clip(alpha ·
+    (sigmoid(tau p) − mu), lower, upper)."""
 
     alpha: NotNegative
     tau: Finite
     mu: Finite
     lower: NotNegative
     upper: NotNegative
+    outside: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(upper=at_least(self.lower).because("the smallest weight"))
 
     def __call__(self, probability: Tensor) -> Tensor:
-        return (self.alpha * (self.tau * (probability - self.mu)).sigmoid()).clamp(self.lower, self.upper)
+        if self.outside:
+            curve = (self.tau * probability).sigmoid() - self.mu
+        else:
+            curve = (self.tau * (probability - self.mu)).sigmoid()
+        return (self.alpha * curve).clamp(self.lower, self.upper)
 
 
 @dataclass(frozen=True)
