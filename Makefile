@@ -60,16 +60,19 @@ clean:
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
+	@echo "Setting up $(VENV): first torch, some 200 MB for a CPU and more for CUDA, then the rest. A minute or two, once."
 	$(PYTHON) -m venv $(VENV)
 	$(if $(HASHES),$(HASHED))
-	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install -c constraints.txt torch
 	touch $@
 
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
+	@echo "Installing tokenpo with its embedded engine into $(VENV) ..."
 	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
 	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev]'
 	touch $@
 
@@ -83,6 +86,7 @@ endef
 NOTHING_ELSE = $(if $(HASHES),--no-index --no-build-isolation)
 
 $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
+	@echo "Setting up $(ENGINES): torch, TRL, verl and Ray, some 2 GB. Several minutes, once."
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton

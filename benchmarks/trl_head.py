@@ -25,8 +25,8 @@ import tokenpo
 from timing import Run, keep_memory, milliseconds, peak_bytes
 from tokenpo.core.learner import Update
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.cycle import ROW
 from tokenpo.engines.trl.loss import by_policy, in_head
+from tokenpo.engines.trl.updates import ROW
 from tokenpo.models.tiny import tokenizer
 
 PROMPT, GROUP = 16, 8

@@ -27,6 +27,8 @@ from tokenpo.core.types import Trust
 class BatchAdvantage(CreditStage):
     """R - mean R over the rollouts that have tokens."""
 
+    across_groups = True
+
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         counts = rollouts.mask.any(1)
         reward = rollouts.reward + bonus

@@ -133,6 +133,14 @@ def _tokens(card: Any, scales: Any) -> Iterator[tuple[str, dict[str, str], list[
         yield text, columns, classes + (["br"] if i in card["breaks"] else [])
 
 
+def _numbers(row: Node) -> list[str]:
+    """The numbers of a token; the first of them has the token beside it, for the foot of the window."""
+    first, *others = row.all("td")
+    token = first.one("i").text
+    assert token == row.one("th").text
+    return [first.text.removesuffix(token), *(td.text for td in others)]
+
+
 def drawn(tree: Node) -> list[Shown]:
     """The responses that stand on the page as elements, in page order."""
     found = []
@@ -144,7 +152,7 @@ def drawn(tree: Node) -> list[Shown]:
             table = card.one("table", "tokens")
             names = [th.text for th in table.one("thead").all("th")][1:]
             tokens = [
-                (tr.one("th").text, dict(zip(names, [td.text for td in tr.all("td")], strict=True)), tr.classes)
+                (tr.one("th").text, dict(zip(names, _numbers(tr), strict=True)), tr.classes)
                 for tr in table.one("tbody").all("tr")
                 if "gap" not in tr.classes
             ]

@@ -60,6 +60,8 @@ def test_check_names_what_is_stale(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "exact.json").symlink_to(ROOT / "docs" / "exact.json")
     pages, readme = tmp_path / "docs" / "methods", tmp_path / "README.md"
     for name, value in (("ROOT", tmp_path), ("PAGES", pages), ("README", readme)):
         monkeypatch.setattr(tool, name, value)

@@ -59,7 +59,7 @@ def test_it_is_a_method_like_any_other(late: ModuleType) -> None:
     assert "weights     Position()" in str(tokenpo.method("late"))
     with pytest.raises(tokenpo.UnknownName, match=r"^method late has no option 'hihg'; did you mean 'high'\?$"):
         tokenpo.method("late", hihg=0.3)
-    with pytest.raises(tokenpo.UnknownName, match=r"^method='lat' is no choice; did you mean 'late'\?$"):
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'lat': did you mean 'late'\?$"):
         tokenpo.method("lat")
 
 

@@ -1,5 +1,5 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, and
-the tables of README.md and docs/papers_recipes.md.
+"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, the
+tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md, and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -10,20 +10,27 @@ The picture of the family is drawn anew when the choices or numbers that it show
 from __future__ import annotations
 
 import argparse
+import functools
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import family
+import host_fields
 import house
 import paper_recipes
+import stub
 import task_page
 from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
 from tokenpo.core.ranges import range_of
+from tokenpo.evidence.exact import sentences, study
+from tokenpo.evidence.exact.world import World
+from tokenpo.evidence.exact.worlds import WORLDS
 from tokenpo.methods import METHODS, kinds_of, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,6 +103,10 @@ The method as a composition of named choices.
 {builder}
 ```
 {parts}
+## In exact worlds
+
+{exact}
+
 ## Oracle
 
 The same method as one straight line of NumPy that imports nothing of the library. It returns the loss and its
@@ -124,8 +135,36 @@ def page(name: str) -> str:
         choices=METHODS[name](),
         builder=inspect.getsource(inspect.unwrap(build)).strip(),
         parts=parts(METHODS[name]()),
+        exact=exact(name),
         score=oracle.strip(),
     )
+
+
+def exact(name: str) -> str:
+    """What the worlds whose gradient is known say of a method, computed from docs/exact.json."""
+    rows, worlds = studied()
+    if name not in rows or not {world.name for world in worlds} <= set(rows[name].cells):
+        return "Not run there yet: `tokenpo exact`, [exact worlds](../exact.md)."
+    if name == study.BASE:
+        return "It is what the others are compared with: [exact worlds](../exact.md)."
+    said = {
+        "helps": sentences.helps(rows[name], worlds),
+        "fails": sentences.fails(rows[name], rows[study.BASE], worlds),
+        "why": sentences.why(rows[name], rows[study.BASE], worlds),
+    }
+    lead = "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one premise."
+    lines = [lead, *(f"**{word}**: {text}" for word, text in said.items())]
+    return "\n\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in lines)
+
+
+@functools.cache
+def studied() -> tuple[dict[str, study.Row], list[World]]:
+    """The methods of docs/exact.json by name, and the twelve worlds."""
+    source = ROOT / "docs" / "exact.json"
+    rows = study.load(source) if source.exists() else {}
+    if rows:
+        sentences.against(list(rows.values()))
+    return rows, [build() for build in WORLDS.values()]
 
 
 def summary(name: str) -> str:
@@ -224,9 +263,13 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
+    files[stub.STUB] = stub.text()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
+    for host, tables in host_fields.TABLES.items():
+        if (page_of := PAGES.parent / f"{host}.md").exists():
+            files[page_of] = host_fields.with_tables(page_of.read_text(encoding="utf-8"), tables)
     if README.exists():
         files[README] = with_table(README.read_text(encoding="utf-8"))
     return files

@@ -62,9 +62,9 @@ the name of that part, with the parts inside it in brackets; all their numbers a
 
 ![The effective coefficient of every method]({picture})
 
-`tokenpo show METHOD --coefficients` draws a larger picture of one method, which also shows c over ratio and advantage.
-The table below gives c at a few ratios r, for a token with p_old = {old_prob:g}. Methods with the same c at all of
-these ratios share a row; at other ratios they may differ.
+`tokenpo show METHOD --coefficients --out FILE.png` draws a larger picture of one method, which also shows c over ratio
+and advantage. The table below gives c at a few ratios r, for a token with p_old = {old_prob:g}. Methods with the same c
+at all of these ratios share a row; at other ratios they may differ.
 
 How c is computed here:
 

@@ -91,6 +91,31 @@ def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys:
     assert 0 < trained.average < 1
 
 
+def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Nothing but the directory is given, and avg@k is what the run itself measured at its end."""
+    Path("small.toml").write_text(
+        'seed = 3\nmodel.device = "cpu"\ntask = {name = "dial_sum", seed = 5, options = {operands = 3}}\n'
+        "rollout = {prompts = 2, group_size = 2, max_new_tokens = 30, temperature = 0.9}\n"
+        "train = {steps = 1, minibatches = 1}\nevaluate = {problems = 6, samples = 4, rows = 16}\n"
+    )
+    assert main(["train", "small.toml", "--out", "run", "--no-report"]) == 0
+    measured = json.loads(Path("run/metrics.jsonl").read_text("utf-8").splitlines()[-1])
+    assert run("run", "--out", "own", "--device", "cpu") == 0
+    assert "the run's task dial_sum: 6 held-out problems, samples of each: 4, temp" in capsys.readouterr().out
+    found = json.loads(Path("own/results.json").read_text("utf-8"))
+    [average] = [n for n in found["numbers"] if (n["metric"], n["k"]) == ("avg@k", 4)]
+    names = ("eval/avg", "eval/avg_low", "eval/avg_high")
+    assert [average[key] for key in ("value", "low", "high")] == pytest.approx([measured[n] for n in names], abs=1e-12)
+    assert 0 < average["value"] < 1
+
+    assert run("run", "--task-option", "operands=4", "--temperature", "0", "--seed", "8", "--out", "other") == 0
+    other = json.loads(Path("other/results.json").read_text("utf-8"))["config"]
+    assert other["problems"]["options"] == {"operands": 4}
+    assert other["sampling"] | {"samples": 1, "max_new_tokens": 30, "temperature": 0.0, "seed": 8} == other["sampling"]
+    assert run("run/model") == 2
+    assert "only a run directory brings its own task" in capsys.readouterr().err
+
+
 def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixture) -> None:
     """A reward function of partial credit: mean reward and its interval are the same numbers, and stand below."""
     Path("judge.py").write_text("def partial(completions, **_):\n    return [len(c) % 5 / 4 for c in completions]\n")

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -32,14 +34,69 @@ def test_help_imports_nothing_heavy():
         assert word in done.stdout
 
 
-def test_methods_are_a_table_with_provenance_and_needs(capsys):
+def test_methods_are_a_table_of_what_they_change(capsys):
     assert run("methods") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(METHODS)
     hapo = next(line for line in lines if line.startswith("hapo "))
-    assert "arXiv:2509.16591" in hapo
-    assert " code " in hapo
-    assert "old_entropy" in hapo
+    assert hapo.split(maxsplit=2)[1:] == [
+        "2509.16591",
+        "Temperature, advantage, redistribution and clip bounds follow the entropy of the token. [old_entropy]",
+    ]
+    assert next(line for line in lines if line.startswith("tr_grpo ")).endswith(". (second-hand + reconstructed)")
+
+
+def test_methods_fit_a_terminal_of_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run("methods") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > len(METHODS) + 1 and max(map(len, lines)) < 80
+    assert [line.split()[0] for line in lines[1:] if line[0] != " "] == list(METHODS)
+
+
+def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
+    assert run("methods", "by their mean ENTROPY") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["METHOD", "grpo_s"]
+    assert run("methods", "--needs", "ref_logprob", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    needing = [name for name, build in METHODS.items() if "ref_logprob" in build().needs]
+    assert [method["name"] for method in found] == needing and "archer" in needing
+    assert (
+        found[needing.index("adv_reweight")]["options"]["a"]
+        == signature(METHODS["adv_reweight"]).parameters["a"].default
+    )
+    assert found[needing.index("adv_reweight")]["paper"] == "arXiv:2505.12929"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("tokenpo tr", ["train"]),
+        ("tokenpo show grpo_", ["grpo_passk", "grpo_s"]),
+        ("tokenpo train quick", ["quickstart"]),
+        ("tokenpo train quickstart --method te", ["tepo", "tepo_v1"]),
+        ("tokenpo train mi", ["mine.toml"]),
+        ("tokenpo report --be", ["--beside"]),
+        ("tokenpo train --engine t", ["trl"]),
+    ],
+)
+def test_bash_completes(typed, offered, completions, tmp_path):
+    words = typed.split()
+    (tmp_path / "mine.toml").touch()
+    script = f"source {completions}\nCOMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}\n_shtab_tokenpo\n"
+    script += 'printf "%s\\n" "${COMPREPLY[@]}" | sort'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == offered
+
+
+@pytest.fixture(scope="module")
+def completions(tmp_path_factory):
+    pytest.importorskip("shtab")
+    file = tmp_path_factory.mktemp("shell") / "tokenpo"
+    command = [sys.executable, "-m", "tokenpo", "completion", "bash"]
+    file.write_bytes(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    return file
 
 
 @pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["show", "nosuch"]])
@@ -79,8 +136,11 @@ def test_show_draws_the_effective_coefficient(capsys, tmp_path, monkeypatch):
     assert run("show", "grpo", "--coefficients") == 0
     shown = capsys.readouterr().out
     assert "A = +1          0.300   0.700   0.900   1.000   1.100   0.000   0.000   0.000" in shown
-    assert shown.endswith("\npicture: grpo-coefficients.png\n")
-    assert (tmp_path / "grpo-coefficients.png").read_bytes()[:4] == b"\x89PNG"
+    assert list(tmp_path.iterdir()) == []  # nothing is written where no place was named
+    (tmp_path / "pictures").mkdir()
+    assert run("show", "grpo", "--coefficients", "--out", "pictures") == 0
+    assert capsys.readouterr().out.endswith("\npicture: pictures/grpo-coefficients.png\n")
+    assert (tmp_path / "pictures" / "grpo-coefficients.png").read_bytes()[:4] == b"\x89PNG"
     assert run("show", "grpo", "--coefficients", "--out", "c.svg") == 0
     assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<?xml")
 
@@ -103,7 +163,15 @@ def test_without_matplotlib_there_is_a_remedy(capsys, tmp_path, monkeypatch):
         (["show", "hapo", "--out", "c.png"], "only with --coefficients"),
         (["show", "hapo", "--coefficients", "--out", "no/such/c.png"], "no directory no/such"),
         (["show", "hapo", "--coefficients", "--out", "c.gif"], "not .gif"),
+        (["tarin"], "no command is called 'tarin': did you mean 'train'?"),
+        (["methods", "--needs", "old_entropi"], "did you mean 'old_entropy'"),
+        (["methods", "xyzzy"], "no method has 'xyzzy'"),
         (["train"], "needs a recipe"),
+        pytest.param(
+            ["train", "papers/dapo_qwen2.5_32b"],
+            "train it with --engine verl",
+            marks=pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed"),
+        ),
         (["train", "quikstart"], "did you mean 'quickstart'"),
         (["train", "quickstart", "--set", "train.lrr=1"], "has no key 'lrr'"),
         (["train", "quickstart", "--method", "tepoo"], "did you mean 'tepo'"),

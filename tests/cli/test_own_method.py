@@ -111,12 +111,12 @@ def test_recorded_rollouts_are_explained_by_it(capsys: pytest.CaptureFixture) ->
 def test_the_laws_are_asked_of_it(capsys: pytest.CaptureFixture) -> None:
     assert run("check", "tepo,late.py:late") == 0
     out = capsys.readouterr().out
-    assert "tepo: all 15 laws hold\nlate: all 15 laws hold\n  rows_add_up: Losses and gradients" in out
+    assert "tepo: all 18 laws hold\nlate: all 18 laws hold\n  rows_add_up: Losses and gradients" in out
 
     Path("bad.py").write_text(FILE.replace("return place / ", "return -place / "), encoding="utf-8")
     assert run("check", "grpo,bad.py:late") == 1
     out = capsys.readouterr().out
-    assert "grpo: all 15 laws hold\nlate: late breaks " in out and "weights_are_not_negative: " in out
+    assert "grpo: all 18 laws hold\nlate: late breaks " in out and "weights_are_not_negative: " in out
 
 
 def test_it_is_shown(capsys: pytest.CaptureFixture) -> None:

@@ -227,6 +227,80 @@ class ByPeak(Weight):
         return batch.policy.logprob.exp() / batch.signal(self.peak)
 
 
+@dataclass(frozen=True)
+class BatchMean(CreditStage):
+    """The mean of the whole batch as a baseline."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        return (rollouts.reward - rollouts.reward.mean())[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class SilentRows(CreditStage):
+    """The mean of the group, over rows without a token too."""
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        sums, ones = torch.zeros(2, int(rollouts.group.max()) + 1, dtype=rollouts.reward.dtype)
+        sums = sums.index_add(0, rollouts.group, rollouts.reward)
+        ones = ones.index_add(0, rollouts.group, torch.ones_like(rollouts.reward))
+        return (rollouts.reward - (sums / ones)[rollouts.group])[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class Optimistic(SurrogateStage):
+    """The larger of r A and clip(r) A."""
+
+    def __call__(self, batch: Batch) -> Trust:
+        r, A = Unclipped()(batch).ratio, batch.credit.advantage
+        bounded = r.clamp(0.8, 1.2) * A
+        return Trust(torch.maximum(r * A, bounded), r, 0.8, 1.2, (bounded > r * A))
+
+
+@dataclass(frozen=True)
+class Flat(SurrogateStage):
+    """A live factor 1 + (r - 1)², whose slope at r = 1 is 0."""
+
+    def __call__(self, batch: Batch) -> Trust:
+        trust = Unclipped()(batch)
+        return dataclasses.replace(trust, value=trust.value * (1 + (trust.ratio - 1) ** 2))
+
+
+@dataclass(frozen=True)
+class Idle(Weight):
+    """Declares what it never looks at."""
+
+    reads = {"ref_logprob"}
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return torch.ones_like(trust.ratio)
+
+
+@dataclass(frozen=True)
+class OnlySmall(Aggregate):
+    """Right up to sixteen rows."""
+
+    def __call__(self, mask: Tensor, totals: Totals) -> Tensor | float:
+        return 1.0 / totals.tokens if len(mask) <= 16 else 1.0 / float(mask.sum() + 1)
+
+
+@dataclass(frozen=True)
+class FarAway(Weight):
+    """Minus one at ratios above 50."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return torch.where(trust.ratio > 50, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Scribbling(Weight):
+    """Halves the negative advantages, for good."""
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        advantage = batch.credit.advantage
+        advantage[advantage < 0] *= 0.5
+        return torch.ones_like(trust.ratio)
+
+
 # -- wrong from the outside: the same protocol without the slots ------------------------------------------------------
 
 
@@ -254,6 +328,12 @@ class Greedy(Wrapped):
 
     def loss(self, batch: Batch, totals: Totals) -> Loss:
         return self.inner.loss(self.inner.observe(batch), totals)
+
+
+class ScribblingOutside(Wrapped):
+    def loss(self, batch: Batch, totals: Totals) -> Loss:
+        batch.credit.advantage.mul_(0.5)
+        return self.inner.loss(batch, totals)
 
 
 class GraphInCredit(Wrapped):
@@ -357,6 +437,14 @@ WRONG = {
     "changes its input": (InPlace(), {"same_inputs_same_bytes"}),
     "declared and not missed": (LateError(), {"needs_are_true"}),
     "missing input unnamed": (NamelessError(), {"needs_are_true"}),
+    "a baseline across groups": (_slot(credit=BatchMean()), {"groups_stand_alone"}),
+    "rows without a token count": (_slot(credit=SilentRows()), {"degenerate_batches_are_finite"}),
+    "max for min": (_slot(surrogate=Optimistic()), {"the_clip_is_pessimistic"}),
+    "a live factor that is flat at 1": (_slot(surrogate=Flat()), {"gradient_anywhere"}),
+    "declared and not read": (_slot(weights=(Idle(),)), {"needs_are_true"}),
+    "wrong in large batches": (_slot(aggregate=OnlySmall()), {"rows_add_up"}),
+    "negative far away": (_slot(weights=(FarAway(),)), {"weights_are_not_negative"}),
+    "changes the credit": (ScribblingOutside(), {"same_inputs_same_bytes"}),
     "padding in the sum": (PaddingInTheSum(), {"padding_is_inert"}),
     "NaN from padding": (RawPadding(), {"rows_add_up", "padding_is_inert", "degenerate_batches_are_finite"}),
 }
@@ -381,6 +469,10 @@ class Inverse(Weight):
     [
         (Secret(), "objective plain: Secret() reads old_entropy, which it does not declare: put reads = "),
         (Misspelt(), "plain needs entropies, which is no field of Rollouts or Policy; did you mean 'entropy'?"),
+        (
+            Scribbling(),
+            "objective plain: weight Scribbling() changed the advantage in place, for whoever reads it next",
+        ),
         (Fails(), "objective plain: weight Fails() raised KeyError at test_check_method.py:"),
         (Inverse(), "weight Inverse() is inf behind the end of rollout "),
     ],
@@ -397,7 +489,7 @@ def test_each_law_that_broke_takes_two_lines() -> None:
     with pytest.raises(check.Nonconforming) as caught:
         check.check_method(_slot(surrogate=WrongSign()))
     lines = str(caught.value).splitlines()
-    assert lines[0] == f"plain breaks {len(lines) // 2} of 15 laws"
+    assert lines[0] == f"plain breaks {len(lines) // 2} of {len(check.LAWS)} laws"
     assert all(line.startswith("  ") and line[2] != " " for line in lines[1::2])
     assert all(line.startswith("    AssertionError: ") for line in lines[2::2])
 
@@ -427,7 +519,20 @@ def test_the_message_says_what_was_seen() -> None:
         check.check_method(_slot(aggregate=OwnCount()))
     message = str(caught.value)
     assert check.rows_add_up.__doc__ in message
-    assert "AssertionError: Scalars are not close!" in message
+    assert "AssertionError: the loss differs: Scalars are not close!" in message
+    assert "aggregate OwnCount() looks beyond its rows" in message
+    with pytest.raises(check.Nonconforming, match=r"; weights Centred\(\) looks beyond its rows: let a Signal do so"):
+        check.check_method(_slot(weights=(Centred(),)))
+
+
+def test_a_loss_in_another_precision_is_not_called_a_shape() -> None:
+    class Single(Wrapped):
+        def loss(self, batch: Batch, totals: Totals) -> Loss:
+            loss = self.inner.loss(batch, totals)
+            return Loss(loss.value.float() if len(batch.mask) > 1 else loss.value, loss.terms)
+
+    with pytest.raises(check.Nonconforming, match=r"torch\.float64 in place of torch\.float32: a part that rounds"):
+        check.check_method(Single())
 
 
 def test_a_method_that_crashes_breaks_laws_rather_than_the_suite() -> None:

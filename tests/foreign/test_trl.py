@@ -17,7 +17,7 @@ import tokenpo
 from foreign_support import ours, summed
 from foreign_support.trl_trainer import GRPOConfig, loss
 from oracle_support import Sample, by_hand, close, of, ragged, run
-from tokenpo.core.parts import EntropyBonus, GeometricSequence
+from tokenpo.core.parts import EntropyBonus, GeometricSequence, ReferenceKl, Reweighted, TokenRatio
 from tokenpo.methods import METHODS
 
 seeds = pytest.mark.parametrize("seed", range(2))
@@ -166,13 +166,16 @@ def test_a_rollout_without_tokens_counts_in_the_means_of_trl_and_not_in_ours() -
 
 
 @seeds
+@pytest.mark.parametrize("corrected", [True, False])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_k3_without_its_correction_is_ours(level: str, seed: int) -> None:
+def test_k3_and_its_correction(level: str, corrected: bool, seed: int) -> None:
+    """TRL multiplies k3 by the ratio of its loss unless told not to."""
     sample = ragged(seed).alive()
     plain, settings = (tokenpo.method("grpo"), {}) if level == "token" else (tokenpo.method("gspo"), GSPO)
-    objective = dataclasses.replace(plain, penalties=tokenpo.method("grpo", beta=0.3).penalties)
-    got, advantage = ours(objective, sample)
-    how = {"importance_sampling_level": level, "use_bias_correction_kl": False, "beta": 0.3, **settings}
+    divergence = ReferenceKl(0.3)
+    weighed = Reweighted(divergence, TokenRatio() if level == "token" else GeometricSequence())
+    got, advantage = ours(dataclasses.replace(plain, penalties=(weighed if corrected else divergence,)), sample)
+    how = {"importance_sampling_level": level, "use_bias_correction_kl": corrected, "beta": 0.3, **settings}
     close(got, loss(sample, advantage, loss_type="grpo", **how))
 
 
@@ -185,20 +188,9 @@ def test_k3_grows_on_in_trl_as_in_ours() -> None:
     close(run(tokenpo.method("grpo", beta=1.0), sample), theirs)
 
 
-@seeds
-def test_trl_multiplies_k3_by_the_ratio_unless_told_not_to_and_ours_never_does(seed: int) -> None:
-    """x = lp_ref - lp: TRL's default is r k3(x), whose gradient is r (k3 + 1 - eˣ) = -r x; ours is k3 with 1 - eˣ."""
-    sample = ragged(seed).alive()
-    got, advantage = ours("grpo", sample)
-    theirs = loss(sample, advantage, loss_type="grpo", beta=0.3)
-    x, r = sample.ref_logprob - sample.logprob, np.exp(sample.logprob - sample.old_logprob)
-    share = 0.3 * sample.mask / sample.mask.sum(1, keepdims=True) / len(sample.reward)
-    assert theirs.value == pytest.approx(got.value + (share * r * (np.exp(x) - x - 1)).sum(), rel=1e-10)
-    np.testing.assert_allclose(theirs.gradient, got.gradient - share * r * x, rtol=1e-9, atol=1e-14)
-
-
 def test_at_ratio_1_the_correction_changes_the_gradient_of_k3_from_minus_1_to_minus_ln_2() -> None:
-    """lp_ref = lp + ln 2: k3 = 2 - 1 - ln 2 in both; TRL's default pulls with -x = -ln 2, ours with 1 - eˣ = -1."""
+    """lp_ref = lp + ln 2: k3 = 2 - 1 - ln 2 in both; TRL's default pulls with -x = -ln 2, our method's own penalty with
+    1 - eˣ = -1."""
     sample = _one(lp=-3.0, old=-3.0, ref=-3.0 + np.log(2))
     theirs = loss(sample, np.zeros((1, 1)), loss_type="grpo", beta=1.0)
     got = run(tokenpo.method("grpo", beta=1.0), sample)

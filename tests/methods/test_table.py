@@ -104,7 +104,9 @@ DEFAULTS = {
             "needs": "old_entropy, ref_logprob",
         },
     ),
-    "ce_gppo": (GROUP, f"GradientPreserving(bounds={_fixed(0.2, 0.2)}, beta1=0.75, beta2=1.0)", "TokenMean()", {}),
+    "ce_gppo": (
+        GROUP, f"GradientPreserving(bounds={_fixed(0.2, 0.2)}, beta1=0.75, beta2=1.0, dual=None)", "TokenMean()", {},
+    ),
     "dppo_tv": (GROUP, _divergence(0.15, kl=False), "TokenMean()", {"needs": "rollout_logprob"}),
     "dppo_kl": (GROUP, _divergence(0.05, kl=True), "TokenMean()", {"needs": "rollout_logprob"}),
     "forking_tokens": (
@@ -179,7 +181,8 @@ DEFAULTS = {
     "skywork_entropy": (
         GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
         {
-            "penalties": "EntropyBonus(coef=GatedCoefficient(target=0.2, delta=0.0001, largest=0.005, initial=0.0))",
+            "penalties": "EntropyBonus(coef=GatedCoefficient(target=0.2, delta=0.0001, largest=0.005, initial=0.0, "
+            "released=False))",
             "needs": "entropy, old_entropy",
         },
     ),
@@ -288,10 +291,12 @@ def test_a_version_under_an_identifier_of_its_own_is_named() -> None:
 
 
 def test_unknown_names_name_the_nearest() -> None:
-    with pytest.raises(tokenpo.UnknownName, match=r"^method='grop' is no choice; did you mean 'grpo'\?$"):
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'grop': did you mean 'grpo'\?$"):
         tokenpo.method("grop")
-    with pytest.raises(tokenpo.UnknownName, match=r"^method='xyzzy' is no choice; known: adv_reweight, "):
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'xyzzy': known: adv_reweight, "):
         paper("xyzzy")
+    with pytest.raises(tokenpo.UnknownName, match=r"^no method is called 'gpro': did you mean 'grpo'\?$"):
+        tokenpo.method("gpro")
     for build in (lambda: tokenpo.method("dapo", hihg=1), lambda: tokenpo.methods.dapo(hihg=1)):
         with pytest.raises(tokenpo.UnknownName, match=r"^method dapo has no option 'hihg'; did you mean 'high'\?$"):
             build()

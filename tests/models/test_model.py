@@ -111,8 +111,28 @@ def test_a_hub_id_that_cannot_be_had(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(TokenPOError, match="no directory tokenpo/no-such-model here, and cannot load a causal"):
+    with pytest.raises(TokenPOError, match=r"^the hub cannot be asked for tokenpo/no-such-model \(.*: give the direc"):
         load("tokenpo/no-such-model")
+
+
+def test_a_mistyped_path_says_so_before_the_hub_is_asked_once(tmp_path, monkeypatch, capsys):
+    import huggingface_hub.utils
+
+    asked = []
+
+    class Hub:
+        def head(self, url: str, **_: object) -> None:
+            asked.append((url, capsys.readouterr().err))
+            raise TimeoutError("no answer")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(huggingface_hub.utils, "get_session", Hub)
+    with pytest.raises(TokenPOError, match=r"the hub cannot be asked for rnus/tepo \(no answer\)"):
+        load("rnus/tepo")
+    [(url, said)] = asked
+    assert url.endswith("/rnus/tepo/resolve/main/config.json")
+    assert said == "there is no directory rnus/tepo here (did you mean 'runs'?): asking the hub for it\n"
 
 
 def test_unknown_dtype_and_device(make_model):

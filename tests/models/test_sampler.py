@@ -19,7 +19,7 @@ def heat(entropy, base):
     return base * (1.0 + 0.5 * torch.tanh(entropy - 1.0))
 
 
-def assert_recorded_values_are_those_of_full_passes(lm, prompts, samples: Samples) -> None:
+def assert_recorded_values_are_those_of_full_passes(lm, prompts, samples: Samples, base: float) -> None:
     for row in range(len(samples)):
         length = int(samples.mask[row].sum())
         assert samples.mask[row].tolist() == [True] * length + [False] * (samples.mask.shape[1] - length)
@@ -27,9 +27,13 @@ def assert_recorded_values_are_those_of_full_passes(lm, prompts, samples: Sample
         response = samples.token_ids[row, :length]
         with torch.no_grad():
             logits = lm.model(torch.tensor([[*prompt, *response.tolist()]])).logits[0, len(prompt) - 1 : -1].double()
-        logp = torch.log_softmax(logits / samples.temperature[row, :length, None].double(), -1)
+        logp = torch.log_softmax(logits / base, -1)
         entropy = -(logp.exp() * logp).sum(-1)
         drawn = logp.gather(-1, response[:, None])[:, 0]
+        heated = torch.log_softmax(logits / samples.temperature[row, :length, None].double(), -1)
+        by_sampler = heated.gather(-1, response[:, None])[:, 0]
+        reported = samples.rollout_logprob[row, :length].double()
+        torch.testing.assert_close(reported, by_sampler, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(samples.logprob[row, :length].double(), drawn, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(samples.entropy[row, :length].double(), entropy, rtol=1e-5, atol=1e-5)
         ends = torch.isin(response, torch.tensor(lm.eos_ids))
@@ -47,7 +51,7 @@ def test_recorded_values_equal_a_full_forward_pass(load_family, prompts, family)
     lengths = samples.mask.sum(1)
     assert lengths.unique().numel() > 3, "rows should end at different times"
     assert samples.temperature[samples.mask].unique().numel() > 10
-    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples)
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples, 0.8)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -60,7 +64,7 @@ def test_eos_and_padding_ids_of_every_kind(load_family, prompts, packed, group_s
     assert lm.pad_id == {"<pad>": 0, "<eos>": 1, None: lm.eos_ids[0]}[pad]
     samples = sample(lm, prompts, group_size, Sampling(20, seed=3))
     assert samples.prompt.tolist() == [p for p in range(5) for _ in range(group_size)]
-    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples)
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples, 1.0)
 
 
 def response(samples: Samples, row: int) -> list[int]:
@@ -114,7 +118,7 @@ def test_greedy_is_that_of_hugging_face(load_family, prompts, family):
         ids = torch.tensor([prompt])
         out = lm.model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=25)
         assert response(samples, row) == out[0, len(prompt) :].tolist()
-    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples)
+    assert_recorded_values_are_those_of_full_passes(lm, prompts, samples, 1.0)
 
 
 def test_frequencies_are_those_of_the_model(lm):

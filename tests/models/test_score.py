@@ -55,7 +55,7 @@ def test_values_and_gradients_equal_full_forward_passes(load_family, prompts, ro
     for got, want in zip((policy.logprob, policy.entropy, policy.entropy_drift), wanted, strict=True):
         assert got is not None
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(policy.logprob, samples.logprob, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(policy.logprob, samples.rollout_logprob, rtol=1e-5, atol=1e-5)
     assert policy.entropy is not None and not policy.entropy.requires_grad
 
     weight = torch.randn(samples.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -30,6 +30,7 @@ def test_statistics_are_those_of_the_temperature_that_sampled(vocabulary):
     torch.testing.assert_close(got.logprob.double(), logp.gather(-1, got.token[:, None])[:, 0], rtol=0, atol=2e-6)
     torch.testing.assert_close(got.entropy.double(), -(logp.exp() * logp).sum(-1), rtol=1e-5, atol=1e-6)
     assert got.temperature.tolist() == [pytest.approx(0.6)] * 9
+    assert got.rollout_logprob is got.logprob
 
 
 def test_a_rule_sees_the_entropy_at_the_base_temperature_and_sets_each_row_its_own():
@@ -45,10 +46,14 @@ def test_a_rule_sees_the_entropy_at_the_base_temperature_and_sets_each_row_its_o
     base = torch.log_softmax(logits / 0.9, -1)
     torch.testing.assert_close(seen["entropy"], -(base.exp() * base).sum(-1))
     assert seen["base"] == 0.9
+    constant = base.gather(-1, got.token[:, None])[:, 0]
+    torch.testing.assert_close(got.logprob, constant)
+    torch.testing.assert_close(got.entropy, seen["entropy"])
     for row in range(5):
         alone = draw(logits[row : row + 1], uniform[row : row + 1], 0.9 + row / 10)
-        for a, b in zip(got, alone, strict=True):
-            torch.testing.assert_close(a[row : row + 1], b)
+        for name in ("token", "temperature", "rollout_logprob"):
+            torch.testing.assert_close(getattr(got, name)[row : row + 1], getattr(alone, name))
+    assert (got.rollout_logprob - got.logprob)[1:].abs().min() > 1e-3
 
 
 @pytest.mark.parametrize("vocabulary", [6, 2050])

@@ -15,12 +15,15 @@ import tokenpo
 from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl.config import OVERRIDING, REPLACED
-from tokenpo.engines.trl.cycle import by_groups
+from tokenpo.engines.trl import config as settings
+from tokenpo.engines.trl.config import OVERRIDING
+from tokenpo.engines.trl.contract import replaced
+from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
-from tokenpo.engines.trl.refill import carried
+from tokenpo.engines.trl.rollout_batch import carried
 from tokenpo.engines.trl.temperature import Served, require_server
+from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
@@ -109,12 +112,12 @@ def _images(directory: Path) -> None:
     carried({"prompt_ids": torch.zeros(2, 1), "pixel_values": torch.zeros(2, 3)})
 
 
-def _images_with_logits(objective: tokenpo.Objective) -> Callable[[Path], None]:
+def _images_with_logits(objective: tokenpo.Objective, heat: torch.Tensor | None = None) -> Callable[[Path], None]:
     trainer: Any = SimpleNamespace(policy_objective=objective, args=SimpleNamespace(fused_objective=False))
     images = {"pixel_values": torch.zeros(2, 3)}
 
     def ask(directory: Path) -> None:
-        Forward.of(trainer, objective).policy(None, images, torch.ones(2, 1))
+        Forward.of(trainer, objective).policy(None, images, heat=heat)
 
     return ask
 
@@ -133,18 +136,17 @@ def _bare_server(directory: Path) -> None:
 def _deaf(directory: Path) -> None:
     """Reported log-probabilities of -0.92: 0.08 nats from the adapted ones, 0.02 from those at the base temperature."""
     facts = {
-        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -1.0),
-        "rollout_logprob": torch.full((1, 2), -0.92),
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
+        "old_entropy": torch.ones(1, 2), "rollout_logprob": torch.full((1, 2), -0.92),
     }  # fmt: skip
-    plain, objective = tokenpo.Policy(torch.full((1, 2), -0.9), torch.ones(1, 2)), tokenpo.method("hapo")
+    adapted, objective = tokenpo.Policy(torch.full((1, 2), -1.0), torch.ones(1, 2)), tokenpo.method("hapo")
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(gather=lambda x: x), args=args(directory), model=None,
-        forward_passes=SimpleNamespace(fused=lambda model, output, rows: plain),
+        forward_passes=SimpleNamespace(policy=lambda model, output, rows, heat: adapted),
     )  # fmt: skip
     numbers = {"pivot": 0.0, "spread": 1.0, "top": 1.0, "bottom": -1.0}
     served = Served(trainer, objective, {objective.temperature: numbers}, 1.0)
-    served.tokens({})
-    served.check(facts)
+    served.check({}, facts)
 
 
 def recipe(**sections: dict) -> Config:
@@ -171,11 +173,18 @@ def _parts_of_groups(directory: Path) -> None:
     schedule(config, accepted(config), 4, 10)
 
 
-def _replaced(name: str, remedy: str) -> Case:
+def _replaced(name: str, other: Any = None) -> Case:
     default = TokenPOConfig.__dataclass_fields__[name].default
-    other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
+    if other is None:
+        other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
     return Case(f"`{name}={other!r}`", lambda directory: args(directory, **{name: other}), (f"{name} = {other!r}",),
-                remedy)  # fmt: skip
+                remedy(name, other))  # fmt: skip
+
+
+def _later(directory: Path) -> None:
+    """A TRL that has one field more than the adapter knows of."""
+    with replaced(settings, "KNOWN", settings.KNOWN - {"log_unique_prompts"}):
+        args(directory, log_unique_prompts=True)
 
 
 def _overriding(key: str, name: str) -> Case:
@@ -212,6 +221,7 @@ def _samples_itself(asked: str, given: dict[str, Any]) -> Case:
                 ("dynamic_sampling", "TRL"), "no rollout_func, tools or environment_factory")  # fmt: skip
 
 
+LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
 SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
 CASES = [
     _reads("nthr", "influence"),
@@ -222,13 +232,33 @@ CASES = [
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
-    *(_replaced(*row) for row in REPLACED.items()),
+    *(_replaced(name) for name in REFUSED if name != "loss_type"),
+    *(_replaced("loss_type", name) for name in LOSSES),
+    _replaced("scale_rewards", "none"),
+    Case(
+        "a field that a later TRL has",
+        _later,
+        ("TokenPOConfig.log_unique_prompts = True",),
+        "leave it at False, or install trl 1.16",
+    ),
     _certain("do_sample", False),
     _certain("num_beams", 4),
     *(_overriding(*row) for row in OVERRIDING.items()),
     _corrected("vllm_importance_sampling_mode", "token_truncate"),
     _corrected("vllm_importance_sampling_clip_max", 5.0),
     _corrected("vllm_importance_sampling_clip_min", 0.5),
+    Case(
+        "`dr_grpo`, which divides by it, with `max_completion_length=None`",
+        _trainer(method="dr_grpo", max_completion_length=None),
+        ("dr_grpo", "max_completion_length is None"),
+        "method_options={'length': ...}",
+    ),
+    Case(
+        "`vespo` with TRL's correction for vLLM",
+        _trainer(method="vespo", use_vllm=True),
+        ("vllm_importance_sampling_correction", "vespo"),
+        "set it to False",
+    ),
     Case(
         "a `vllm_importance_sampling_mode` that is none of TRL's",
         lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
@@ -265,7 +295,7 @@ CASES = [
         "`hapo`'s adaptive temperature with a vLLM server that was started without our processor",
         _bare_server,
         ("hapo", "temperature", "http://localhost:8000"),
-        "start it with --logits-processors",
+        "vllm serve MODEL --logits-processors",
     ),
     Case(
         "`hapo`'s adaptive temperature with a vLLM that samples without it",
@@ -319,9 +349,9 @@ CASES = [
         "leave it False for this model",
     ),
     Case(
-        "`hapo`, whose temperature differs from token to token, for a model with images",
-        _images_with_logits(tokenpo.method("hapo")),
-        ("hapo", "temperatures from token to token"),
+        "`hapo`, whose temperature vLLM adapts from token to token, for a model with images",
+        _images_with_logits(tokenpo.method("hapo"), torch.ones(2, 1)),
+        ("hapo", "vLLM adapts the temperature"),
         "choose another method for this model",
     ),
     Case(
@@ -405,8 +435,6 @@ CASES = [
             "--set rollout.correction=none"),
     _recipe("evaluation between the first step and the last", {"evaluate": {"every": 5}}, "evaluate.every",
             "--set evaluate.every=0"),
-    _recipe("whole batches in `rollouts/`", {"output": {"rollouts_every": 5}}, "output.rollouts_every",
-            "--set output.rollouts_every=0"),
     _recipe("one GPU by name", {"model": {"device": "cuda:1"}}, "model.device = 'cuda:1'", "--set model.device=auto"),
     _recipe("groups of one", {"rollout": {"group_size": 1}}, "rollout.group_size = 1", "groups of two at least"),
     _recipe("`dppo_tv`, which reads `rollout_logprob`", {"method": {"name": "dppo_tv"}}, "rollout_logprob",

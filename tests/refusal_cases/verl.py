@@ -22,8 +22,9 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
 from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
+from tokenpo.engines.verl.fields import REFUSED
 from tokenpo.engines.verl.plugin import refuse_legacy
-from tokenpo.engines.verl.settings import _SILENT, configure
+from tokenpo.engines.verl.settings import configure
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.recipe.config import Config, parse_config
 
@@ -159,7 +160,7 @@ CASES = [
     _reads("tw_grpo", "divergence"),
     _reads("arm", "prompt_logprob"),
     _reads("tepo", "entropy_drift", "decreasing=analytic"),
-    *(_silent(*row) for row in _SILENT),
+    *(_silent(*row) for row in REFUSED),
     Case(
         "an engine of verl's other than FSDP",
         _settings("grpo", f"{ACTOR}.strategy=veomni"),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-__all__ = ["environment", "run_script"]
+__all__ = ["HERE", "environment", "run_script"]
 
 
 def run_script(script: str, *arguments: object, processes: int = 1, timeout: float = 550) -> str:

@@ -28,19 +28,22 @@ class Both(Tapped):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         if self.model.training:
-            update = self.current.update_of(model, inputs)
-            ours = self.forward_passes
-            theirs = dataclasses.replace(ours, in_head=False)
-            one = in_head(ours, model, inputs, update)
-            first = self._gradient(one.value)
-            other = by_policy(theirs, model, inputs, update)
-            if other.batch is not None:
-                other.batch.policy.logprob.retain_grad()
-            second = self._gradient(other.value)
-            self.apart.append(_compared(one, other) | {"gradient": _distance(first, second)})
+            self.apart.append(self._micro(model, inputs))
         return super()._compute_loss(model, inputs)
 
-    def _gradient(self, value: torch.Tensor) -> list[torch.Tensor]:
+    def _micro(self, model: Any, inputs: Any) -> dict[str, Any]:
+        update = self.current.update_of(model, inputs)
+        ours = self.forward_passes
+        theirs = dataclasses.replace(ours, in_head=False)
+        one = in_head(ours, model, inputs, update)
+        first = self.gradient(one.value)
+        other = by_policy(theirs, model, inputs, update)
+        if other.batch is not None:
+            other.batch.policy.logprob.retain_grad()
+        second = self.gradient(other.value)
+        return _compared(one, other) | {"gradient": distance(first, second)}
+
+    def gradient(self, value: torch.Tensor) -> list[torch.Tensor]:
         """Of one loss alone, through DDP where there is one; what has been accumulated stays."""
         leaves = [x for x in self.model.parameters() if x.requires_grad]
         held = [x.grad for x in leaves]
@@ -64,14 +67,14 @@ def _compared(one: MicroLoss, other: MicroLoss) -> dict[str, Any]:
     return {
         "tokens": int(mask.sum()),
         "loss": [float(one.loss.value), float(other.loss.value)],
-        "pull": _distance([pulls[0]], [pulls[1]]),
-        "entropy": _distance([one.entropy[mask]], [other.entropy[mask]]),
-        "terms": _distance([terms[0]], [terms[1]]),
+        "pull": distance([pulls[0]], [pulls[1]]),
+        "entropy": distance([one.entropy[mask]], [other.entropy[mask]]),
+        "terms": distance([terms[0]], [terms[1]]),
         "ratio_is_one": float((one.loss.terms["ratio"][mask] == 1).float().mean()),
     }
 
 
-def _distance(a: list[torch.Tensor], b: list[torch.Tensor]) -> list[float]:
+def distance(a: list[torch.Tensor], b: list[torch.Tensor]) -> list[float]:
     """Norm of the difference, and of the second."""
     left, right = torch.cat([x.flatten() for x in a]), torch.cat([x.flatten() for x in b])
     return [float((left - right).norm()), float(right.norm())]

@@ -24,6 +24,8 @@ from tokenpo import Batch
 from tokenpo.core.parts import Weight
 from tokenpo.core.types import Trust
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
+from tokenpo.engines.trl.contract import replaced
+from tokenpo.engines.trl.temperature import RuleProcessor
 from trl_support.tapped import BACKEND, Dump, Tapped
 
 SEED = 3
@@ -77,6 +79,7 @@ def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[s
     for number, (found, _, _) in enumerate(trainer.batches):
         if found.rollouts is not None:
             kept = {name: getattr(found.rollouts, name) for name in NAMES}
+            kept["sampled_at"] = found.rows["sampled_at"]
             there = {name: x.contiguous() for name, x in kept.items() if x is not None}
             save_file(there, directory / f"batch{number}.safetensors")
     return {
@@ -92,7 +95,19 @@ def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[s
 def hapo(model: str, out: Path) -> dict[str, Any]:
     """Two rollout batches of two updates each; the second is drawn at temperatures of its own."""
     settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": 4, "temperature": 1.2}
-    return drawing(model, out / "hapo", even, method="hapo", **settings)
+    applied: list[list[list[float]]] = []
+    original = RuleProcessor.__call__
+
+    def spied(self: RuleProcessor, input_ids: Any, scores: Any) -> Any:
+        if not self.called:
+            applied.append([])
+        heated = original(self, input_ids, scores)
+        largest = scores.abs().argmax(1, keepdim=True)
+        applied[-1].append((self.base * scores.gather(1, largest) / heated.gather(1, largest))[:, 0].tolist())
+        return heated
+
+    with replaced(RuleProcessor, "__call__", spied):
+        return drawing(model, out / "hapo", even, method="hapo", **settings) | {"applied": applied}
 
 
 def settled(prompts: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
@@ -122,6 +137,14 @@ def dynamic(model: str, out: Path) -> dict[str, Any]:
         "few": drawing(model, out / "few", settled, **few),
         "never": drawing(model, out / "never", right, **never),
     }
+
+
+def recording(model: str, out: Path) -> dict[str, Any]:
+    """Four rollout batches of two updates each, every second kept whole; with two processes a group lies on both."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = {"per_device_train_batch_size": 6 // processes, "steps_per_generation": 2, "max_steps": 8}
+    settings = {"method": "archer", "rollouts_every": 2, "reward_weights": [1.0, 0.0]}
+    return drawing(model, out / "recording", [settled, accuracy], **plan, **settings)
 
 
 def lora(model: str, out: Path) -> dict[str, Any]:
@@ -160,6 +183,7 @@ def resume(model: str, out: Path) -> dict[str, Any]:
 
     def run(name: str, steps: int, **train: Any) -> dict[str, torch.Tensor]:
         settings = {"method_options": {"tau": 0.4}, "steps_per_generation": 2, "max_steps": steps}
+        settings["rollouts_every"] = 1
         saving = {"save_strategy": "steps", "save_steps": 4}
         args = config(out / name, method="hapo", **settings, **saving)
         trainer = TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
@@ -172,6 +196,7 @@ def resume(model: str, out: Path) -> dict[str, Any]:
     # What a crash after the checkpoint leaves behind is cut away.
     with (out / "resume-parts" / "tokenpo" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "reward": 77}\n')
+    (out / "resume-parts" / "tokenpo" / "rollouts" / "step-000009.jsonl").write_text("{}")
     parts = run("resume-parts", 8, resume_from_checkpoint=True)
     return {
         "same": all(torch.equal(whole[name], parts[name]) for name in whole),

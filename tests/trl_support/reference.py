@@ -74,7 +74,7 @@ class Reference:
         """
         self._set(weights)
         learner, passes = self.trainer.learner, len(self.objective.split())
-        begun = Step(self.objective, rollouts, credit, learner.length, learner.seed)
+        begun = Step(self.objective, rollouts, credit, learner.memory, learner.length, learner.seed)
         update = begun.update(torch.tensor(rows), int(share * passes), step)
         value = sum(float(loss.value) for _, _, loss in gradients(self.trainer, update, prompts))
         return value, {n: x.grad for n, x in self.lm.model.named_parameters()}
@@ -132,7 +132,7 @@ def agrees(directory: Path, ran: dict[str, Any], batch: int, updates: int, refer
 
 def heated(model: Path, directory: Path, ran: dict[str, Any]) -> None:
     """The temperature that a token was drawn at is the rule's of the entropy of its logits at the base temperature, and
-    loss and gradient are the embedded engine's at the temperatures that were recorded.
+    loss and gradient are the embedded engine's at the base temperature.
 
     Of two rollout batches of two updates under HAPO with tau = 0.4 at the base temperature 1.2.
     """
@@ -147,8 +147,16 @@ def heated(model: Path, directory: Path, ran: dict[str, Any]) -> None:
         given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids")}
         at_base = reference.scored({**given, "temperature": torch.full(mask.shape, base)}, prompts, weights)
         expected = adaptive(at_base.old_entropy[mask], base, state[adaptive])
-        torch.testing.assert_close(facts["temperature"][mask], expected, rtol=1e-4, atol=1e-4)
-        assert (facts["temperature"][mask].std() > 0.05) == (batch == 1)
+        torch.testing.assert_close(facts["sampled_at"][mask], expected, rtol=1e-4, atol=1e-4)
+        assert (facts["sampled_at"][mask].std() > 0.05) == (batch == 1)
+        assert (facts["temperature"][mask] == torch.tensor(base)).all()
+        if "rollout_logprob" in facts:
+            at_heat = reference.scored({**given, "temperature": facts["sampled_at"]}, prompts, weights)
+            assert (facts["rollout_logprob"] - at_heat.old_logprob)[mask].abs().max() < 1e-3
+            assert ((facts["rollout_logprob"] - facts["old_logprob"])[mask].abs().max() > 0.05) == (batch == 1)
+        if "applied" in ran:
+            applied = torch.tensor(ran["applied"][batch]).T[mask[:, : len(ran["applied"][batch])]]
+            torch.testing.assert_close(applied, expected, rtol=1e-4, atol=1e-4)
         rollouts = agrees(directory, ran, batch, 2, reference, state)
         state = objective.after(state, rollouts)
         if batch == 0:

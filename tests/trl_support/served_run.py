@@ -16,8 +16,9 @@ from typing import Any
 
 from trl.generation import vllm_generation as home
 
+from tokenpo.engines.trl import TokenPOTrainer
 from tokenpo.engines.vllm import PROCESSOR
-from trl_support.real_run import drawing, even, refused
+from trl_support.real_run import config, drawing, even, prompts, refused
 from vllm_support import stand_in
 from vllm_support.engine import Client, Engine
 
@@ -37,6 +38,20 @@ def colocated(model: str, out: Path, **more: Any) -> dict[str, Any]:
     home.LLM = make
     ran = drawing(model, out, even, **HAPO, vllm_mode="colocate", **more)
     return ran | {"told": engines[0].told, "same": home.LLM is make}
+
+
+def made(model: str, out: Path, **settings: Any) -> dict[str, Any]:
+    """What the engine of a trainer is made with that TRL does not say."""
+    named: list[dict[str, Any]] = []
+
+    def make(**given: Any) -> Engine:
+        named.append(given)
+        return Engine(**given)
+
+    home.LLM = make
+    args = config(out, method="grpo", use_vllm=True, vllm_mode="colocate", **settings)
+    TokenPOTrainer(model=model, reward_funcs=even, args=args, train_dataset=prompts())
+    return {name: named[0].get(name) for name in ("dtype", "logits_processors")}
 
 
 def server(model: str, out: Path, processors: list[str]) -> dict[str, Any]:
@@ -62,6 +77,7 @@ def main(model: str, out: Path) -> None:
     home.SamplingParams = importlib.import_module("vllm").SamplingParams
     home.is_vllm_available = lambda: True
     found: dict[str, Any] = {"real": real, "colocate": colocated(model, out / "colocate")}
+    found["made"] = {str(half): made(model, out / "made", bf16=half) for half in (False, True)}
     found["server"] = server(model, out / "server", [PROCESSOR])
     found["bare"] = refused(lambda: server(model, out / "bare", []))
     Engine.deaf = True

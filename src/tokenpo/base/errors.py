@@ -66,13 +66,18 @@ class NotFinite(TokenPOError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A phrase that names the nearest of `known`, or lists them all when none is near.
 
+    Two neighbouring characters in the wrong order are one slip of the fingers, so what they would spell comes first.
+
     >>> nearest("hap", ["grpo", "hapo"])
     "did you mean 'hapo'?"
+    >>> nearest("gpro", ["gpg", "grpo", "gtpo"])
+    "did you mean 'grpo'?"
     >>> nearest("xyz", ["grpo", "hapo"])
     'known: grpo, hapo'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    swapped = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
+    close = [x for x in names if x in swapped] or difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"
 
 

@@ -15,11 +15,13 @@ from .options import add_command, need_engine, path
 if TYPE_CHECKING:
     from ..evidence.evaluate.benchmarks import Benchmark
     from ..evidence.evaluate.run import SamplingOptions
+    from ..recipe.config import Config
     from ..tasks import Task
 
 EXAMPLES = """examples:
   tokenpo eval tiny --task dial_sum --problems 50 --samples-per-prompt 8 --k 1,4,8 --max-new-tokens 64
-  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --task-option operands=10
+  tokenpo eval runs/quickstart-tepo-seed0                           on what the run itself was evaluated on
+  tokenpo eval runs/quickstart-tepo-seed0 --task-option operands=10 on harder problems of its task
   tokenpo eval Qwen/Qwen3-0.6B --benchmark math500 --samples-per-prompt 4 --k 1,4 --temperature 0.6
   tokenpo eval MODEL --benchmark aime25 --data aime25.jsonl --samples-per-prompt 32 --k 1,8,32
   tokenpo eval --samples samples.jsonl --k 1,4,8
@@ -44,7 +46,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--k", metavar="K,K,...", help="values of k; default: 1 and the number of samples per prompt")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of problems, samples and bootstrap; default: 0"
+        "--seed", type=int, metavar="N", help="seed of problems, samples and bootstrap; default: the run's, or 0"
     )
     parser.add_argument(
         "--out", metavar="DIR", type=path, help="directory to write; default: runs/eval-MODEL-NAME-seedN"
@@ -58,7 +60,9 @@ def add(commands: Any) -> None:
 def _add_problems(group: Any) -> None:
     group.add_argument("--benchmark", metavar="NAME|FILE", help="a benchmark by name, or a .jsonl or .parquet file")
     group.add_argument("--data", metavar="FILE", type=path, help="a local copy of the benchmark's problems")
-    group.add_argument("--task", metavar="NAME", help="the test split of a task, such as dial_sum")
+    group.add_argument(
+        "--task", metavar="NAME", help="the test split of a task, such as dial_sum; default: that of the run"
+    )
     group.add_argument(
         "--task-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the task; may be repeated"
     )
@@ -88,6 +92,7 @@ def _add_problems(group: Any) -> None:
 
 
 def _add_sampling(group: Any) -> None:
+    group.description = "a run that is evaluated on its own task is sampled as it was in training, by default"
     group.add_argument("--samples-per-prompt", type=int, metavar="N", help="default: 1")
     group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; default: 1")
     group.add_argument("--max-new-tokens", type=int, metavar="N", help="longest sample; default: 512")
@@ -99,13 +104,26 @@ def _add_sampling(group: Any) -> None:
 def evaluate(options: argparse.Namespace) -> int:
     """Samples or reads, then estimates."""
     need_engine()
-    _check(options)
-    return _of_samples(options) if options.samples else _of_model(options)
+    run = _run(options)
+    _check(options, run is not None)
+    options.seed = options.seed if options.seed is not None else run.seed if run is not None else 0
+    return _of_samples(options) if options.samples else _of_model(options, run)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> Config | None:
+    """The settings of the run that MODEL is; None where it is none, or other problems are named."""
+    from ..models.directory import is_run, path_of
+    from ..recipe.config import load_config
+
+    if options.model in (None, "tiny") or options.task or options.benchmark:
+        return None
+    path = path_of(options.model)
+    return load_config(path / "config.json") if is_run(path) else None
+
+
+def _check(options: argparse.Namespace, is_run: bool) -> None:
     """Refuses what would be ignored."""
-    if options.seed < 0:
+    if options.seed is not None and options.seed < 0:
         raise TokenPOError(f"--seed is {options.seed}, expected at least 0")
     if (options.model is None) == (options.samples is None):
         raise TokenPOError("eval needs a MODEL to sample or --samples FILE, one of the two")
@@ -116,9 +134,12 @@ def _check(options: argparse.Namespace) -> None:
                 f"--{wrong[0].replace('_', '-')} has no effect on --samples, which are drawn already: leave it out"
             )
         return
-    if (options.benchmark is None) == (options.task is None):
-        raise TokenPOError("eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two")
-    if options.task:
+    if (options.benchmark is None) == (options.task is None) and not is_run:
+        raise TokenPOError(
+            "eval needs --benchmark NAME (tokenpo eval --help) or --task NAME, one of the two; only a run directory "
+            "brings its own task"
+        )
+    if not options.benchmark:
         wrong = [name for name in ("data", "chat", *CHANGES) if getattr(options, name) is not None]
         if wrong:
             raise TokenPOError(
@@ -155,18 +176,25 @@ def _of_samples(options: argparse.Namespace) -> int:
     return 0
 
 
-def _of_model(options: argparse.Namespace) -> int:
+def _of_model(options: argparse.Namespace, run: Config | None) -> int:
     """Samples a model, then estimates."""
     from .. import models as language
     from ..evidence.evaluate import run as evaluation
     from ..evidence.evaluate.samples import read_samples
 
     # Mistakes are found before anything is loaded.
-    ks, sampling, where = _ks(options.k), _sampling(options), language.locate(options.model)
-    task, described = _task(options) if options.task else _benchmark(options)
+    ks, sampling, where = _ks(options.k), _sampling(options, run), language.locate(options.model)
+    task, described = _benchmark(options) if options.benchmark else _task(options, run)
     try:
-        count = _count(options, task)
-        dtype = options.dtype or "float32"
+        count = _count(options, task, run)
+        dtype = options.dtype or (run.model.dtype if run is not None else "float32")
+        if run is not None:
+            changed = f" with {', '.join(options.task_option)}" if options.task_option else ""
+            print(
+                f"the run's task {described['task']}{changed}: {count} held-out problems, samples of each: "
+                f"{sampling.samples}, temperature {sampling.temperature:g}, at most {sampling.max_new_tokens} tokens, "
+                f"seed {sampling.seed}"
+            )
         lm = language.load(where, dtype=dtype, device=options.device or "auto")
         if options.benchmark:
             described["chat"] = options.chat == "yes" or (options.chat is None and bool(lm.tokenizer.chat_template))
@@ -188,17 +216,23 @@ def _of_model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sampling(options: argparse.Namespace) -> SamplingOptions:
-    """How to sample, by the options that were given."""
+def _sampling(options: argparse.Namespace, run: Config | None) -> SamplingOptions:
+    """How to sample, by the options that were given, else as the run was evaluated."""
     from ..evidence.evaluate.run import SamplingOptions
 
     given = {"samples": options.samples_per_prompt, "max_new_tokens": options.max_new_tokens, "rows": options.rows}
     given |= {"temperature": options.temperature, "seed": options.seed}
-    return SamplingOptions(**{name: value for name, value in given.items() if value is not None})
+    its: dict[str, Any] = {}
+    if run is not None:
+        its = {"max_new_tokens": run.rollout.max_new_tokens, "rows": run.evaluate.rows}
+        its |= {"temperature": run.rollout.temperature, "samples": run.evaluate.samples or 1}
+        if options.temperature == 0:  # greedy samples of a prompt are all the same
+            its["samples"] = 1
+    return SamplingOptions(**its | {name: value for name, value in given.items() if value is not None})
 
 
-def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """A task that recipes train on."""
+def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[str, Any]]:
+    """A task that recipes train on, or that of the run: with its options, some of them changed."""
     from ..recipe.command_line import toml_value
     from ..tasks import make_task
 
@@ -207,7 +241,11 @@ def _task(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     if wrong:
         raise TokenPOError(f"--task-option {wrong[0]}: write KEY=VALUE, e.g. operands=10")
     settings = {key.strip(): toml_value(value) for key, _, value in pairs}
-    return make_task(options.task, settings, options.seed), {"task": options.task, "options": settings}
+    name, seed = options.task, options.seed
+    if run is not None:
+        name, settings = run.task.name, {**run.task.options, **settings}
+        seed = run.seed if run.task.seed is None else run.task.seed
+    return make_task(name, settings, seed), {"task": name, "options": settings}
 
 
 def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -223,10 +261,11 @@ def _benchmark(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     return task, {"benchmark": options.benchmark, "file": file and str(file), **vars(entry)}
 
 
-def _count(options: argparse.Namespace, task: Task) -> int:
+def _count(options: argparse.Namespace, task: Task, run: Config | None) -> int:
     from ..tasks import held_out
 
-    count = held_out(task, options.problems or getattr(task, "test_size", None) or PROBLEMS)
+    its = run.evaluate.problems if run is not None else 0
+    count = held_out(task, options.problems or its or getattr(task, "test_size", None) or PROBLEMS)
     task.problems("test", 0, count)  # too few different ones are found here, not after half of them were sampled
     return count
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ..base.errors import TokenPOError
+from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
-from . import check, compare, evaluate, explain, launch, methods, recipes, report, show, train
+from . import check, compare, completion, evaluate, exact, explain, launch, methods, recipes, report, show, train
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -20,9 +20,11 @@ EXAMPLES = """examples:
   tokenpo train --resume runs/quickstart-tepo-seed0        continue after Ctrl-C
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
-  tokenpo eval runs/quickstart-tepo-seed0 --task dial_sum --samples-per-prompt 8 --k 1,8
+  tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
+  tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, launch)  # as --help lists them
+# As --help lists them.
+COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(arguments: Sequence[str] | None) -> int:
     try:
-        options = parser().parse_args(arguments)
+        options = _parsed(sys.argv[1:] if arguments is None else arguments)
         with enough_memory("", "ask for less at a time (rows, samples, tokens), or use a machine with more"):
             status = options.run(options)
         sys.stdout.flush()
@@ -45,6 +47,14 @@ def _answer(arguments: Sequence[str] | None) -> int:
         # One line, whatever was quoted in it; the stream shows the other control characters.
         print("tokenpo: " + str(error).replace("\r", "\\r").replace("\n", "\\n"), file=sys.stderr)
         return 2
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for; a command that does not exist is told with the nearest, which argparse does not know."""
+    names = ["eval" if command is evaluate else command.__name__.rpartition(".")[2] for command in COMMANDS]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
+        raise UnknownName(f"no command is called {arguments[0]!r}: {nearest(arguments[0], names)}")
+    return parser().parse_args(arguments)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,27 +1,100 @@
-"""`tokenpo methods`: the table of the methods."""
+"""`tokenpo methods`: the table of the methods, by what each of them changes."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import json
+import shutil
+import sys
+import textwrap
 from typing import Any
 
+from ..base.errors import TokenPOError, UnknownName, nearest
 from .options import add_command
+
+EXAMPLES = """examples:
+  tokenpo methods                            all of them
+  tokenpo methods clip                       those with this word in their name, summary, paper or needs
+  tokenpo methods --needs old_entropy        those that read this input
+  tokenpo methods --json                     everything about each, with its options and their defaults
+`tokenpo show METHOD` has the formula.
+"""
+WIDEST = 10_000  # characters of a line that no terminal limits
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo methods`."""
-    add_command(commands, "methods", "table of the methods: paper, provenance, needs").set_defaults(run=methods)
+    parser = add_command(commands, "methods", "table of the methods: what each changes, its paper, its needs", EXAMPLES)
+    parser.add_argument("word", nargs="?", metavar="WORD", help="only methods with this in their description")
+    parser.add_argument("--needs", metavar="INPUT", help="only methods that read this input, such as old_entropy")
+    parser.add_argument("--json", action="store_true", help="as JSON, one object for each")
+    parser.set_defaults(run=methods)
 
 
 def methods(options: argparse.Namespace) -> int:
-    """Prints one line for each method."""
-    from ..methods import METHODS, method, paper
+    """Prints the methods that were asked for.
 
-    rows = [("METHOD", "PAPER", "PROVENANCE", "NEEDS", "TITLE")]
-    for name in METHODS:
-        source, needs = paper(name), ", ".join(sorted(method(name).needs)) or "-"
-        rows.append((name, source.reference, source.provenance, needs, source.title))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) + "  " + row[4])
+    Raises:
+        UnknownName: no method reads the input.
+        TokenPOError: no method has the word.
+    """
+    found = [described(name) for name in _names()]
+    if options.needs is not None:
+        known = {need for method in found for need in method["needs"]}
+        if options.needs not in known:
+            raise UnknownName(f"--needs {options.needs}: no method reads it: {nearest(options.needs, known)}")
+        found = [method for method in found if options.needs in method["needs"]]
+    if options.word is not None:
+        word = options.word.lower()
+        found = [method for method in found if word in " ".join(map(str, list(method.values())[:-1])).lower()]
+        if not found:
+            raise TokenPOError(f"no method has {options.word!r} in its description: leave it out to see them all")
+    if options.json:
+        print(json.dumps(found, indent=1, ensure_ascii=False, default=str))
+    else:
+        _print(found)
     return 0
+
+
+def described(name: str) -> dict[str, Any]:
+    """Name, summary, paper, provenance, needs and options of a method, for JSON."""
+    from ..methods import METHODS, method, options_of, paper
+
+    source, build = paper(name), METHODS[name]
+    return {
+        "name": name,
+        "changes": (inspect.getdoc(build) or "").partition("\n")[0],
+        "title": source.title,
+        "paper": source.reference,
+        "provenance": source.provenance,
+        "needs": sorted(method(name).needs),
+        "options": {option: parameter.default for option, parameter in options_of(build).items()},
+    }
+
+
+def _names() -> list[str]:
+    from ..methods import METHODS
+
+    return list(METHODS)
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    """Name and number of the paper in columns, the words in what is left; one line each where nobody sees the width."""
+    rows = [("METHOD", "PAPER", "WHAT IT CHANGES [WHAT IT READS]"), *map(_row, found)]
+    wide = [max(len(row[column]) for row in rows) for column in range(2)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST
+    for name, number, words in rows:
+        begin = f"{name:<{wide[0]}}  {number:<{wide[1]}}  "
+        room = max(width - 1, len(begin) + 20)
+        print(
+            textwrap.fill(words, room, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False)
+        )
+
+
+def _row(method: dict[str, Any]) -> tuple[str, str, str]:
+    number = method["paper"].removeprefix("arXiv:").partition(" ")[0].rstrip(";")
+    words = method["changes"] + (f" [{', '.join(method['needs'])}]" if method["needs"] else "")
+    if method["provenance"] not in ("paper", "code"):  # where the formula itself was read
+        words += f" ({method['provenance']})"
+    return method["name"], number, words

@@ -34,10 +34,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_set(parser: argparse.ArgumentParser, meaning: str) -> None:
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=f"{meaning}; may be repeated"
-    )
+def add_set(parser: argparse.ArgumentParser, meaning: str, form: str = "SECTION.KEY=VALUE") -> None:
+    parser.add_argument("--set", action="append", default=[], metavar=form, help=f"{meaning}; may be repeated")
 
 
 def path(text: str) -> Path:

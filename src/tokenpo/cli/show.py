@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
@@ -14,16 +15,16 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "show", "the formula of a method, its options and its choices")
     parser.add_argument("method", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options")
     parser.add_argument(
-        "--coefficients", action="store_true", help="draw its effective coefficient over ratio and advantage instead"
+        "--coefficients", action="store_true", help="its effective coefficient over ratio and advantage instead"
     )
     parser.add_argument(
-        "--out", metavar="FILE", type=path, help="the picture, .png or .svg; default: METHOD-coefficients.png"
+        "--out", metavar="FILE", type=path, help="with --coefficients, a picture of it: .png or .svg, or a directory"
     )
     parser.set_defaults(run=show)
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the docstrings of file and builder, and the objective; or draws."""
+    """Prints the docstrings of file and builder, and the objective; or its coefficients, and draws them."""
     import inspect
 
     from ..methods import builder
@@ -34,7 +35,7 @@ def show(options: argparse.Namespace) -> int:
         raise TokenPOError(f"show {options.method!r} names {len(entries)} methods: give one at a time")
     entry, objective = entries[0], _built(entries[0])
     if options.coefficients:
-        return _draw(options, entry.label, objective)
+        return _coefficients(options.out, entry.label, objective)
     if options.out:
         raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
     build = inspect.unwrap(builder(entry.method))
@@ -57,11 +58,14 @@ def _built(entry: Any) -> Any:
     return build_entry(entry)
 
 
-def _draw(options: argparse.Namespace, label: str, objective: Any) -> int:
-    need("matplotlib", "jinja2")
+def _coefficients(out: Path | None, label: str, objective: Any) -> int:
     from ..evidence.report.coefficients import text, write_coefficients
 
-    picture = write_coefficients(label, objective, options.out or f"{objective.name}-coefficients.png")
+    picture = None
+    if out is not None:
+        need("matplotlib")
+        file = out / f"{objective.name}-coefficients.png" if out.is_dir() else out
+        picture = write_coefficients(label, objective, file)
     print("\n".join(text(label, objective)))
-    print(f"picture: {picture}")
+    print(f"picture: {picture}" if picture else "as a picture: --out FILE.png")
     return 0

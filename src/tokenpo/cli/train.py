@@ -60,7 +60,21 @@ def _config(options: argparse.Namespace) -> Any:
     file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
     if options.recipe is None and not file.is_file():
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
-    return load_config(file, method=options.method, overrides=options.set, out=options.out)
+    config = load_config(file, method=options.method, overrides=options.set, out=options.out)
+    _require_verl(config, options.engine)
+    return config
+
+
+def _require_verl(config: Any, engine: str) -> None:
+    """A recipe for verl names its reward functions, which other engines could not import."""
+    from importlib.util import find_spec
+
+    needs_it = str(config.task.options.get("verifier", "")).startswith("verl.")
+    if engine != "verl" and config.verl and needs_it and find_spec("verl") is None:
+        raise TokenPOError(
+            f"the recipe {config.name} is for verl, which also brings its verifier {config.task.options['verifier']}: "
+            "train it with --engine verl, after pip install 'tokenpo[verl]'"
+        )
 
 
 def _embedded(options: argparse.Namespace, config: Any) -> Path | None:
@@ -97,6 +111,9 @@ def _tell(directory: Path, evaluations: Sequence[dict[str, float]]) -> None:
     for line in verdict(evaluations):
         print(line)
     print(f"model: {directory / 'model'}")
+    if (adapter := directory / "adapter").is_dir():
+        size = sum(file.stat().st_size for file in adapter.iterdir())
+        print(f"adapter: {adapter} ({size / 1e6:.1f} MB; model/ has it merged in)")
 
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:

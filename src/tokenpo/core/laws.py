@@ -17,8 +17,16 @@ from torch import Tensor
 from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
+from .parts.part import walk
 from .trial import OPTIONAL, Evaluation, Inputs, evaluate, example
 from .types import Batch, Policy, Rollouts, Totals
+
+# A spread of log-ratios at which some ratios are above 1,000 and some below 1/1,000.
+_FAR = 4.0
+
+
+# Seed, spread of the log-ratios, factor on the entropies: some parts act on far, rare or sure tokens only.
+_TRIALS = ((6, 0.4, 1.0), (61, _FAR, 1.0), (64, 0.4, 0.01))
 
 
 class Nonconforming(AssertionError):
@@ -27,15 +35,18 @@ class Nonconforming(AssertionError):
 
 def rows_add_up(objective: Any) -> None:
     """Losses and gradients of disjoint rows add up to those of the step, however it is split."""
-    inputs = example(1)
-    whole = evaluate(objective, inputs)
-    n = len(inputs.rollouts["reward"])
-    for splits in (
-        (slice(0, 3), slice(3, 4), slice(4, n)),
-        (torch.arange(0, n, 2), torch.arange(1, n, 2)),
-        tuple(slice(i, i + 1) for i in range(n)),
-    ):
-        _same(evaluate(objective, inputs, splits), whole)
+    for inputs in (example(1), example(1, groups=9, size=5)):
+        whole = evaluate(objective, inputs)
+        n = len(inputs.rollouts["reward"])
+        for splits in (
+            (slice(0, 3), slice(3, 4), slice(4, n)),
+            (torch.arange(0, n, 2), torch.arange(1, n, 2)),
+            tuple(slice(i, i + 1) for i in range(n)),
+        ):
+            try:
+                _same(evaluate(objective, inputs, splits), whole)
+            except AssertionError as error:
+                raise AssertionError(f"{error}{_beyond_its_rows(objective, inputs)}") from None
 
 
 def padding_is_inert(objective: Any) -> None:
@@ -67,15 +78,28 @@ def order_is_free(objective: Any) -> None:
     _same(evaluate(objective, renamed), whole)
 
 
+def groups_stand_alone(objective: Any) -> None:
+    """The credit of a rollout depends on its own group alone, unless `across_groups` is declared."""
+    if any(getattr(part, "across_groups", False) for part in _held(objective)):
+        return
+    rollouts = example(16).rollouts
+    rest = rollouts["group"] != 1
+    whole = objective.prepare(Rollouts(**rollouts)).advantage[rest]
+    alone = objective.prepare(Rollouts(**{name: x[rest] for name, x in rollouts.items()})).advantage
+    culprit = f": credit {objective.credit!r}" if isinstance(objective, Objective) else ""
+    remedy = "compare within the group, or put across_groups = True into its class"
+    _close(alone, whole, f"without one of the groups the credit of the others changes{culprit}: {remedy}")
+
+
 def weights_are_not_negative(objective: Any) -> None:
     """Each weight is >= 0 on every response token: what turns the sign of an advantage is no weight."""
     if not isinstance(objective, Objective):
         return
-    inputs = example(15)
-    for stage in objective.weights:
-        alone = evaluate(dataclasses.replace(objective, weights=(stage,)), inputs).loss.terms["weight"]
-        least = alone[inputs.rollouts["mask"]].min()
-        assert least >= 0, f"{stage!r} is {float(least):g}"
+    for inputs in (example(15), example(15, moved_by=_FAR)):
+        for stage in objective.weights:
+            alone = evaluate(dataclasses.replace(objective, weights=(stage,)), inputs).loss.terms["weight"]
+            least = alone[inputs.rollouts["mask"]].min()
+            assert least >= 0, f"{stage!r} is {float(least):g}: a part that turns signs is a surrogate or the credit"
 
 
 def gradient_at_ratio_one(objective: Any) -> None:
@@ -85,19 +109,40 @@ def gradient_at_ratio_one(objective: Any) -> None:
     """
     if not isinstance(objective, Objective):
         return
-    bare = dataclasses.replace(objective, penalties=())
     inputs = example(4)
-    still = Inputs(inputs.rollouts, {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]})
-    seen = evaluate(bare, still)
-    t = seen.loss.terms
-    expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
-    mask = inputs.rollouts["mask"]
-    per_row = seen.gradient.sum(1, keepdim=True)
-    even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
-    if torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
-        _close(per_row, expected.sum(1, keepdim=True))
-    else:
-        _close(seen.gradient, expected)
+    _slope_is_the_ratio(
+        objective, Inputs(inputs.rollouts, {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]})
+    )
+
+
+def gradient_anywhere(objective: Any) -> None:
+    """The same wherever the policy has moved to: between the bounds, weights are frozen and the slope is that of r."""
+    if not isinstance(objective, Objective) or objective.surrogate.own_slope:
+        return
+    for moved_by in (0.01, 0.4, _FAR):
+        _slope_is_the_ratio(objective, example(4, moved_by=moved_by))
+
+
+def the_clip_is_pessimistic(objective: Any) -> None:
+    """A ratio beyond its bounds has no gradient where that gains, and all of it where that loses (dual clips apart)."""
+    if not isinstance(objective, Objective) or objective.surrogate.own_slope:
+        return
+    for moved_by in (0.4, _FAR):
+        inputs = example(17, moved_by=moved_by)
+        t = evaluate(objective, inputs).loss.terms
+        up, down = t["advantage"] > 0, t["advantage"] < 0
+        gains = up & (t["ratio"] > t["high"]) | down & (t["ratio"] < t["low"])
+        loses = up & (t["ratio"] < t["high"]) | down & (t["ratio"] > t["low"]) & (t["ratio"] < 1)
+        for wrong, what in ((gains & ~t["clipped"], "has a gradient"), (loses & t["clipped"], "has none")):
+            if (wrong & inputs.rollouts["mask"]).any():
+                row, token = (wrong & inputs.rollouts["mask"]).nonzero()[0].tolist()
+                seen = ("ratio", "low", "high", "advantage")
+                ratio, low, high, sign = (float(t[name][row, token]) for name in seen)
+                raise AssertionError(
+                    f"surrogate {objective.surrogate!r}: a ratio of {ratio:.3g} with bounds {low:.3g} to {high:.3g} "
+                    f"and an advantage {'above' if sign > 0 else 'below'} 0 {what}: take the smaller of r · A and "
+                    "clip(r) · A, or put own_slope = True into its class"
+                )
 
 
 def degenerate_batches_are_finite(objective: Any) -> None:
@@ -120,6 +165,9 @@ def degenerate_batches_are_finite(objective: Any) -> None:
     rest = torch.arange(n) != 2
     whole, without = seen["a row without tokens"], evaluate(objective, silent.map(lambda x: x[rest]))
     _same(without, Evaluation(whole.loss, whole.gradient[rest], whole.entropy_gradient[rest]))
+    reward = silent.rollouts["reward"].clone()
+    reward[2] += 7.0
+    _same(evaluate(objective, silent.replace(reward=reward)), whole, "the reward of a row without tokens counts")
 
 
 def rows_without_advantage_add_nothing(objective: Any) -> None:
@@ -137,7 +185,7 @@ def rows_without_advantage_add_nothing(objective: Any) -> None:
 
 
 def needs_are_true(objective: Any) -> None:
-    """Removing an input that is not declared changes nothing; removing a declared one raises, naming it."""
+    """What is not declared changes nothing; what is declared changes something, and its absence raises, naming it."""
     inputs = example(6)
     whole = evaluate(objective, inputs)
     optional = {name for names in OPTIONAL.values() for name in names}
@@ -152,6 +200,9 @@ def needs_are_true(objective: Any) -> None:
             assert name in str(error), f"the error for a missing {name} does not name it: {error}"
         else:
             raise AssertionError(f"{name} is declared, but its absence goes unnoticed")
+        assert any(_reads(objective, name, example(seed, moved_by=far), sure) for seed, far, sure in _TRIALS), (
+            f"{name} is declared, but nothing depends on it: take it out of reads"
+        )
 
 
 def entropy_gradient_is_declared(objective: Any) -> None:
@@ -180,9 +231,15 @@ def half_precision_gives_float32(objective: Any) -> None:
 
 
 def same_inputs_same_bytes(objective: Any) -> None:
-    """Evaluating twice gives the same bits and leaves the inputs as they were."""
+    """Evaluating twice gives the same bits and leaves the inputs and the credit as they were."""
     inputs = example(9)
     kept = inputs.map(Tensor.clone)
+    rollouts = Rollouts(**inputs.rollouts)
+    credit = objective.prepare(rollouts)
+    batch = Batch(rollouts=rollouts, credit=credit, policy=Policy(**inputs.policy))
+    advantage = credit.advantage.clone()
+    objective.loss(objective.observe(batch) if hasattr(objective, "observe") else batch, Totals.of(rollouts))
+    assert torch.equal(credit.advantage, advantage), "the loss changed the advantage in place: let it work on a clone()"
     first, second = evaluate(objective, inputs), evaluate(objective, inputs)
     same = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
     assert same, "the second evaluation is not the first"
@@ -235,8 +292,11 @@ LAWS: tuple[Callable[[Any], None], ...] = (
     rows_add_up,
     padding_is_inert,
     order_is_free,
+    groups_stand_alone,
     weights_are_not_negative,
     gradient_at_ratio_one,
+    gradient_anywhere,
+    the_clip_is_pessimistic,
     degenerate_batches_are_finite,
     rows_without_advantage_add_nothing,
     needs_are_true,
@@ -291,11 +351,101 @@ def _unsound(objective: Any) -> str:
     return str(broken(objective, objective.observe(batch), Totals.of(rollouts)) or SOUND)
 
 
-def _same(seen: Evaluation, expected: Evaluation) -> None:
-    _close(seen.loss.value, expected.loss.value)
-    _close(seen.gradient, expected.gradient)
-    _close(seen.entropy_gradient, expected.entropy_gradient)
+def _held(objective: Any) -> tuple[Any, ...]:
+    """What may declare something: the parts of an objective, or what has none."""
+    return tuple(walk(objective)) if isinstance(objective, Objective) else (objective,)
 
 
-def _close(seen: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-14)
+def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
+    """The gradient is −weight · A · ratio · coefficient where nothing is clipped, and 0 where it is; penalties apart.
+
+    A ratio of whole responses spreads it over the response: then it is the sum over the row that must agree.
+    """
+    seen = evaluate(dataclasses.replace(objective, penalties=()), inputs)
+    t, mask = seen.loss.terms, inputs.rollouts["mask"]
+    of_response = (t["ratio"] == t["ratio"][:, :1]).where(mask, True).all() and not (t["ratio"] == 1).where(
+        mask, True
+    ).all()
+    expected = -(t["weight"] * t["ratio"] * t["advantage"] * ~t["clipped"]) * t["coefficient"]
+    expected = expected.where(mask, 0.0)
+    per_row = seen.gradient.sum(1, keepdim=True)
+    even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
+    said = f"the gradient of surrogate {objective.surrogate!r} is not that of weight · ratio · advantage"
+    if of_response or torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
+        _close(per_row, expected.sum(1, keepdim=True), said)
+    else:
+        _close(seen.gradient, expected, said)
+
+
+def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
+    """Whether other numbers in this input change the loss, a gradient, a signal or what is remembered.
+
+    Args:
+        sure: what the old policy's entropies and log-probabilities are multiplied by.
+    """
+    of_old = {key: inputs.rollouts[key] * sure for key in ("old_entropy", "old_logprob")}
+    inputs, other = inputs.replace(**of_old), example(1006)
+    fields = inputs.policy if name in inputs.policy else inputs.rollouts
+    drawn = (other.policy if name in other.policy else other.rollouts)[name]
+    changed = torch.where(drawn.isfinite(), drawn, fields[name])
+    exchanged = {k: changed if k == name else x for k, x in fields.items()}
+    of_policy = name in inputs.policy
+    second = Inputs(inputs.rollouts, exchanged) if of_policy else Inputs(exchanged, inputs.policy)
+    before, after = _everything(objective, inputs), _everything(objective, second)
+    return not all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
+    rollouts, state = Rollouts(**inputs.rollouts), None
+    found = list(objective.prepare(rollouts).signals.values())
+    if isinstance(objective, Objective):
+        # A coefficient that is learnt may begin at 0, and grow where the policy has become sure.
+        state = objective.after(objective.start(), Rollouts(**example(1007).rollouts))
+        for _ in range(2):
+            state = objective.after(state, rollouts)
+        found += [torch.tensor(list(numbers.values()), dtype=torch.float64) for numbers in state.values()]
+    seen = evaluate(objective, inputs, state=state)
+    return [x.nan_to_num() for x in (*found, seen.loss.value, seen.gradient, seen.entropy_gradient)]
+
+
+def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
+    """The term that the rows at hand change, and the part that makes it."""
+    if not isinstance(objective, Objective):
+        return ""
+    n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"]
+
+    def differs(alone: Objective, term: str) -> bool:
+        whole = evaluate(alone, inputs).loss.terms[term][:1][mask[:1]]
+        first = evaluate(alone, inputs, (slice(0, 1), slice(1, n))).loss.terms[term][mask[:1]]
+        return not torch.allclose(first, whole, rtol=1e-11, atol=1e-14)
+
+    slots = [
+        ("ratio", "surrogate", (objective.surrogate,)), ("surrogate", "surrogate", (objective.surrogate,)),
+        ("coefficient", "aggregate", (objective.aggregate,)), ("weight", "weights", objective.weights),
+        ("penalty", "penalties", objective.penalties),
+    ]  # fmt: skip
+    for term, slot, parts in slots:
+        for part in parts:
+            alone = dataclasses.replace(objective, **{slot: (part,)}) if slot in ("weights", "penalties") else objective
+            if differs(alone, term):
+                return f"; {slot} {part!r} looks beyond its rows: let a Signal do so, or a BatchSignal"
+    return ""
+
+
+def _same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:
+    _close(seen.loss.value, expected.loss.value, said or "the loss differs")
+    _close(seen.gradient, expected.gradient, said or "the gradient differs")
+    _close(seen.entropy_gradient, expected.entropy_gradient, said or "the gradient in the entropy differs")
+
+
+def _close(seen: Tensor, expected: Tensor, said: str = "") -> None:
+    """Equal but for the rounding of float64.
+
+    Raises:
+        AssertionError: beginning with `said`.
+    """
+    assert seen.shape == expected.shape, f"{said}: shape {list(seen.shape)} in place of {list(expected.shape)}"
+    assert seen.dtype == expected.dtype, (
+        f"{said}: {seen.dtype} in place of {expected.dtype}: a part that rounds loses what float64 inputs carry"
+    )
+    torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{said}: {text}")

@@ -112,7 +112,7 @@ class Learner:
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
             prepared = Credit(self._given(rollouts, credit), prepared.signals)
-        return Step(self.objective, rollouts, prepared, self.length, self.seed, self.updates)
+        return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
     def remember(self, drawn: Rollouts) -> None:
         """The memories move on by all that was drawn, once a batch; `begin` does this."""
@@ -208,6 +208,7 @@ class Step:
 
     Args:
         credit: of phase one.
+        memory: what the memories held when they judged the batch.
         length: the longest response allowed.
         first: number of its first update.
         made: updates that were made on it.
@@ -216,11 +217,19 @@ class Step:
     objective: Objective
     rollouts: Rollouts
     credit: Credit
+    memory: State
     length: float
     seed: int
     first: int = 0
     made: int = 0
     statistics: Statistics = field(default_factory=Statistics)
+
+    def sampled_at(self) -> Tensor | None:
+        """[N, T] temperature at which each token was sampled, by the objective's rule; None where facts are missing."""
+        rule, base = self.objective.temperature, self.rollouts.temperature
+        if rule is None or base is None or self.rollouts.old_entropy is None:
+            return base
+        return base * rule(self.rollouts.old_entropy, 1.0, self.memory[rule])
 
     def updates(
         self, *, epochs: int = 1, minibatches: int = 1, by: Literal["groups", "rows"] = "groups"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..base import notebook
 from ..base.errors import TokenPOError
 from .blocks import TrustInBlocks, in_blocks
 from .ops import masked
@@ -102,7 +103,7 @@ class Objective:
     @functools.cached_property
     def needs(self) -> frozenset[str]:
         """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
-        return frozenset().union(*(part.reads for part in walk(self)))
+        return frozenset().union(*(part.reads for part in self._parts))
 
     @functools.cached_property
     def scope(self) -> Literal["row", "batch"]:
@@ -112,12 +113,12 @@ class Objective:
     @property
     def idle_on_policy(self) -> tuple[Part, ...]:
         """The parts that do nothing in a run with a single update per rollout batch."""
-        return tuple(part for part in walk(self) if part.idle_on_policy)
+        return tuple(part for part in self._parts if part.idle_on_policy)
 
     @property
     def assumes_on_policy(self) -> tuple[Part, ...]:
         """The parts that correct for nothing when a rollout batch feeds more than one update."""
-        return tuple(part for part in walk(self) if part.assumes_on_policy)
+        return tuple(part for part in self._parts if part.assumes_on_policy)
 
     @property
     def corrects_rollout(self) -> tuple[Part, ...]:
@@ -127,7 +128,7 @@ class Objective:
     @property
     def draws(self) -> bool:
         """True where `observe` chooses tokens at random."""
-        return any(isinstance(part, BatchSignal) and part.draws for part in walk(self))
+        return any(isinstance(part, BatchSignal) and part.draws for part in self._parts)
 
     @functools.cached_property
     def follows_advantage(self) -> bool:
@@ -137,16 +138,16 @@ class Objective:
     @functools.cached_property
     def entropy_gradient(self) -> bool:
         """True where the loss sends a gradient through `Policy.entropy`: engines keep its graph."""
-        return any(part.entropy_gradient for part in walk(self))
+        return any(part.entropy_gradient for part in self._parts)
 
     def split(self) -> tuple[Objective, ...]:
         """One objective for each optimiser pass; they share the credit and the denominators of this one."""
         return tuple(dataclasses.replace(self, passes=(), only=x) for x in self.passes) or (self,)
 
-    @property
+    @functools.cached_property
     def memories(self) -> tuple[Memory, ...]:
         """The parts that carry numbers from one rollout batch to the next, in the order of a checkpoint."""
-        return tuple(dict.fromkeys(part for part in walk(self) if isinstance(part, Memory)))
+        return tuple(dict.fromkeys(part for part in self._parts if isinstance(part, Memory)))
 
     def start(self) -> State:
         """What the memories hold before the first rollout batch."""
@@ -179,7 +180,7 @@ class Objective:
         advantage = ask("credit", self.credit, mask, rollouts, bonus)
         advantage = masked.keep(advantage, mask)  # one name: what has been replaced is not held
         advantage = advantage.to(rollouts.old_logprob.dtype)
-        parts = dict.fromkeys(part for part in walk(self) if isinstance(part, Signal))
+        parts = dict.fromkeys(part for part in self._parts if isinstance(part, Signal))
         signals: dict[Part, Tensor] = {part: ask("signal", part, mask, rollouts) for part in parts}
         remembering = [part for part in self.memories if isinstance(part, MemorySignal)]
         signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in remembering}
@@ -246,13 +247,18 @@ class Objective:
         return PhaseTwo(self._answers if answers is None else answers, *slots)
 
     @functools.cached_property
+    def _parts(self) -> tuple[Part, ...]:
+        """Every part, outermost first; found once, as every loss asks."""
+        return tuple(walk(self))
+
+    @functools.cached_property
     def _answers(self) -> Answers:
         return Answers(self.name)
 
     @functools.cached_property
     def _watched(self) -> tuple[BatchSignal, ...]:
-        """The signals of `observe`. Like every answer that takes a walk and every loss asks for, found once."""
-        return tuple(part for part in walk(self) if isinstance(part, BatchSignal))
+        """The signals of `observe`."""
+        return tuple(part for part in self._parts if isinstance(part, BatchSignal))
 
     def _seen(self, batch: Batch) -> Batch:
         facts = self._declared(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
@@ -266,10 +272,15 @@ class Objective:
         return owner.only(names)
 
     def __str__(self) -> str:
-        lines = [f"objective {self.name}"]
+        return "\n".join([f"objective {self.name}", *(f"  {slot:<12}{choice}" for slot, choice in self._choices())])
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"objective {self.name}", ["slot", "choice"], self._choices())
+
+    def _choices(self) -> Iterator[tuple[str, str]]:
+        """Every slot and what is in it, in words."""
         for slot in _SHOWN:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
-            lines.append(f"  {slot:<12}{shown if choice not in ((), None) else '-'}")
-        lines.append(f"  {'needs':<12}{', '.join(sorted(self.needs)) or '-'}")
-        return "\n".join(lines)
+            yield slot, shown if choice not in ((), None) else "-"
+        yield "needs", ", ".join(sorted(self.needs)) or "-"

@@ -1,6 +1,7 @@
 """What the parts of an objective answer, held to their protocol: an error names the part, not an operation of torch.
 
-Every loss asks, so kinds and shapes are compared and no number is looked at.
+Every loss asks, so kinds and shapes are compared and no number is looked at. A part that writes into what it was given
+would change the credit for every later update: torch counts the writes to a tensor, and the count is compared.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ class Answers:
 
     def asked(self, slot: str, part: Any, call: Callable[..., Any], *given: Any) -> Any:
         """What `call`, of the part, gives."""
+        tensors = _given(given)
+        before = [x._version for x in tensors]
         try:
-            return call(*given)
+            x = call(*given)
         except MissingInput as error:
             if not error.name:
                 raise
@@ -88,6 +91,13 @@ class Answers:
                 raise
             hint = _not_there(error, given)
             raise TokenPOError(f"objective {self.name}: {slot} {part!r} raised {told(error)}{hint}") from error
+        if [x._version for x in tensors] != before:
+            changed = _names(given, [x for x, count in zip(tensors, before, strict=True) if x._version != count])
+            raise TokenPOError(
+                f"objective {self.name}: {slot} {part!r} changed {changed} in place, for whoever reads it next too: "
+                "let it work on a clone()"
+            )
+        return x
 
     def _shaped(self, x: Any, like: Tensor, slot: str, part: Any, also: str = "") -> None:
         if not (isinstance(x, Tensor) and x.shape == like.shape):
@@ -97,6 +107,34 @@ class Answers:
     def _wrong(self, x: Any, slot: str, part: Any, wanted: str, call: str = "__call__") -> TokenPOError:
         place = f"objective {self.name}: {slot} {part!r}"
         return TokenPOError(f"{place} returned {_seen(x)}: let its {call} return {wanted}")
+
+
+def _given(given: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors that a part is given."""
+    found: list[Any] = []
+    for x in given:
+        if isinstance(x, Batch):
+            found += vars(x.rollouts).values()
+            found += vars(x.policy).values()
+            found += (x.credit.advantage, *x.credit.signals.values())
+        elif isinstance(x, Rollouts | Trust):
+            found += vars(x).values()
+        else:
+            found.append(x)
+    return [x for x in found if isinstance(x, Tensor)]
+
+
+def _names(given: tuple[Any, ...], changed: list[Tensor]) -> str:
+    """What the changed tensors are called."""
+    names = {}
+    for x in given:
+        if isinstance(x, Batch):
+            names |= {id(value): name for part in (x.rollouts, x.policy) for name, value in vars(part).items()}
+            names |= {id(value): f"signal {key!r}" for key, value in x.credit.signals.items()}
+            names[id(x.credit.advantage)] = "the advantage"
+        elif isinstance(x, Rollouts | Trust):
+            names |= {id(value): name for name, value in vars(x).items()}
+    return ", ".join(names.get(id(x), "an argument") for x in changed)
 
 
 def _undeclared(error: MissingInput, part: Part) -> str:

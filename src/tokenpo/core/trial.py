@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .objective import State
 from .types import Batch, Loss, Policy, Rollouts, Totals
 
 # The inputs that an objective may declare in `needs`, by the value that holds them.
@@ -41,8 +42,12 @@ class Inputs:
         return Inputs({**self.rollouts, **rollouts}, self.policy)
 
 
-def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -> Inputs:
-    """Ragged random inputs in float64 with NaN in the padding: mixed groups, ratios far enough to meet every clip."""
+def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, moved_by: float = 0.4) -> Inputs:
+    """Ragged random inputs in float64 with NaN in the padding: mixed groups, ratios far enough to meet every clip.
+
+    Args:
+        moved_by: spread of the log-ratios of the current policy to the old one, nats; probabilities make room for it.
+    """
     g = torch.Generator().manual_seed(seed)
     n = groups * size
 
@@ -52,12 +57,12 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9) -
     mask = torch.arange(length) < torch.randint(1, length + 1, (n, 1), generator=g)
     reward = (torch.rand(n, generator=g, dtype=torch.float64) > 0.5).double()
     reward[::size], reward[1::size] = 1.0, 0.0
-    old = -normal(1.0).abs()
+    old = -normal(max(1.0, moved_by)).abs()
 
     def moved(scale: float) -> Tensor:
         return (old + normal(scale)).clamp(max=-1e-3)
 
-    logprob = moved(0.4)
+    logprob = moved(moved_by)
     rollouts = {
         "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
         "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
@@ -81,12 +86,20 @@ class Evaluation:
     entropy_gradient: Tensor
 
 
-def evaluate(objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),)) -> Evaluation:
-    """Loss and gradients of the step, its rows evaluated in the given splits and added up; terms of the first split."""
+def evaluate(
+    objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),), *, state: State | None = None
+) -> Evaluation:
+    """Loss and gradients of the step, its rows evaluated in the given splits and added up; terms of the first split.
+
+    Args:
+        state: what the objective's memories hold; None is nothing.
+    """
     rollouts = Rollouts(**inputs.rollouts)
     leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
     policy = Policy(**{**inputs.policy, **leaves})
-    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
+    batch = Batch(
+        rollouts=rollouts, credit=objective.prepare(rollouts, *(() if state is None else (state,))), policy=policy
+    )
     if hasattr(objective, "observe"):
         batch = objective.observe(batch)
     totals = Totals.of(rollouts)

@@ -2,7 +2,7 @@
 
 Axes: N rollouts in the batch, T response tokens (padded), V vocabulary, G rollouts of one prompt (a group).
 Entry [i, t] of every [N, T] tensor belongs to the t-th response token of rollout i. Log-probabilities and
-entropies are in nats, at the temperature that sampled the token.
+entropies are in nats, at the temperature of sampling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ..base import notebook
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..base.text import number
 from .boundary import Boundary
 
 _TOKEN_FIELDS = (
@@ -67,7 +69,8 @@ class Rollouts(Fields):
         old_entropy: [N, T] nats, full-vocabulary entropy of that policy.
         rollout_logprob: [N, T] nats, the same log-probability as the engine that sampled reported it.
         ref_logprob: [N, T] nats, under the reference policy.
-        temperature: [N, T] > 0, the temperature at which each token was sampled.
+        temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
+            also where a method adapts it from token to token (`objective.temperature`).
         token_ids: [N, T] int, the sampled tokens.
         prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
         influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
@@ -118,6 +121,12 @@ class Rollouts(Fields):
 
     def __len__(self) -> int:
         return self.mask.shape[0]
+
+    def _repr_html_(self) -> str:
+        groups, tokens = len(self.group.unique()), int(self.mask.sum())
+        given = {name: x for name, x in vars(self).items() if x is not None and name not in ("mask", "group")}
+        title = f"Rollouts: {len(self):,} responses in {groups:,} groups, {tokens:,} tokens"
+        return _shown(title, "field", given, self.mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +287,22 @@ class Loss:
 
     value: Tensor
     terms: Mapping[str, Tensor]
+
+    def _repr_html_(self) -> str:
+        counted = self.terms["coefficient"] != 0
+        return _shown(
+            f"Loss {number(self.value.item())}, of {int(counted.sum()):,} tokens", "term", self.terms, counted
+        )
+
+
+def _shown(title: str, kind: str, tensors: Mapping[str, Tensor], mask: Tensor) -> str:
+    """Shape, mean and range of each tensor, for a notebook; of [N, T] tensors under the mask."""
+    rows = []
+    for name, x in tensors.items():
+        held = (x[mask] if x.shape == mask.shape else x).double()
+        numbers = (held.mean(), held.min(), held.max()) if held.numel() else ()
+        rows.append([name, list(x.shape), *(number(y.item()) for y in numbers)])
+    return notebook.table(title, [kind, "shape", "mean", "least", "most"], rows)
 
 
 def absent(name: str, said: str) -> TokenPOError:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
-from ..models.directory import check_directory, check_tokens, declared_rows, is_local, locate
+from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
 from ..recipe import inputs
 from ..recipe.config import Config
 from ..runs.directory import binding, held, never_began, new_directory, resumed_config
@@ -37,6 +37,8 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
         path = Path(model).expanduser()
         check_directory(path)
         check_tokens(path, declared_rows(path))
+    else:
+        ask_hub(str(model))
     if engine == "verl":
         if resume:
             raise TokenPOError(

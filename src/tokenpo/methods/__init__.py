@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..base.errors import TokenPOError, choose
+from ..base.errors import TokenPOError, UnknownName, nearest
 from ..core.objective import Objective
 from .adv_reweight import adv_reweight
 from .aer import aer
@@ -122,7 +122,11 @@ def builder(name: str) -> Callable[..., Objective]:
         UnknownName: no such method, module or function; the message names the nearest.
         TokenPOError: the module cannot be imported.
     """
-    return own(name) if ":" in name else choose("method", name, METHODS)
+    if ":" in name:
+        return own(name)
+    if name not in METHODS:
+        raise UnknownName(f"no method is called {name!r}: {nearest(name, METHODS)}")
+    return METHODS[name]
 
 
 def method(name: str, **options: Any) -> Objective:

@@ -11,7 +11,7 @@ alpha · (G c(q) − Σ_i c(o_i)).
 Defaults: fraction 0.2, clip 0.2/0.28 (second-hand); alpha 0.1 (ours; the value was not found).
 Options: only_correct=True shifts only the responses whose reward exceeds the group's mean, as the abstract puts it; the
 formula shifts all, and so spares the wrong responses with little confidence.
-Departures: confidences are the old policy's, at the temperature that sampled; c(q) is over all tokens of the prompt but
+Departures: confidences are the old policy's, at the temperature of sampling; c(q) is over all tokens of the prompt but
 the first. At least one token of a response counts.
 Reductions: alpha = 0 is DAPO with dual=None.
 """

@@ -45,6 +45,7 @@ PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.
 class Asymmetric(SurrogateStage):
     """min(1/r, dual) A for A ≥ 0 and min(r, dual) A for A < 0 inside the bounds; no gradient outside them."""
 
+    own_slope = True
     bounds: Bounds
     dual: AboveOne
 

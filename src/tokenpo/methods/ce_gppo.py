@@ -9,8 +9,9 @@ Paper: CE-GPPO, Coordinating Entropy via Gradient-Preserving Clipping (2509.2071
 
 Pushing wrong tokens that have become unlikely further down raises the entropy, pushing right ones that have become
 likely further up lowers it: beta1 and beta2 weigh the two.
-Defaults: beta1 0.75, beta2 1 (the authors' scripts; 0.5 and 1 in others), clip 0.2/0.2.
-Departures: none known.
+Defaults: beta1 0.75 and beta2 1 (the authors' 7B script; 0.5 and 1 for 1.5B), clip 0.2/0.2.
+Departures: the authors' code ends with a dual clip, J ≥ dual · A where A < 0, and their scripts put it at 10: dual=10
+is theirs; the formulas have none, and none is the default here.
 Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.
 """
 
@@ -22,7 +23,7 @@ import torch
 
 from ..core.objective import Objective
 from ..core.parts import FixedBounds, GroupAdvantage, SurrogateStage, TokenMean, TokenRatio
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import AboveOne, Limit, NotNegative, Share
 from ..core.types import Batch, Trust
 from .paper import Paper, published
 
@@ -34,11 +35,14 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class GradientPreserving(SurrogateStage):
-    """r A inside the clip; outside, the bound times beta1 (below) or beta2 (above) as the weight of the gradient."""
+    """r A inside the clip; outside, the bound times beta1 (below) or beta2 (above) as the weight of the gradient; at
+    least `dual` · A where A < 0 (dual clip, off with None)."""
 
+    own_slope = True
     bounds: FixedBounds
     beta1: NotNegative
     beta2: NotNegative
+    dual: AboveOne | None = None
 
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
@@ -46,11 +50,23 @@ class GradientPreserving(SurrogateStage):
         still = ratio.detach()
         below, above = (still < lower) & (advantage < 0), (still > upper) & (advantage > 0)
         scale = torch.where(below, self.beta1 * lower / still, torch.where(above, self.beta2 * upper / still, 1.0))
-        return Trust(scale * ratio * advantage, ratio, lower, upper, scale == 0)
+        value, clipped = scale * ratio * advantage, scale == 0
+        if self.dual is not None:
+            least = self.dual * advantage
+            cut = (advantage < 0) & (value.detach() < least)
+            value, clipped = torch.where(cut, least, value), clipped | cut
+        return Trust(value, ratio, lower, upper, clipped)
 
 
 @published(PAPER)
-def ce_gppo(*, low: Share = 0.2, high: Limit = 0.2, beta1: NotNegative = 0.75, beta2: NotNegative = 1.0) -> Objective:
+def ce_gppo(
+    *,
+    low: Share = 0.2,
+    high: Limit = 0.2,
+    beta1: NotNegative = 0.75,
+    beta2: NotNegative = 1.0,
+    dual: AboveOne | None = None,
+) -> Objective:
     """Clipped tokens keep a gradient whose weight is the bound times a coefficient.
 
     Args:
@@ -58,10 +74,11 @@ def ce_gppo(*, low: Share = 0.2, high: Limit = 0.2, beta1: NotNegative = 0.75, b
         high: clip above.
         beta1: coefficient of wrong tokens below the clip.
         beta2: coefficient of right tokens above it.
+        dual: dual clip for negative advantages, 10 in the authors' scripts; None switches it off.
     """
     return Objective(
         name="ce_gppo",
         credit=GroupAdvantage(),
-        surrogate=GradientPreserving(FixedBounds(low, high), beta1, beta2),
+        surrogate=GradientPreserving(FixedBounds(low, high), beta1, beta2, dual),
         aggregate=TokenMean(),
     )

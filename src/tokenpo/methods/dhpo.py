@@ -85,6 +85,7 @@ class Mixture(SurrogateStage):
         share: a.
     """
 
+    own_slope = True
     token: FixedBounds
     sequence: FixedBounds
     share: TokenShare

@@ -3,17 +3,18 @@
 Paper: EDGE-GRPO (2507.21848); provenance: code.
 
     H̄_i = mean_t H_it
-    A_i = (R_i − mean_g R) / (std_g R + 1e-6) · mean_j H̄_j / H̄_i,   j over the responses of the batch
+    A_i = (R_i − mean_g R) / (std_g R + eps) · mean_j H̄_j / H̄_i,   j over the responses of the batch
     J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
 This is the entropy-driven advantage; the paper's guided error correction rewrites responses and belongs to sampling.
-Defaults: low = high = 0.2, as in GRPO.
-Departures: H̄ is the old policy's, over response tokens only, without gradient: the authors' code takes the current
-policy's with its gradient and averages over padding too. H̄ below 1e-8 counts as 1e-8.
-Nothing else bounds the factor, as in the authors' code, where a clamp to 0.1 ... 10 stands commented out: a response
-whose tokens are all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At the policy that sampled,
-∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order (the value of the loss does
-not); after further updates on one rollout batch it need not, and then only the limit on the gradient norm holds it.
+Defaults: low = high = 0.2 and eps 1e-6, as in GRPO.
+Departures: the authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens only,
+without gradient: the authors' code takes the current policy's with its gradient and averages over padding too. H̄ below
+1e-8 counts as 1e-8. Nothing else bounds the factor, as in the authors' code, where a clamp to 0.1 ... 10 stands
+commented out: a response whose tokens are all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At
+the policy that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order (the
+value of the loss does not); after further updates on one rollout batch it need not, and then only the limit on the
+gradient norm holds it.
 Reductions: with equal mean entropies it is GRPO.
 """
 
@@ -27,7 +28,7 @@ from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, SequenceMean
-from ..core.ranges import Limit, Share
+from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -41,6 +42,7 @@ FLOOR = 1e-8
 class EntropyDriven(CreditStage):
     """GRPO's advantage times the batch's mean entropy over the response's own."""
 
+    across_groups = True
     reads = {"old_entropy"}
     group: GroupAdvantage = GroupAdvantage()
 
@@ -52,16 +54,17 @@ class EntropyDriven(CreditStage):
 
 
 @published(PAPER)
-def edge_grpo(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
+def edge_grpo(*, low: Share = 0.2, high: Limit = 0.2, eps: NotNegative = 1e-6) -> Objective:
     """Advantages are divided by the response's mean entropy.
 
     Args:
         low: clip below.
         high: clip above.
+        eps: added to the deviation of a group's rewards.
     """
     return Objective(
         name="edge_grpo",
-        credit=EntropyDriven(),
+        credit=EntropyDriven(GroupAdvantage(eps=eps)),
         surrogate=Clip(FixedBounds(low, high)),
         aggregate=SequenceMean(),
     )

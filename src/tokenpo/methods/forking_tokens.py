@@ -7,16 +7,23 @@ Paper: Beyond the 80/20 Rule (2506.01939), eq. 6; provenance: code.
 
 Defaults: fraction 0.2; clip 0.2/0.28 as in DAPO; beta 0, and the KL is on every token. The denominator counts every
 token.
-Departures: entropies are the old policy's over the rollout batch; entropy="current" takes the current policy's over the
-optimiser step (the authors' code: per micro-batch). The threshold is the paper's, a nearest-rank quantile with its
-ties; the authors' code keeps exactly the ⌈fraction · n⌉ highest.
+Departures: the authors' code divides the policy's term by the tokens that are kept, and its scripts put a dual clip at
+10: denominator="kept", dual=10. Kept tokens are counted over the rollout batch, with entropy="current" over the
+optimiser step (the authors' code: per micro-batch). The default denominator is eq. 6's, and TRL's. Entropies
+are the old policy's over the rollout batch; entropy="current" takes the current policy's over the optimiser step (the
+authors' code: per micro-batch). The threshold is the paper's, a nearest-rank quantile with its ties; the authors' code
+keeps exactly the ⌈fraction · n⌉ highest.
 Reductions: fraction = 1 is DAPO with dual=None.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from ..base.errors import choose
 from ..core.objective import Objective
+from ..core.ops import masked, ranked
 from ..core.parts import (
     Clip,
     CurrentEntropyQuantile,
@@ -24,12 +31,21 @@ from ..core.parts import (
     GroupAdvantage,
     HighInBatch,
     Keep,
+    NormalisedWeight,
     OldEntropyQuantile,
     ReferenceKl,
+    Signal,
+    SignalWeight,
     TokenMean,
 )
-from ..core.ranges import Fraction, Limit, NotNegative, Share
+from ..core.ranges import AboveOne, Fraction, Limit, NotNegative, Share
 from .paper import Paper, published
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..core.parts.weights import BatchWeight
+    from ..core.types import Rollouts
 
 PAPER = Paper(
     "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
@@ -37,9 +53,29 @@ PAPER = Paper(
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ForkingShare(Signal):
+    """n / k at the k tokens whose entropy reaches the quantile of the rollout batch's n, 0 elsewhere [N, T]."""
+
+    reads = {"old_entropy"}
+    quantile: Share
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        entropy, mask = rollouts.need("old_entropy"), rollouts.mask
+        kept = masked.ones(entropy >= ranked.quantile(entropy[mask], self.quantile), entropy.dtype)
+        return kept / masked.mean(kept, mask)
+
+
 @published(PAPER)
 def forking_tokens(
-    *, fraction: Fraction = 0.2, low: Share = 0.2, high: Limit = 0.28, beta: NotNegative = 0.0, entropy: str = "old"
+    *,
+    fraction: Fraction = 0.2,
+    low: Share = 0.2,
+    high: Limit = 0.28,
+    dual: AboveOne | None = None,
+    beta: NotNegative = 0.0,
+    entropy: str = "old",
+    denominator: str = "all",
 ) -> Objective:
     """Only the tokens with the highest entropy of the batch get a gradient.
 
@@ -47,15 +83,21 @@ def forking_tokens(
         fraction: share of the tokens that is kept, 0 < fraction <= 1.
         low: clip below.
         high: clip above.
+        dual: dual clip for negative advantages, 10 in the authors' scripts; None switches it off.
         beta: coefficient of the k3 divergence from the reference on all tokens; 0 asks for no reference.
         entropy: of the "old" or of the "current" policy.
+        denominator: of the policy's term: "all" tokens, or those that are "kept" as in the authors' code.
     """
     kind = choose("forking_tokens: entropy", entropy, {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile})
+    weight: BatchWeight = Keep(HighInBatch(kind(1 - fraction)))
+    if choose("forking_tokens: denominator", denominator, {"all": False, "kept": True}):
+        old = SignalWeight(ForkingShare(1 - fraction))
+        weight = old if kind is OldEntropyQuantile else NormalisedWeight.of(weight)
     return Objective(
         name="forking_tokens",
         credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
-        weights=(Keep(HighInBatch(kind(1 - fraction))),),
+        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        weights=(weight,),
         penalties=(ReferenceKl(beta),) if beta else (),
         aggregate=TokenMean(),
     )

@@ -32,6 +32,7 @@ PAPER = Paper("Geometric-Mean Policy Optimization", "2507.20673", "", "code")
 class GeometricMean(SurrogateStage):
     """s_i A with token log-ratios clipped to [−low, high] on the side of the advantage before they are averaged."""
 
+    own_slope = True
     low: Limit
     high: Limit
 

@@ -6,9 +6,12 @@ Paper: GPG, A Simple and Strong Reinforcement Learning Baseline (2504.02546); pr
     J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
 
 B responses, M of them in groups whose rewards are all equal: their gradient is 0, and the others make up for it.
-Defaults: none to set.
-Departures: one framework takes the number of responses with a reward other than 0 for B − M, which is not the paper's
-count. There is no importance ratio: after the first update on a rollout batch the gradient is that of an old sample.
+Defaults: the token mean of the paper.
+Departures: the authors' trees for mathematics (open-r1, open-rs) take the token mean, those for vision (R1-V,
+Visual-RFT, VisualThinker-R1-Zero) the mean of response means: sequence_mean=True. In the latter, `adjust_gd` switches
+the factor on and a division by std_g + 1e-4 off. One framework takes the number of responses with a reward other than 0
+for B − M, which is not the paper's count. There is no importance ratio: after the first update on a rollout batch the
+gradient is that of an old sample.
 Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token mean.
 """
 
@@ -20,7 +23,7 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.parts import CreditStage, GroupAdvantage, LogLikelihood, TokenMean
+from ..core.parts import CreditStage, GroupAdvantage, LogLikelihood, SequenceMean, TokenMean
 from ..core.types import Rollouts
 from .paper import Paper, published
 
@@ -40,6 +43,11 @@ class RescaledAdvantage(CreditStage):
 
 
 @published(PAPER)
-def gpg() -> Objective:
-    """The plain policy gradient of group advantages, without ratio, clip or deviation."""
-    return Objective(name="gpg", credit=RescaledAdvantage(), surrogate=LogLikelihood(), aggregate=TokenMean())
+def gpg(*, sequence_mean: bool = False) -> Objective:
+    """The plain policy gradient of group advantages, without ratio, clip or deviation.
+
+    Args:
+        sequence_mean: the mean of response means in place of the mean over all tokens.
+    """
+    aggregate = SequenceMean() if sequence_mean else TokenMean()
+    return Objective(name="gpg", credit=RescaledAdvantage(), surrogate=LogLikelihood(), aggregate=aggregate)

@@ -7,6 +7,8 @@ Paper: DeepSeekMath (2402.03300), eq. 3; provenance: code.
 
 Defaults: low = high = 0.2 and ddof 1 as in the frameworks' code; beta = 0, because verifiable rewards are usually
 trained without a reference (the paper's beta is 0.04).
+Departures: a group of one learns nothing here; verl and the trainers built on it divide its reward by 1 + 1e-6 and take
+that for its advantage. verl adds eps 1e-6 to the deviation, TRL 1e-4.
 Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with lower = upper = 1 is GRPO.
 """
 

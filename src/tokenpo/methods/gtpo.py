@@ -88,6 +88,10 @@ class PolarTokens(CreditStage):
     threshold: Finite = 0.0
     eps: Positive = 1e-6
 
+    @property
+    def across_groups(self) -> bool:
+        return self.whole_batch
+
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         return self.of(rollouts, bonus) if self.whole_batch else in_groups(self.of, rollouts, bonus)
 

@@ -14,7 +14,9 @@ Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 
 Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current policy
 over the optimiser step (the authors' code: per micro-batch, which makes the loss depend on their size). sign="released"
 divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
-+1. DAPO's dynamic sampling and overlong penalty are settings of the engine.
++1. Log-probabilities and entropies are those at T, not at T_t, as in the authors' code: what weights for the difference
+is a correction for the sampler (rollout.correction), off unless asked for. DAPO's dynamic sampling
+and overlong penalty are settings of the engine.
 Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
 Reductions: all four off is DAPO with GRPO's clip.
 """

@@ -11,8 +11,8 @@ that has moved. The denominator counts every token in both passes; credit and ol
 Defaults: eta 0.4, a 0 (no reweighting), clip 0.2/0.24, dual clip 10, k3 coefficient 0.001: the authors' script for
 Lopti alone. Their script for both uses eta 0.5 and a 0.3 (Advantage Reweighting).
 Options: high_first reverses the order, the paper's ablation (a negative threshold in the authors' code).
-Departures: the mean is over the optimiser step (the authors' code: per micro-batch). An engine makes every pass over
-all minibatches, empty ones included.
+Departures: the authors' code bounds log π_ref/π to ±5 and k3 to 10: bounded_kl=True. The mean is over the optimiser
+step (the authors' code: per micro-batch). An engine makes every pass over all minibatches, empty ones included.
 Reductions: the losses of the passes add up to Advantage Reweighting's at the same weights; a = 0 is DAPO plus the
 penalty.
 """
@@ -59,6 +59,7 @@ def lopti(
     high: Limit = 0.24,
     dual: AboveOne | None = 10.0,
     beta: NotNegative = 1e-3,
+    bounded_kl: bool = False,
 ) -> Objective:
     """Improbable tokens first, then the rest, in two optimiser passes.
 
@@ -70,7 +71,8 @@ def lopti(
         high: clip above.
         dual: dual clip for negative advantages; None switches it off.
         beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
+        bounded_kl: log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code.
     """
-    whole = adv_reweight(low=low, high=high, dual=dual, a=a, beta=beta)
+    whole = adv_reweight(low=low, high=high, dual=dual, a=a, beta=beta, bounded_kl=bounded_kl)
     passes = tuple(OldProbability(eta, below) for below in (not high_first, high_first))
     return dataclasses.replace(whole, name="lopti", passes=passes, weights=whole.weights if a else ())

@@ -8,7 +8,8 @@ Paper: On-Policy RL with Optimal Reward Baseline (2505.23585); provenance: code.
 The variance of the gradient is least with a baseline weighted by its squared norm, which is taken to grow with the
 length of the response.
 Defaults: none to set: exact on-policy training has no clip.
-Departures: the token mean is a framework's. There is no importance ratio for further updates on a rollout batch.
+Departures: a group of one learns nothing here; the code that was read gives it a baseline of 0, so that its reward is
+its advantage. The token mean is a framework's. There is no importance ratio for further updates on a rollout batch.
 Reductions: with equal lengths the advantage is Dr. GRPO's.
 """
 

@@ -56,6 +56,7 @@ class WhitenedReturn(CreditStage):
         beta: coefficient of lp_old − lp_ref in the reward of a token, ≥ 0; 0 asks for no reference.
     """
 
+    across_groups = True
     beta: NotNegative = 0.0
 
     @property
@@ -73,6 +74,8 @@ class WhitenedReturn(CreditStage):
 @dataclass(frozen=True)
 class WhitenedBaseline(CreditStage):
     """The reward less its group's mean, whitened over the tokens of the batch."""
+
+    across_groups = True
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         groups = Groups.of(rollouts.group, rollouts.mask.any(1))

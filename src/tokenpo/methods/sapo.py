@@ -32,6 +32,7 @@ PAPER = Paper("Soft Adaptive Policy Optimization", "2511.20347", "", "code")
 class SoftGate(SurrogateStage):
     """4/tau · sigmoid(tau (r − 1)) · A."""
 
+    own_slope = True
     tau_pos: Positive
     tau_neg: Positive
 

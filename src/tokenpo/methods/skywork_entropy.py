@@ -7,9 +7,11 @@ Paper: Skywork Open Reasoner 1 Technical Report (2505.22312); provenance: code.
     α ← min(α + delta, largest) where H̄_old < target, else max(α − delta, 0), after each rollout batch
 
 Defaults: target 0.2 nats, delta 1e-4, largest 0.005, α from 0 (the authors' script); clip 0.2/0.2.
-Departures: α moves once per rollout batch, by the entropy of the policy that sampled it; the authors' runs make one
-update per batch, where this is the same. TRL gates by the entropy of the step before, and its delta is 0.005.
-Under dynamic sampling the gate reads the groups that are kept, the change of α all that were drawn.
+Departures: the authors' code closes the gate for the *next* batch (in the first it is open), and takes −mean lp_old of
+the sampled tokens for the entropy: controller="released" does both; by default a batch's own mean entropy gates it. α
+moves once per rollout batch in both. TRL gates by the entropy of the step before, and its delta is 0.005. Under dynamic
+sampling the gate reads the groups that are kept, the change of α, and the released gate, all that were drawn (the
+authors' code: those that are kept).
 Reductions: largest = 0 is GRPO over tokens.
 """
 
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
@@ -42,31 +45,40 @@ class GatedCoefficient(MemorySignal):
         delta: change of α after a batch.
         largest: bound of α.
         initial: α before the first batch.
+        released: the batch before gates this one, and −lp_old of the sampled tokens stands for their entropies.
     """
 
-    reads = {"old_entropy"}
     target: Limit
     delta: NotNegative
     largest: NotNegative
     initial: NotNegative
+    released: bool = False
+
+    @property
+    def reads(self) -> set[str]:
+        return set() if self.released else {"old_entropy"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(initial=between(0, self.largest).because("the largest coefficient"))
 
     def start(self) -> Mapping[str, float]:
-        return {"coefficient": self.initial}
+        return {"coefficient": self.initial} | ({"open": 1.0} if self.released else {})
 
     def after(self, numbers: Mapping[str, float], rollouts: Rollouts) -> Mapping[str, float]:
-        change = self.delta if self._below(rollouts) else -self.delta
-        return {"coefficient": min(max(numbers["coefficient"] + change, 0.0), self.largest)}
+        below = self._below(rollouts)
+        change = self.delta if below else -self.delta
+        coefficient = min(max(numbers["coefficient"] + change, 0.0), self.largest)
+        return {"coefficient": coefficient} | ({"open": float(below)} if self.released else {})
 
     def __call__(self, rollouts: Rollouts, numbers: Mapping[str, float]) -> Tensor:
-        coefficient = numbers["coefficient"] if self._below(rollouts) else 0.0
+        is_open = numbers["open"] if self.released else self._below(rollouts)
+        coefficient = numbers["coefficient"] if is_open else 0.0
         return rollouts.old_logprob.new_tensor(coefficient).expand(rollouts.mask.shape)
 
     def _below(self, rollouts: Rollouts) -> bool:
-        return bool(masked.mean(rollouts.need("old_entropy"), rollouts.mask) < self.target)
+        entropy = -rollouts.old_logprob if self.released else rollouts.need("old_entropy")
+        return bool(masked.mean(entropy, rollouts.mask) < self.target)
 
 
 @published(PAPER)
@@ -78,6 +90,7 @@ def skywork_entropy(
     start: NotNegative = 0.0,
     low: Share = 0.2,
     high: Limit = 0.2,
+    controller: str = "current",
 ) -> Objective:
     """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target.
 
@@ -88,11 +101,13 @@ def skywork_entropy(
         start: coefficient before the first batch.
         low: clip below.
         high: clip above.
+        controller: gated by the "current" batch's entropy, or as in the "released" code by −mean lp_old of the last.
     """
+    released = choose("skywork_entropy: controller", controller, {"current": False, "released": True})
     return Objective(
         name="skywork_entropy",
         credit=GroupAdvantage(),
         surrogate=Clip(FixedBounds(low, high)),
-        penalties=(EntropyBonus(GatedCoefficient(target, delta, largest, start)),),
+        penalties=(EntropyBonus(GatedCoefficient(target, delta, largest, start, released)),),
         aggregate=TokenMean(),
     )

@@ -44,6 +44,7 @@ class PrefixTree(CreditStage):
         pairs: every distinct (prefix, token) counts once, however many responses share it; otherwise every token does.
     """
 
+    across_groups = True
     reads = {"token_ids"}
     pairs: bool
 

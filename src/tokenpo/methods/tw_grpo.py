@@ -11,7 +11,7 @@ Paper: Reinforcing Video Reasoning with Focused Thinking (2505.24718); provenanc
 The mean over i and the extremes of d are of one group. The sum over the vocabulary is not weighted by a probability: d
 is no divergence between distributions, and the tail dominates it.
 Defaults: alpha 1.7, clip 0.2/0.28 (the authors' code and script).
-Departures: d is the old policy's, at the temperature that sampled, and w carries no gradient; the authors' code takes
+Departures: d is the old policy's, at the temperature of sampling, and w carries no gradient; the authors' code takes
 the current policy's with its gradient. The extremes run over the positions at which a response of the group goes on;
 the code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term has
 coefficient 0 in the script and is left out. Soft rewards for several choices and inverted questions belong to the data.

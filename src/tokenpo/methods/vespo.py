@@ -63,6 +63,7 @@ class SoftWeight(SurrogateStage):
         negative: φ where it is.
     """
 
+    own_slope = True
     positive: Gamma
     negative: Gamma
 

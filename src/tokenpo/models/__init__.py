@@ -5,7 +5,7 @@ from __future__ import annotations
 from .directory import locate
 from .group_stats import divergence, influence, prompt_logprob, require_plain_head
 from .lora import LoraOptions
-from .model import LanguageModel, load, save
+from .model import LanguageModel, load, save, save_adapter
 from .sampler import Samples, Sampling, require_room, sample
 from .score import score
 
@@ -23,5 +23,6 @@ __all__ = [
     "require_room",
     "sample",
     "save",
+    "save_adapter",
     "score",
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..base.errors import TokenPOError
+from ..base.errors import TokenPOError, nearest
 from ..base.files import expanded, fingerprint, json_object
+from ..base.text import first_line
 
 # In a model directory that a run wrote: the step, and the checksum of the checkpoint's weights.
 RECORD = "trained.json"
@@ -71,7 +73,7 @@ def locate(name: str | Path) -> str | Path:
     path = path_of(name)
     if is_local(name):
         _require_there(path)
-    if not (path / "objective.txt").is_file():
+    if not is_run(path):
         return name
     model, remedy = path / "model", f"let it finish with tokenpo train --resume {path}"
     if not model.is_dir():
@@ -83,6 +85,50 @@ def locate(name: str | Path) -> str | Path:
             f"or give {model}"
         )
     return model
+
+
+def ask_hub(name: str) -> None:
+    """Asks the hub once whether it has a model, and says so: a mistyped path would otherwise be asked for, file after
+    file and each of them six times, before the loader gives up.
+
+    Raises:
+        TokenPOError: it has none of this name, or cannot be reached.
+    """
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    print(f"there is no directory {name} here{_like(Path(name))}: asking the hub for it", file=sys.stderr)
+    try:
+        url, headers = hf_hub_url(name, "config.json"), build_hf_headers()
+        hf_raise_for_status(get_session().head(url, headers=headers, follow_redirects=True, timeout=10))
+    except RepositoryNotFoundError as error:
+        raise TokenPOError(
+            f"the hub has no model {name} that you may read: give a directory or a hub id, or log in with hf auth login"
+        ) from error
+    except HfHubHTTPError:
+        return  # it has answered: the loader finds out what is missing
+    except Exception as error:  # whatever its client raises without a connection
+        raise TokenPOError(
+            f"the hub cannot be asked for {name} ({first_line(error)}): give the directory of a run or of a model"
+        ) from error
+
+
+def _like(path: Path) -> str:
+    """The directory that was probably meant: beside the first that is missing on the way."""
+    missing = next(x for x in (path, *path.parents) if x.parent.is_dir())
+    there = [x.name for x in missing.parent.iterdir() if x.is_dir()]
+    hint = nearest(missing.name, there)
+    return f" ({hint})" if hint.startswith("did you mean") else ""
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run wrote this directory: it has an objective, or the sections of a recipe in its config."""
+    return (path / "objective.txt").is_file() or {"task", "method", "rollout"} <= json_object(
+        path / "config.json"
+    ).keys()
 
 
 def identity(path: Path) -> str:

@@ -87,7 +87,7 @@ def divergence(
 
         d_t = mean_i Σ_v (exp(D) − D − 1),   D = mean_j L_jtv − L_itv clamped to ±11
 
-    L are the log-probabilities at the temperature that sampled, and −log V for a response of the group without a token
+    L are the log-probabilities at the temperature of sampling, and −log V for a response of the group without a token
     at t (it has ended).
 
     Args:
@@ -232,7 +232,7 @@ def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tenso
 
 
 def _log_probabilities(lm: LanguageModel, seen: Predictions, at: Tensor) -> Tensor:
-    """[·, V] at the temperature that sampled the tokens at `at`."""
+    """[·, V] at the temperature of the tokens at `at`."""
     out = seen.out[at]
     logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
     heat = seen.temperature

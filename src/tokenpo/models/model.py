@@ -26,6 +26,7 @@ from .device import resolve_device
 from .directory import (
     CHECKED,
     RECORD,
+    ask_hub,
     check_directory,
     check_names,
     check_tokens,
@@ -126,6 +127,7 @@ def load(
         check_directory(Path(where))
         files = Path(where)
     else:
+        ask_hub(where)
         files = _from_hub(where)
     device = resolve_device(device)
     _check_device(device)
@@ -162,6 +164,19 @@ def save(lm: LanguageModel, directory: str | Path, record: Mapping[str, object] 
             _save_tokenizer(lm.tokenizer, fresh)
         if record is not None:
             (fresh / RECORD).write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def save_adapter(lm: LanguageModel, directory: str | Path) -> bool:
+    """Writes the LoRA adapters alone, as peft reads them (adapter_config.json, safetensors); False without any.
+
+    Raises:
+        OSError, SafetensorError: the disk is full, or worse; what was there before stays.
+    """
+    if lm.adapter is None:
+        return False
+    with whole_directory(Path(directory).expanduser().absolute()) as fresh, _quiet():
+        lm.adapter.save_pretrained(fresh)
+    return True
 
 
 def _save_tokenizer(tokenizer: Any, directory: Path) -> None:

@@ -59,9 +59,10 @@ class Samples:
     Args:
         token_ids: [N, T] int64, pad_id beyond the response.
         mask: [N, T] bool, true on the response, EOS inside.
-        logprob: [N, T] float32 nats, of the token at the temperature that sampled it; 0 beyond the response.
-        entropy: [N, T] float32 nats, full vocabulary, at the same temperature; 0 beyond.
-        temperature: [N, T] float32; 1 beyond the response and for greedy sampling.
+        logprob: [N, T] float32 nats, of the token at the base temperature; 0 beyond the response.
+        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond.
+        temperature: [N, T] float32 that sampled the token; 1 beyond the response and for greedy sampling.
+        rollout_logprob: [N, T] float32 nats, of the token at the temperature that sampled it; 0 beyond.
         prompt: [N] int64, index into the prompts.
         finished: [N] bool, an EOS was sampled (false: cut at max_new_tokens).
     """
@@ -71,6 +72,7 @@ class Samples:
     logprob: Tensor
     entropy: Tensor
     temperature: Tensor
+    rollout_logprob: Tensor
     prompt: Tensor
     finished: Tensor
 
@@ -176,6 +178,7 @@ def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Sampl
         logprob=table([d.logprob for d in draws], 0, torch.float32),
         entropy=table([d.entropy for d in draws], 0, torch.float32),
         temperature=table([d.temperature for d in draws], 1, torch.float32),
+        rollout_logprob=table([d.rollout_logprob for d in draws], 0, torch.float32),
         prompt=prompt,
         finished=table([step.ended for step in record], 0, torch.bool).any(1),
     )

@@ -41,7 +41,7 @@ def score(
         prompt_of_row: [N] int, index into `prompts`.
         token_ids: [N, T] int, responses from column 0; what follows the last true mask entry is never read.
         mask: [N, T] bool, the tokens to score; others before the last true entry are context (a tool's output).
-        temperature: [N, T], the temperature that sampled each token, or one number.
+        temperature: [N, T], of each token, or one number.
         drift: also compute the entropy drift Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy too.
         max_tokens: tokens per forward pass (a single row may exceed it); larger batches are cut into several.

@@ -14,12 +14,20 @@ _BLOCK = 256
 
 
 class Draw(NamedTuple):
-    """token [M] int64; logprob, entropy [M] nats at temperature [M], all float32 (float64 for float64 logits)."""
+    """One token a row, with its statistics; all [M], float32 (float64 for float64 logits).
+
+    Args:
+        token: int64.
+        logprob, entropy: nats, at the base temperature.
+        temperature: that sampled the token.
+        rollout_logprob: nats, at that temperature.
+    """
 
     token: Tensor
     logprob: Tensor
     entropy: Tensor
     temperature: Tensor
+    rollout_logprob: Tensor
 
 
 class TemperatureRule(Protocol):
@@ -31,6 +39,8 @@ class TemperatureRule(Protocol):
 def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | None = None) -> Draw:
     """Samples at temperature `base`, or at the temperature that `rule` gives each row for its entropy at `base`.
 
+    Statistics are taken at `base` in both cases: what a method compares is one policy, however it was sampled.
+
     Args:
         logits: [M, V]; -inf excludes a token.
         uniform: [M] float64 in [0, 1), the point of each row's cumulative distribution to invert.
@@ -40,21 +50,21 @@ def draw(logits: Tensor, uniform: Tensor, base: float, rule: TemperatureRule | N
     parts = softmax_parts(logits, 1.0 / base)
     entropy = entropy_of(parts)
     if rule is None:
-        temperature = torch.full_like(entropy, base)
-    else:
-        temperature = rule(entropy, base).to(entropy.dtype)
-        parts = softmax_parts(logits, temperature.reciprocal().unsqueeze(-1))
-        entropy = entropy_of(parts)
-    token = _invert(parts.p, uniform)
-    return Draw(token, _logprob(parts, token), entropy, temperature)
+        token = _invert(parts.p, uniform)
+        logprob = _logprob(parts, token)
+        return Draw(token, logprob, entropy, torch.full_like(entropy, base), logprob)
+    temperature = rule(entropy, base).to(entropy.dtype)
+    heated = softmax_parts(logits, temperature.reciprocal().unsqueeze(-1))
+    token = _invert(heated.p, uniform)
+    return Draw(token, _logprob(parts, token), entropy, temperature, _logprob(heated, token))
 
 
 def greedy(logits: Tensor) -> Draw:
     """The first most probable token of each row, with its statistics at temperature 1."""
     parts = softmax_parts(logits)
     token = logits.argmax(-1)
-    entropy = entropy_of(parts)
-    return Draw(token, _logprob(parts, token), entropy, torch.ones_like(entropy))
+    entropy, logprob = entropy_of(parts), _logprob(parts, token)
+    return Draw(token, logprob, entropy, torch.ones_like(entropy), logprob)
 
 
 def _logprob(parts: Softmax, token: Tensor) -> Tensor:

@@ -143,7 +143,8 @@ class Rollout(Section):
         default=False, description="old log-prob and entropy from a forward pass, not from the sampler"
     )
     correction: Correction | None = Field(
-        default=None, description="weights old / sampler's probability; they act only with rescore"
+        default=None,
+        description="weights old / sampler's probability; they act with rescore or an adaptive temperature",
     )
 
     @field_validator("temperature")

@@ -20,6 +20,7 @@ from ..core.parts import (
     SoftOverlong,
     StraightThrough,
     Weight,
+    walk,
 )
 from ..methods import builder, kinds_of, method, options_of
 from .command_line import Entry, toml_value
@@ -102,7 +103,7 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     asked = config.train.reference_kl
     if asked is None:
         return ()
-    own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
+    own = [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]
     if own:
         raise TokenPOError(
             f"train.reference_kl comes on top of {own[0]}, which {objective.name} has already: drop the section, "
@@ -121,7 +122,7 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         "set train.minibatches or train.epochs above 1",
         "set train.minibatches and train.epochs to 1",
     )
-    if rollout.correction is not None and not rollout.rescore:
+    if rollout.correction is not None and not rollout.rescore and objective.temperature is None:
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )

@@ -169,11 +169,13 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
-    """Writes model/, with the step of the checkpoint that it is of and the checksum of the weights there.
+    """Writes model/, with the step of the checkpoint that it is of and the checksum of the weights there; with LoRA,
+    whose adapters are merged into it, also adapter/.
 
     Raises:
         OSError, SafetensorError: the disk is full, or worse.
     """
+    language.save_adapter(lm, run / "adapter")  # first: the model says that the run is finished
     language.save(lm, run / "model", _model_of(run, step))
 
 

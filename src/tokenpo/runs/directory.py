@@ -5,6 +5,7 @@ inputs.json                                              hashes of the model and
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
 rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
+adapter/                                                 with LoRA, what model/ has merged in
 changes.jsonl                                            where it was resumed with other settings, on request
 trackers.json                                            how far each live tracker is, where the recipe names one
 """
@@ -26,7 +27,7 @@ from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
 from . import checkpoint
 from .checkpoint import Progress
-from .rollouts.files import recorded_steps, step_file
+from .rollouts import drop_after
 from .trackers import Trackers
 from .versions import versions
 
@@ -235,7 +236,8 @@ def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
 
 def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, list[str]]:
     """Restores the newest good checkpoint and cuts the logs back to it; what the user should know of it."""
-    sweep(path / "model")
+    for name in ("model", "adapter"):
+        sweep(path / name)
     if not checkpoint.exists(path) and not _has_lines(path):
         # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
@@ -250,9 +252,7 @@ def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, l
         )
     for name in LOGS:
         cut(path / name, progress.sizes[name])
-    for step in recorded_steps(path):
-        if step > progress.step:
-            step_file(path, step).unlink()
+    drop_after(path, progress.step)
     notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
     metrics = path / "metrics.jsonl"
     for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():

@@ -124,11 +124,12 @@ def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> l
 
 def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
     """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
-    prompts = [_in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
+    prompts = [in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]
     return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
 
 
-def _in_words(prompt: str | list[dict[str, Any]]) -> str:
+def in_words(prompt: str | list[dict[str, Any]]) -> str:
+    """A prompt as one text."""
     return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ..core.learner import Step
 from ..core.ops import kl
-from ..core.types import Batch, Credit, Loss, Rollouts
+from ..core.types import Batch, Loss
 
 
 class Tracer:
@@ -24,18 +25,28 @@ class Tracer:
         self.most = most
         self.found: dict[int, Mapping[str, list[float]]] = {}
         self.wanted: frozenset[int] = frozenset()
+        self.known: dict[int, dict[str, list[float]]] = {}  # of each wanted row, before any update
 
-    def choose(self, rows: Tensor, rollouts: Rollouts, credit: Credit) -> None:
-        """Wants the best and the worst response of one group after the other, groups with an advantage first."""
+    def choose(self, rows: Tensor, step: Step) -> None:
+        """Wants the best and the worst response of one group after the other, groups with an advantage first.
+
+        Args:
+            rows: places in the rollout batch; groups are taken in the order in which theirs come first.
+        """
         if not self.most:
             return
-        live = {row: bool((credit.advantage[row] != 0).any()) for row in rows.tolist()}
+        rollouts, advantage = step.rollouts, step.credit.advantage
+        live = {row: bool((advantage[row] != 0).any()) for row in rows.tolist()}
         reward, group = rollouts.reward.tolist(), rollouts.group.tolist()
-        members: dict[int, list[int]] = {}
-        for row in sorted(rows.tolist(), key=lambda row: (-reward[row], row)):
-            members.setdefault(group[row], []).append(row)
-        ends = [(not any(live[row] for row in m), g, row) for g, m in members.items() for row in (m[0], m[-1])]
-        self.want(list(dict.fromkeys(row for _, _, row in sorted(ends)))[: self.most])
+        members: dict[int, list[int]] = {group[row]: [] for row in live}
+        for row in sorted(live, key=lambda row: (-reward[row], row)):
+            members[group[row]].append(row)
+        taken = sorted(members.values(), key=lambda m: not any(live[row] for row in m))
+        self.want(list(dict.fromkeys(row for m in taken for row in (m[0], m[-1])))[: self.most])
+        heat = step.sampled_at()
+        if heat is not None:
+            known = {row: heat[row][rollouts.mask[row]].float().tolist() for row in self.wanted}
+            self.known = {row: {"temperature": values} for row, values in known.items()}
 
     def want(self, rows: Sequence[int]) -> None:
         """Wants these rows of the rollout batch and no others."""
@@ -48,7 +59,7 @@ class Tracer:
 
     @torch.no_grad()
     def add(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """After the backward pass: takes what it wants from a micro-batch.
+        """After the backward pass: takes what it wants from a micro-batch, in place of what an earlier update gave.
 
         Args:
             rows: [M] its places in the rollout batch.
@@ -57,7 +68,8 @@ class Tracer:
         shown = self._shown(batch, loss) if wanted else {}
         for place, row in wanted:
             kept = batch.mask[place]
-            self.found[row] = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+            of_row = {name: x[place][kept].float().tolist() for name, x in shown.items()}
+            self.found[row] = of_row | self.known.get(row, {})
 
     def _shown(self, batch: Batch, loss: Loss) -> dict[str, Tensor]:
         policy, facts = batch.policy, batch.rollouts
@@ -73,6 +85,4 @@ class Tracer:
             shown["kl_ref"] = kl.k3(facts.ref_logprob - logprob)
         if facts.old_entropy is not None:
             shown["entropy"] = facts.old_entropy
-        if facts.temperature is not None:
-            shown["temperature"] = facts.temperature
         return shown

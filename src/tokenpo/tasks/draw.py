@@ -22,7 +22,8 @@ class Draw:
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature: [N, T] as the sampler recorded them.
+        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them.
+        base: temperature at which logprob and entropy are taken.
         finished: [N] bool, EOS was reached.
     """
 
@@ -34,6 +35,8 @@ class Draw:
     logprob: Tensor
     entropy: Tensor
     temperature: Tensor
+    rollout_logprob: Tensor
+    base: float
     finished: Tensor
     completions: list[str]
     scores: list[Score]
@@ -91,6 +94,8 @@ def draw(
         logprob=out.logprob,
         entropy=out.entropy,
         temperature=out.temperature,
+        rollout_logprob=out.rollout_logprob,
+        base=sampling.temperature or 1.0,
         finished=out.finished,
         completions=completions,
         scores=scores,

@@ -69,6 +69,8 @@ def joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]]) -> Draw | None:
         logprob=rows("logprob"),
         entropy=rows("entropy"),
         temperature=rows("temperature", 1.0),
+        rollout_logprob=rows("rollout_logprob"),
+        base=drawn[0].base,
         finished=rows("finished"),
         completions=[text for piece, _, span in spans for text in piece.completions[span]],
         scores=[score for piece, _, span in spans for score in piece.scores[span]],
@@ -84,7 +86,7 @@ def facts(kept: Draw) -> Rollouts:
         group=kept.group(),
         old_logprob=kept.logprob,
         old_entropy=kept.entropy,
-        rollout_logprob=kept.logprob,
-        temperature=kept.temperature,
+        rollout_logprob=kept.rollout_logprob,
+        temperature=torch.full_like(kept.logprob, kept.base),
         token_ids=kept.token_ids,
     )

@@ -5,25 +5,33 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 
+import tokenpo
+from oracle_support import ragged, run
 from tokenpo.core.parts import (
     K1,
     K2,
     K3,
     AbsoluteLogRatio,
     EntropyBonus,
+    Estimator,
+    GeometricSequence,
+    K3Within,
     ProbabilityWeight,
     ReferenceKl,
+    Reweighted,
     StraightThrough,
+    TokenRatio,
 )
 from tokenpo.core.parts.weights import Affine
 
 LN2 = math.log(2)
 
 
-def _seen(penalty: ReferenceKl, batch) -> tuple[list[float], list[float]]:
+def _seen(penalty: ReferenceKl | Reweighted, batch) -> tuple[list[float], list[float]]:
     """One row at current probability 1/2, 1/4 against references 1/4, 1/2: x = lp_ref - lp = -ln 2, ln 2."""
     step = batch([[2.0, 1.0]], [1.0], old=0.25, ref_logprob=[[math.log(0.25), math.log(0.5)]])
     value = penalty(step, None)
@@ -37,6 +45,7 @@ def _seen(penalty: ReferenceKl, batch) -> tuple[list[float], list[float]]:
         # x = -ln 2, ln 2, and dx/dlp = -1
         (K1(), [LN2, -LN2], [1, 1]),
         (K2(), [LN2**2 / 2, LN2**2 / 2], [LN2, -LN2]),
+        (K3Within(5.0, 0.25), [0.5 - 1 + LN2, 0.25], [0.5, 0]),  # the second is above 0.25: flat there
         (K3(), [0.5 - 1 + LN2, 2 - 1 - LN2], [0.5, -1]),  # d k3/dx = eˣ − 1 = -1/2, 1
         (AbsoluteLogRatio(), [LN2, LN2], [1, -1]),
         # the value of the one, the gradient of the other
@@ -93,3 +102,86 @@ def test_entropy_bonus_by_hand(batch) -> None:
     assert value[0].tolist() == pytest.approx([-0.05, -0.2], rel=1e-14)
     assert gradient[0].tolist() == pytest.approx([-0.1, -0.1], rel=1e-14)
     assert bonus.reads == {"entropy"} and bonus.entropy_gradient and not bonus.follows_advantage
+
+
+# Weighed by the ratio ----------------------------------------------------------------------------------------------
+
+
+def test_reweighted_by_hand(batch) -> None:
+    """At ratios 2 and 1, x = -ln 2 and ln 2: r k3 = 2 (ln 2 - 1/2) and 1 - ln 2; the gradient -r x = 2 ln 2, -ln 2."""
+    seen, gradient = _seen(Reweighted(ReferenceKl(3.0)), batch)
+    assert seen == pytest.approx([6 * (LN2 - 0.5), 3 * (1 - LN2)], rel=1e-14)
+    assert gradient == pytest.approx([6 * LN2, -3 * LN2], rel=1e-14)
+
+
+def test_reweighted_by_the_response_by_hand(batch) -> None:
+    """s = sqrt(2), and k3 = ln 2 - 1/2, 1 - ln 2, whose sum is 1/2: value s k3, gradient s (1 - eˣ) + s/2 · 1/2."""
+    s = math.sqrt(2)
+    seen, gradient = _seen(Reweighted(ReferenceKl(1.0), GeometricSequence()), batch)
+    assert seen == pytest.approx([s * (LN2 - 0.5), s * (1 - LN2)], rel=1e-14)
+    assert gradient == pytest.approx([s * (0.5 + 0.25), s * (-1 + 0.25)], rel=1e-14)
+
+
+def _oracle(sample, beta: float, *, response: bool) -> tuple[float, np.ndarray]:
+    """beta r k3 under GRPO's mean of means, with the gradient by hand.
+
+    k3 = eˣ - 1 - x with x = lp_ref - lp, so dk3/dlp = 1 - eˣ. Token: d(r k3) = r k3 + r (1 - eˣ) = -r x.
+    Response: s is the same at its n tokens and ds/dlp_t = s / n, so every token takes s / n of the sum of k3.
+    """
+    alive, x = sample.mask.any(1).sum(), sample.ref_logprob - sample.logprob
+    n = np.maximum(sample.mask.sum(1, keepdims=True), 1)
+    share, k3 = beta * sample.mask / n / alive, np.exp(x) - 1 - x
+    moved = sample.logprob - sample.old_logprob
+    if not response:
+        r = np.exp(moved)
+        return float((share * r * k3).sum()), -share * r * x
+    s = np.exp((moved * sample.mask).sum(1, keepdims=True) / n)
+    return float((share * s * k3).sum()), s * share * (1 - np.exp(x)) + s / n * sample.mask * (share * k3).sum(1)[
+        :, None
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ratio", [TokenRatio(), GeometricSequence()])
+def test_reweighted_is_its_oracle(ratio, seed: int) -> None:
+    """Within a loss: whatever its other terms, the penalty adds value and gradient of the oracle."""
+    sample, bare = ragged(seed), tokenpo.method("grpo")
+    objective = dataclasses.replace(bare, penalties=(Reweighted(ReferenceKl(0.3), ratio),))
+    got, without = run(objective, sample), run(bare, sample)
+    value, gradient = _oracle(sample, 0.3, response=ratio == GeometricSequence())
+    assert got.value - without.value == pytest.approx(value, rel=1e-10)
+    np.testing.assert_allclose(got.gradient - without.gradient, gradient, rtol=1e-8, atol=1e-14)
+    split = run(objective, sample, pieces=[slice(row, row + 1) for row in range(len(sample.reward))])
+    np.testing.assert_allclose(split.gradient, got.gradient, rtol=1e-12, atol=1e-16)
+
+
+@pytest.mark.parametrize("estimator", [K1(), K3()])
+@pytest.mark.parametrize("moved", [0.0, 0.7])
+def test_reweighted_has_value_and_gradient_of_the_divergence(batch, estimator: Estimator, moved: float) -> None:
+    """Five tokens, every one of them "sampled" and counted by its old probability: KL(π ‖ π_ref) and its gradient to
+    the logits, where the policy has moved and where it has not. Without the weight the gradient is another."""
+    draw = torch.Generator().manual_seed(0)
+    old, ref, step = (torch.randn(5, generator=draw, dtype=torch.float64) for _ in range(3))
+    logits = (old + moved * step).requires_grad_()
+    p_old, lp, lp_ref = old.log_softmax(0).exp(), logits.log_softmax(0), ref.log_softmax(0)
+    row = batch([[1.0] * 5], [0.0], ref_logprob=[lp_ref.tolist()])
+    rollouts = dataclasses.replace(row.rollouts, old_logprob=p_old.log()[None])
+    row = dataclasses.replace(row, rollouts=rollouts, policy=tokenpo.Policy(lp[None]))
+
+    def mean(penalty) -> tuple[float, torch.Tensor]:
+        value = (p_old * penalty(row, None)[0]).sum()
+        return float(value.detach()), torch.autograd.grad(value, logits, retain_graph=True)[0]
+
+    divergence = (lp.exp() * (lp - lp_ref)).sum()
+    (exact,) = torch.autograd.grad(divergence, logits, retain_graph=True)
+    value, gradient = mean(Reweighted(ReferenceKl(1.0, estimator)))
+    assert value == pytest.approx(float(divergence.detach()), rel=1e-12)
+    torch.testing.assert_close(gradient, exact, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(mean(ReferenceKl(1.0, estimator))[1], exact, rtol=0.1)
+
+
+def test_reweighted_says_what_it_holds() -> None:
+    objective = dataclasses.replace(tokenpo.method("gspo"), penalties=(Reweighted(ReferenceKl(0.1)),))
+    assert objective.needs == {"ref_logprob"} and not objective.follows_advantage
+    tokenpo.check_method(objective)
+    assert Reweighted(tokenpo.method("tepo").penalties[0]).follows_advantage

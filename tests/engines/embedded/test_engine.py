@@ -76,6 +76,13 @@ def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
     assert changed
     assert all("q_proj" in name or "v_proj" in name for name in changed)
 
+    import peft
+
+    alone = peft.PeftModel.from_pretrained(load(config.model.path).model, str(tmp_path / "run" / "adapter"))
+    assert not list((tmp_path / "run" / "adapter").glob("*.bin"))
+    for (name, x), y in zip(alone.merge_and_unload().named_parameters(), after.parameters(), strict=True):
+        assert torch.equal(x, y), name
+
 
 def test_overlong_penalties_of_the_recipe_join_the_method():
     objective = build_objective(recipe(

@@ -98,6 +98,7 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     command = [sys.executable, "-c", script, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
         os.execvp(command[0], command)
     seen = b""
     while b"step 2" not in seen:
@@ -109,6 +110,15 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))][-1] == f"step-{made:06d}"
 
 
+@pytest.fixture
+def heard():
+    """SIGHUP is not ignored, as it is where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_a_hang_up_comes_twice_and_ends_nothing(capfd):
     before = signal.getsignal(signal.SIGHUP)
     with Interrupt() as interrupt:

@@ -183,6 +183,18 @@ def test_the_summary_is_that_of_the_tensors_of_the_loss(make):
     assert (seen["loss"], seen["grad_norm"], seen["lr"]) == (pytest.approx(loss.value.item()), 2.0, 0.5)
 
 
+def test_a_trace_finds_the_only_group_to_learn_from_in_whichever_minibatch(make):
+    trainer, step, prompts = make("grpo", "float32")
+    plan = step.plan(1, trainer.options.minibatches, "groups")
+    assert len(plan) > 1
+    for _, rows in plan:
+        only = step.rollouts.group == step.rollouts.group[rows[0]]
+        alone = dataclasses.replace(step.credit, advantage=only[:, None] * torch.where(step.rollouts.mask, 1.0, 0.0))
+        tracer = Tracer(2)
+        improve(trainer, again(trainer, step, credit=alone), prompts, tracer)
+        assert len(tracer.found) == 2 and only[list(tracer.found)].all()
+
+
 def test_traces_are_the_terms_of_the_last_minibatch(make):
     trainer, step, prompts = make("grpo", "float32", settled=2, move=0.0)
     rollouts, credit = step.rollouts, step.credit
@@ -201,9 +213,9 @@ def test_a_trace_holds_the_effective_coefficient_and_both_divergences(make):
     c = −∂loss/∂lp = w r A − beta (1 − eˣ), without the first part where it is clipped."""
     trainer, step, prompts = make("adv_reweight", "float64", beta=0.5, a=0.4, move=0.2)
     away = dataclasses.replace(step.rollouts, ref_logprob=step.rollouts.old_logprob - 0.3)
-    tracer = Tracer(8)
+    tracer = Tracer(6)
     improve(trainer, again(trainer, step, rollouts=away), prompts, tracer)
-    assert len(tracer.found) == 6  # best and worst of the three groups of a minibatch
+    assert len(tracer.found) == 6  # best and worst of three groups
     seen = {
         name: np.concatenate([terms[name] for terms in tracer.found.values()])
         for name in tracer.found[min(tracer.found)]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import io
+import re
 
+import pytest
 from rich.console import Console
+from rich.live import Live
 
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import LiveView, PlainView, make_view
+from tokenpo.engines.embedded.view import LiveView, Pace, PlainView, make_view
 
 
 def test_plain_lines_where_there_is_no_terminal(small, coin, tmp_path):
@@ -27,8 +30,33 @@ def test_a_live_table_on_a_terminal(small, coin, tmp_path):
     view = LiveView(Console(file=stream, force_terminal=True, width=120, height=40))
     train(small(tmp_path / "run"), view)
     shown = stream.getvalue()
-    for text in ("step 4 of 4", "reward", "KL moved", "zero-advantage groups", "effective tokens", "rollout", "left"):
+    for text in ("step 4 of 4", "reward", "KL moved", "zero-advantage groups", "effective tokens", "rollout", "in all"):
         assert text in shown
+
+
+@pytest.mark.parametrize(("width", "meant"), [(160, True), (120, True), (80, False), (56, False)])
+def test_numbers_are_whole_at_every_width(width, meant):
+    stream = io.StringIO()
+    view = LiveView(Console(file=stream, force_terminal=True, color_system=None, width=width, height=40))
+    view._live = Live(console=view._console, auto_refresh=False)
+    view._live.start()
+    numbers = {"reward": -0.000123456, "entropy": 123456.0, "length": 250.0, "seconds_rollout": 1.0}
+    for step in range(1, 61):
+        view.step({"step": step, **numbers, "accuracy": step / 60}, 60)
+    last = re.sub(r"\x1b\[[\d;?]*\w", "", stream.getvalue()).rpartition("step 60 of 60")[2]
+    for shown in ("-0.000123 │ -0.000123", "123,456 │   123,456", "1.00 │     0.925", "250 │       250"):
+        assert shown in last
+    assert "…" not in last
+    assert ("nats per token, new policy from old (k3)" in last) == meant
+    assert all(len(line) <= width for line in last.splitlines())
+
+
+def test_the_first_step_says_nothing_of_the_others():
+    pace = Pace()
+    first, second, last = (pace.told({"step": n, "seconds_update": s}, 4) for n, s in ((1, 90.0), (2, 5.0), (4, 5.0)))
+    assert first == "0 s so far"
+    assert second == "0 s so far, about 10 s left"
+    assert last == "0 s in all"
 
 
 def test_a_held_out_reward_stands_behind_the_accuracy():

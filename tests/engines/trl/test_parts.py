@@ -16,6 +16,7 @@ import torch
 import tokenpo
 from foreign_support import need
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.core.parts import GeometricSequence, ReferenceKl, Reweighted, TokenRatio
 from tokenpo.methods import METHODS
 
 MISSING = "trl is not installed: the adapter to it was not tested"
@@ -25,12 +26,11 @@ from transformers.generation.logits_process import TemperatureLogitsWarper  # no
 
 from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
-from tokenpo.engines.trl.config import REPLACED  # noqa: E402
-from tokenpo.engines.trl.cycle import Cycle, by_groups  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
-from tokenpo.engines.trl.refill import stacked  # noqa: E402
+from tokenpo.engines.trl.rollout_batch import stacked  # noqa: E402
 from tokenpo.engines.trl.temperature import Constant, Generated, RuleProcessor, Served, of_draw  # noqa: E402
+from tokenpo.engines.trl.updates import Cycle, by_groups  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:
@@ -101,10 +101,7 @@ def test_the_rule_comes_before_the_constant_temperature() -> None:
     torch.testing.assert_close(warped, logits / temperature[:, None], rtol=1e-5, atol=1e-6)
     p = (logits / base).softmax(-1)
     torch.testing.assert_close(entropies[0], -(p * p.log()).sum(-1), rtol=1e-5, atol=1e-6)
-    recorded = processor.recorded(5, 3)
-    torch.testing.assert_close(recorded, torch.stack([temperature, *[torch.full((5,), base)] * 2], 1))
-    with pytest.raises(Unsupported, match="was not called once"):
-        processor.recorded(4, 3)
+    assert processor.called
 
 
 def test_generate_is_itself_again_afterwards() -> None:
@@ -133,11 +130,6 @@ def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
     assert found["out_prompt_ids"].tolist() == [[1, 2], [0, 3]]
     assert found["mask"].tolist() == [[True, False], [True, True]]
     assert found["each"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
-
-
-def test_every_setting_of_trls_own_loss_is_a_setting_of_trls() -> None:
-    """That each is refused, with its remedy, is in test_refusals.py."""
-    assert set(REPLACED) <= set(TokenPOConfig.__dataclass_fields__)
 
 
 def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
@@ -203,26 +195,33 @@ def test_what_vllm_reports_shows_whether_it_was_heated(reported: float, shift: f
     objective = tokenpo.method("hapo")
     rule = objective.temperature
     assert rule is not None
+    entropy = torch.tensor([[0.1, 0.2, 0.3]])
     facts = {
-        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), -1.0),
-        "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
+        "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), shift - 1.0),
+        "old_entropy": entropy, "rollout_logprob": torch.tensor([[reported, reported, -50.0]]),
     }  # fmt: skip
-    plain = tokenpo.Policy(torch.full((1, 3), shift - 1.0), torch.tensor([[0.1, 0.2, 0.3]]))
+    asked = []
+
+    def policy(model: object, output: object, rows: int, heat: torch.Tensor) -> tokenpo.Policy:
+        asked.append(heat)
+        return tokenpo.Policy(torch.full((1, 3), -1.0), entropy)
+
     trainer = SimpleNamespace(
         accelerator=SimpleNamespace(gather=lambda x: x),
         args=SimpleNamespace(per_device_train_batch_size=1),
         model=None,
-        forward_passes=SimpleNamespace(fused=lambda model, output, rows: plain),
+        forward_passes=SimpleNamespace(policy=policy),
     )
     state = {rule: {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}}
     served = Served(trainer, objective, state, 1.0)
-    torch.testing.assert_close(served.tokens({}), rule(plain.entropy, 1.0, state[rule]))
+    torch.testing.assert_close(served.of(entropy), rule(entropy, 1.0, state[rule]))
     if refused:
         said = r"are 0.08 nats a token from .* adapted temperature and 0.02 from those at 1:"
         with pytest.raises(Unsupported, match=said):
-            served.check(facts)
+            served.check({}, facts)
     else:
-        served.check(facts)
+        served.check({}, facts)
+    torch.testing.assert_close(asked, [rule(entropy, 1.0, state[rule])])
 
 
 def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
@@ -251,8 +250,7 @@ def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
     entropy = torch.tensor([0.1, 0.9])
     torch.testing.assert_close(generated.processor.rule(entropy, 0.7), rule(entropy, 0.7, numbers))
     assert (served.objective, served.state, served.base) == (objective, {rule: numbers}, 0.7)
-    tokens = constant.tokens({"completion_ids": torch.zeros(2, 3, dtype=torch.long)})
-    torch.testing.assert_close(tokens, torch.full((2, 3), 0.7), rtol=0, atol=0)
+    torch.testing.assert_close(constant.of(torch.zeros(2, 3)), torch.full((2, 3), 0.7), rtol=0, atol=0)
 
 
 def test_the_reference_is_loaded_where_it_is_read() -> None:
@@ -267,6 +265,22 @@ def test_the_reference_is_loaded_where_it_is_read() -> None:
         assert with_reference(given, objective).beta == expected
         assert given.beta == beta
         assert ("ref_logprob" in objective.needs) == (expected != 0.0)
+
+
+def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
+    """As TRL does by default; its switch turns the ratio off."""
+    plain = ReferenceKl(0.2)
+    for name, ratio in (
+        ("grpo", TokenRatio()),
+        ("gspo", GeometricSequence()),
+        ("gspo_token", GeometricSequence()),
+        ("cispo", TokenRatio()),
+        ("vespo", TokenRatio()),
+    ):
+        objective = chosen(args(beta=0.2, method=name), None, own_rollouts=False)
+        assert objective.penalties[-1] == Reweighted(plain, ratio), name
+    objective = chosen(args(beta=0.2, use_bias_correction_kl=False), None, own_rollouts=False)
+    assert objective.penalties == (plain,)
 
 
 def test_which_methods_trl_can_train() -> None:

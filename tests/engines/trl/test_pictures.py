@@ -58,7 +58,8 @@ def test_a_trace_names_the_picture() -> None:
     prompts = [asked("red"), asked("red")]
     drawn = RolloutBatch.of(Drawn({}, rows(prompts), prompts), 2, 0)
     letters = SimpleNamespace(convert_ids_to_tokens=lambda i: str(i), decode=lambda ids, **how: "x" * len(ids))
-    (record,) = traces(1, drawn, {1: {}}, letters)
+    trainer = SimpleNamespace(_tokenizer=letters, reward_func_names=["accuracy"])
+    (record,) = traces(trainer, 1, drawn, {1: {}})
     image, text = json.loads(json.dumps(record["prompt"]))[0]["content"]
     assert image["image"].startswith("<image 8x4 RGB ") and text == {"type": "text", "text": "Which?"}
 

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import tokenpo
 from tokenpo.evidence.report import write_report
 from tokenpo.runs.read import read_run, read_trace
+from tokenpo.runs.rollouts import read
 from trl_support import run_script
 from trl_support.reference import Reference, agrees, heated
 
 pytestmark = pytest.mark.usefixtures("trl_here")
-PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "broken", "parser")
+PARTS = ("hapo", "lora", "reference", "resume", "dynamic", "recording", "broken", "parser")
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +33,14 @@ def out(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dynamic(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], tuple[Path, dict[str, Any]]]:
-    """Dynamic sampling in two processes: where it ran, and what came of it."""
-    directory = tmp_path_factory.mktemp("dynamic")
+def two(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, dict[str, Any]]]:
+    """Two processes: where they ran, and what came of a part."""
+    directory = tmp_path_factory.mktemp("two")
 
     @functools.cache
-    def run() -> tuple[Path, dict[str, Any]]:
-        run_script("real_run.py", model_dir, directory, "dynamic", processes=2)
-        return directory, json.loads((directory / "dynamic.json").read_text())
+    def run(name: str) -> tuple[Path, dict[str, Any]]:
+        run_script("real_run.py", model_dir, directory, name, processes=2)
+        return directory, json.loads((directory / f"{name}.json").read_text())
 
     return run
 
@@ -72,9 +74,9 @@ def test_adaptive_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_dynamic_sampling_trains_on_groups_that_differ(
-    processes: int, part: Callable, dynamic: Callable, out: Path, model_dir: Path
+    processes: int, part: Callable, two: Callable, out: Path, model_dir: Path
 ) -> None:
-    directory, parts = (out, part("dynamic")) if processes == 1 else dynamic()
+    directory, parts = (out, part("dynamic")) if processes == 1 else two("dynamic")
     ran = parts["some"]
     objective = tokenpo.method("ha_dw")
     reference, state = Reference(model_dir, objective, seed=3, longest=8), objective.start()
@@ -96,14 +98,15 @@ def test_dynamic_sampling_trains_on_groups_that_differ(
 
 def reference_rollouts(directory: Path) -> tokenpo.Rollouts:
     """The first rollout batch as it was trained on."""
-    return tokenpo.Rollouts(**load_file(directory / "batch0.safetensors"))
+    known = load_file(directory / "batch0.safetensors")
+    return tokenpo.Rollouts(**{name: x for name, x in known.items() if name != "sampled_at"})
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_places_that_dynamic_sampling_cannot_fill_count_nowhere(
-    processes: int, part: Callable, dynamic: Callable, out: Path, model_dir: Path
+    processes: int, part: Callable, two: Callable, out: Path, model_dir: Path
 ) -> None:
-    directory, parts = (out, part("dynamic")) if processes == 1 else dynamic()
+    directory, parts = (out, part("dynamic")) if processes == 1 else two("dynamic")
     few, never = parts["few"], parts["never"]
     assert few["drawn"] == [12, 12]
     short = [batch for batch, kept in enumerate(few["kept"]) if 0 < kept < 3]
@@ -117,6 +120,41 @@ def test_places_that_dynamic_sampling_cannot_fill_count_nowhere(
     assert never["drawn"] == [24]
     grads = load_file(directory / "never" / "step3.safetensors")
     assert not any(x.any() for name, x in grads.items() if name.startswith("grad/"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_recorded_is_what_was_trained_on_and_the_policy_after_it(
+    processes: int, part: Callable, two: Callable, out: Path, model_dir: Path
+) -> None:
+    directory, ran = (out, part("recording")) if processes == 1 else two("recording")
+    run = directory / "recording" / "tokenpo"
+    assert sorted(file.name for file in (run / "rollouts").iterdir()) == ["step-000002.jsonl", "step-000004.jsonl"]
+    found, facts = read(run, 2), load_file(directory / "recording" / "batch1.safetensors")
+    mask = facts["mask"][:, : found.rollouts.mask.shape[1]]
+    assert torch.equal(found.rollouts.mask, mask) and not facts["mask"][:, mask.shape[1] :].any()
+    for name in ("old_logprob", "old_entropy", "temperature", "token_ids"):
+        seen, given = getattr(found.rollouts, name), facts[name][:, : mask.shape[1]]
+        assert torch.equal(seen[mask].to(given.dtype), given[mask]), name
+    assert {"ref_logprob"} <= found.inputs
+    assert torch.equal(found.rollouts.reward.float(), facts["reward"])
+    assert torch.equal(found.rollouts.group, facts["group"])
+    prompts = ran["prompts"][1]
+    assert [response.prompt for response in found.responses] == prompts
+    even = [sum(ids[kept].tolist()) % 2 == 0 for ids, kept in zip(facts["token_ids"], facts["mask"], strict=True)]
+    assert list(found.correct) == even and len({*even}) == 2
+    # The weights before the third batch are those after the second.
+    reference = Reference(model_dir, tokenpo.method("archer"), seed=3, longest=8)
+    given = {name: facts[name] for name in ("mask", "reward", "group", "token_ids", "temperature")}
+    given["temperature"] = given["temperature"].where(facts["mask"], 1.0)
+    weights = load_file(directory / "recording" / "step4.safetensors")
+    after = reference.scored(given, [reference.lm.encode(text) for text in prompts[::4]], weights)
+    torch.testing.assert_close(
+        found.policy.logprob[mask].float(), after.old_logprob[:, : mask.shape[1]][mask], rtol=1e-4, atol=1e-5
+    )
+    assert float((found.policy.logprob - found.rollouts.old_logprob)[mask].abs().max()) > 1e-2
+    for trace in map(json.loads, (run / "trace.jsonl").read_text().splitlines()):
+        if trace["step"] == 2:
+            assert trace["correct"] == even[trace["row"]]
 
 
 def test_lora_trains_the_adapter_alone_and_the_reference_is_the_model_without_it(part: Callable) -> None:
@@ -163,6 +201,11 @@ def test_a_resumed_run_is_the_run_that_never_stopped(part: Callable, out: Path) 
     assert [line["step"] for line in parts] == [1, 2, 3, 4]
     assert [_lasting(line) for line in whole] == [_lasting(line) for line in parts]
     assert "multiple of 2" in ran["wrong"]
+    kept, again = (
+        {file.name: file.read_bytes() for file in (out / name / "tokenpo" / "rollouts").iterdir()}
+        for name in ("resume-whole", "resume-parts")
+    )
+    assert kept == again and len(kept) == 4
 
 
 def _lasting(line: dict[str, Any]) -> dict[str, Any]:

@@ -32,19 +32,10 @@ def ran(out: Path) -> dict[str, Any]:
 def test_the_temperature_is_the_rules_and_the_loss_is_evaluated_at_it(
     mode: str, out: Path, ran: dict[str, Any], model_dir: Path
 ) -> None:
+    """And what vLLM reports is at it: the processor heats each token by the entropy it sees, the trainer by that of its
+    own pass."""
+    assert "rollout_logprob" in load_file(out / mode / "batch1.safetensors")
     heated(model_dir, out / mode, ran[mode])
-
-
-@pytest.mark.parametrize("mode", ["colocate", "server"])
-def test_what_vllm_reports_is_what_the_trainer_works_out(mode: str, out: Path, ran: dict[str, Any]) -> None:
-    """The processor heats each token by the entropy it sees, the trainer by that of its own pass: one distribution."""
-    for batch in range(2):
-        facts = load_file(out / mode / f"batch{batch}.safetensors")
-        mask = facts["mask"]
-        apart = (facts["rollout_logprob"] - facts["old_logprob"])[mask].abs()
-        assert mask.sum() > 30
-        assert apart.max() < 1e-3
-    assert (facts["temperature"][mask] - 1.2).abs().max() > 0.1
 
 
 def test_every_request_carries_the_numbers_of_the_memory(ran: dict[str, Any]) -> None:
@@ -63,11 +54,21 @@ def test_trl_has_its_engine_back(ran: dict[str, Any]) -> None:
     assert ran["colocate"]["same"]
 
 
+def test_vllm_computes_in_float32_where_the_trainer_does(ran: dict[str, Any]) -> None:
+    """TRL leaves the type to vLLM, which takes half of the bits; a trainer with autocast does the same."""
+    assert ran["made"] == {
+        "False": {"dtype": "float32", "logits_processors": None},
+        "True": {"dtype": None, "logits_processors": None},
+    }
+
+
 def test_a_server_without_the_processor_is_refused(ran: dict[str, Any]) -> None:
     assert ran["bare"].startswith(
         "Unsupported: hapo adapts the temperature from token to token, and the vLLM server of TRL's trainer at"
     )
     assert "--logits-processors tokenpo.engines.vllm.processor:AdaptiveTemperatureProcessor" in ran["bare"]
+    # Without these TRL cannot send such a server any weights, and says so only after it was restarted.
+    assert "VLLM_SERVER_DEV_MODE=1" in ran["bare"] and "--weight-transfer-config" in ran["bare"]
 
 
 def test_an_engine_that_ignores_the_numbers_is_found_out(ran: dict[str, Any]) -> None:

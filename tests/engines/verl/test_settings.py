@@ -18,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf  # noqa: E402
 from engines.verl.support.composed import composing  # noqa: E402
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.core.parts import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
-from tokenpo.engines.verl.settings import _SILENT, Settings, configure  # noqa: E402
+from tokenpo.engines.verl.fields import HONOURED, REFUSED, THEIRS  # noqa: E402
+from tokenpo.engines.verl.settings import Settings, configure  # noqa: E402
 from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
 
 
@@ -122,9 +123,50 @@ def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, me
 def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:
     config = compose_verl("+algorithm.tokenpo.method=grpo")
     missing = object()
-    found = {name: OmegaConf.select(config, name, default=missing) for name, *_ in _SILENT if name != "critic.enable"}
+    found = {name: OmegaConf.select(config, name, default=missing) for name, *_ in REFUSED if name != "critic.enable"}
     found.pop("actor_rollout_ref.actor.loss_scale_factor"), found.pop("distillation.enabled")
-    assert found == {name: value for name, value, _ in _SILENT if name in found}
+    # No key of verl's YAML, but a field that may be added.
+    assert found.pop("actor_rollout_ref.actor.policy_loss.rollout_correction") is missing
+    assert found == {name: value for name, value, _ in REFUSED if name in found}
+
+
+def _keys(node: Any, prefix: str) -> set[str]:
+    """Of a composed section, down to the leaves, without what only says which class a section is."""
+    found: set[str] = set()
+    for key in node:
+        below = OmegaConf.select(node, str(key), throw_on_missing=False)
+        whole = isinstance(below, DictConfig) and len(below)
+        found |= _keys(below, f"{prefix}.{key}") if whole else {f"{prefix}.{key}"}
+    return {name for name in found if not name.endswith("._target_")}
+
+
+def _fields(kind: type, prefix: str) -> set[str]:
+    """Of a class of verl's settings: some are in no YAML, and may be added."""
+    return {f"{prefix}.{field.name}" for field in dataclasses.fields(kind) if field.name != "_target_"}
+
+
+def test_every_key_of_algorithm_and_actor_is_told_once(compose_verl: Any) -> None:
+    from verl.trainer.config import AlgoConfig
+    from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+
+    actor, config = "actor_rollout_ref.actor", compose_verl()
+    composed = _keys(config.algorithm, "algorithm") | _keys(config.actor_rollout_ref.actor, actor)
+    for kind, place in (
+        (AlgoConfig, "algorithm"),
+        (FSDPActorConfig, actor),
+        (PolicyLossConfig, f"{actor}.policy_loss"),
+    ):
+        # A section whose keys are in the YAML is told by them.
+        composed |= {name for name in _fields(kind, place) if not any(key.startswith(f"{name}.") for key in composed)}
+    told = [*(name for name, *_ in REFUSED), *HONOURED, *(name for _, names in THEIRS for name in names)]
+    assert len(told) == len(set(told))
+    told = [name for name in told if name.startswith(("algorithm.", f"{actor}."))]
+    by = {
+        key: [name for name in told if name == key or (name.endswith(".*") and key.startswith(name[:-1]))]
+        for key in composed
+    }
+    assert {key: names for key, names in by.items() if len(names) != 1} == {}
+    assert {name for names in by.values() for name in names} == set(told)
 
 
 def test_dynamic_sampling_goes_with_hapo(compose_verl: Any) -> None:

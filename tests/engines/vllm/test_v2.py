@@ -77,7 +77,7 @@ def test_it_is_our_sampler_before_the_temperature(engine, processor):
         point = torch.tensor([0.37], dtype=torch.float64)
         ours = draw(z[row : row + 1], point, temperature, lambda h, t: one.rule(h, t, one.scale._asdict()))
         assert ours.temperature.item() == pytest.approx(oracle(z[row].numpy(), temperature, flat(one)), rel=2e-6)
-        assert got[row, ours.token].item() == pytest.approx(ours.logprob.item(), rel=1e-5, abs=1e-5)
+        assert got[row, ours.token].item() == pytest.approx(ours.rollout_logprob.item(), rel=1e-5, abs=1e-5)
 
 
 def test_a_step_of_requests_without_keys_is_left_alone(engine, processor):

@@ -82,13 +82,13 @@ def test_no_rule_hides_what_the_page_says(comparison):
 
 
 def test_a_strip_is_to_scale(comparison):
-    """Differences 0.4 - 0.02 s of seeds 0 ... 7: 0.26 to 0.4 on an axis from 0 to 0.4, 232 wide, 14 from the edge."""
+    """Differences 0.4 - 0.02 s of seeds 0 ... 7: 0.26 to 0.4 on an axis from 0 to 0.4, 332 wide, 14 from the edge."""
     tree = read_html(render(comparison("grpo,dapo", names=["accuracy"])))
     strip = tree.all("svg", "strip")[0]
     dots = [float(dot["cx"]) for dot in strip.all("circle", "seed")]
-    assert dots == pytest.approx([14 + 232 * (0.4 - 0.02 * seed) / 0.4 for seed in range(8)], abs=0.06)
+    assert dots == pytest.approx([14 + 332 * (0.4 - 0.02 * seed) / 0.4 for seed in range(8)], abs=0.06)
     assert strip.one("path", "zero")["d"].startswith("M14.0 ")
-    assert float(strip.one("circle", "dot")["cx"]) == pytest.approx(14 + 232 * 0.33 / 0.4, abs=0.06)
+    assert float(strip.one("circle", "dot")["cx"]) == pytest.approx(14 + 332 * 0.33 / 0.4, abs=0.06)
 
 
 def test_inconclusive_is_open_and_few_seeds_are_enough_for_a_page(comparison):

@@ -56,7 +56,9 @@ def test_table_page_and_numbers(explain, tmp_path):
 
 
 def test_the_first_update_of_a_policy_that_moved(explain, tmp_path):
-    now = [line | {"logprob": [x + 0.5 for x in line["old_logprob"]]} for line in FOUR]
+    now = [
+        line | {"logprob": line["old_logprob"], "old_logprob": [x - 0.5 for x in line["old_logprob"]]} for line in FOUR
+    ]
     path = write(tmp_path / "mine.jsonl", now)
     _, later, _ = explain(path, "--methods", "grpo")
     status, first, _ = explain(path, "--methods", "grpo", "--first-update")
@@ -116,7 +118,7 @@ def test_a_run_with_several_steps(explain, tmp_path):
     ("arguments", "message"),
     [
         (["gone.jsonl", "--methods", "grpo"], "gone.jsonl: there is no such file: give recorded rollouts"),
-        (["mine.jsonl", "--methods", "grop"], "method='grop' is no choice; did you mean 'grpo'?"),
+        (["mine.jsonl", "--methods", "grop"], "no method is called 'grop': did you mean 'grpo'?"),
         (["mine.jsonl", "--methods", "hapo:tua=0"], "did you mean 'tau'?"),
         (["mine.jsonl", "--methods", "grpo,grpo"], "--methods names grpo twice"),
         (["mine.jsonl", "--methods", "grpo", "--entropy-quantile", "80"], "--entropy-quantile 80 lies outside [0, 1]"),

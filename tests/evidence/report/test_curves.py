@@ -52,10 +52,10 @@ def figure(tree, title):
 
 
 def readings(figure):
-    """step -> {label: number} from the titles that a hovering reader sees."""
+    """step -> {label: number} from what a reader sees who points at the step."""
     rows = {}
-    for strip in figure.all("rect", "hit"):
-        step, *parts = strip.one("title").text.split(" · ")
+    for column in figure.all("g", "hit"):
+        step, *parts = (line.text for line in column.all("tspan"))
         rows[int(step.removeprefix("step "))] = {p.rpartition(" ")[0]: p for p in parts}
     return rows
 
@@ -105,6 +105,19 @@ def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, toler
     points, rows = decode(found, path, log), metrics(run)
     assert [y for _, y in points] == pytest.approx([row[name] for row in rows], abs=tolerance)
     assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
+
+
+def test_two_evaluations_are_two_points_and_three_a_line(make_run, page):
+    run = make_run(steps=4)
+    for held, lines in ((2, 0), (3, 1)):
+        rows = [{"step": s, "accuracy": s / 5, "reward": s / 5} for s in range(1, 6)]
+        for row in (*rows[: held - 1], rows[-1]):
+            row |= {"eval/accuracy": 0.5, "eval/low": 0.4, "eval/high": 0.6}
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = figure(page(run), "Accuracy")
+        assert len(paths(found, "line", "c1")) == lines and len(paths(found, "line", "c0")) == 1
+        assert len(found.all("circle", "c1")) == held + 1  # one in the key
+        assert len(found.all("path", "whisker")) == 1
 
 
 def test_the_shade_spans_the_recorded_quantiles(story):

@@ -85,6 +85,16 @@ def test_broken_lines_in_the_middle_are_counted(make_run, page, traced):
     assert len(embedded(tree)) == 2
 
 
+def test_steps_without_a_group_to_learn_from_are_named_where_their_trace_would_be(make_run, page, traced):
+    run = make_run(steps=3)
+    (run / "config.json").write_text(json.dumps({"output": {"trace_every": 2}}))
+    write(run, [{"step": s, "zero_advantage_groups": float(s > 2)} for s in range(1, 9)])
+    write(run, [traced(["a"], step=s, entropy=[1.0]) for s in (1, 2, 6)], "trace.jsonl")
+    assert notes(page(run)) == [
+        "No tokens were traced at steps 4, 8: no group there had an advantage, so nothing was learnt."
+    ]
+
+
 def test_a_resumed_run_counts_the_later_line(make_run, page):
     run = make_run(steps=3)
     write(run, [{"step": s, "entropy": e} for s, e in ((1, 0.5), (3, 0.9), (2, 0.3), (3, 0.2))])

@@ -4,8 +4,9 @@ import numpy as np
 
 
 def adv_reweight(
-    mask, reward, group, old_logprob, logprob, ref_logprob=None, *, a=0.2, low=0.2, high=0.24, dual=10.0, beta=1e-3
-):
+    mask, reward, group, old_logprob, logprob, ref_logprob=None,
+    *, a=0.2, low=0.2, high=0.24, dual=10.0, beta=1e-3, bounded_kl=False,
+):  # fmt: skip
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
@@ -35,9 +36,15 @@ def adv_reweight(
 
     # - β k3, k3 = u - log u - 1 with u = π_ref / π; ∂k3/∂lp = 1 - u
     if beta:
-        u = np.exp(ref_logprob - logprob)
-        J = J - beta * (u - np.log(u) - 1)
-        dJ = dJ - beta * (1 - u)
+        y = ref_logprob - logprob
+        u = np.exp(y)
+        k3, dk3 = u - y - 1, 1 - u
+        if bounded_kl:  # the authors' code: log u within ±5, then k3 at most 10; flat where either binds
+            k3 = np.exp(np.clip(y, -5, 5)) - np.clip(y, -5, 5) - 1
+            dk3 = np.where((np.abs(y) <= 5) & (k3 <= 10), 1 - u, 0)
+            k3 = np.minimum(k3, 10)
+        J = J - beta * k3
+        dJ = dJ - beta * dk3
 
     # mean over all tokens of the batch
     share = mask / mask.sum()

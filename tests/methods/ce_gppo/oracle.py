@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def ce_gppo(mask, reward, group, old_logprob, logprob, *, low=0.2, high=0.2, beta1=0.75, beta2=1.0):
+def ce_gppo(mask, reward, group, old_logprob, logprob, *, low=0.2, high=0.2, beta1=0.75, beta2=1.0, dual=None):
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
@@ -32,6 +32,12 @@ def ce_gppo(mask, reward, group, old_logprob, logprob, *, low=0.2, high=0.2, bet
     above = (A > 0) & (r > 1 + high)
     J = np.where(above, beta2 * (1 + high) * A, J)
     dJ = np.where(above, beta2 * (1 + high) * A * dr / r, dJ)
+
+    # the authors' code: A < 0: max(J, dual A), flat where that binds
+    if dual is not None:
+        cut = (A < 0) & (dual * A > J)
+        J = np.where(cut, dual * A, J)
+        dJ = np.where(cut, 0, dJ)
 
     # mean over all tokens of the batch
     share = mask / mask.sum()

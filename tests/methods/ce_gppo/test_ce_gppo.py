@@ -8,7 +8,7 @@ import pytest
 import tokenpo
 from oracle_support import agrees, by_hand, coefficients, ragged, run
 
-OPTIONS = [{}, {"low": 0.1, "high": 0.28, "beta1": 0.5, "beta2": 0.25}, {"beta1": 0.0, "beta2": 2.0}]
+OPTIONS = [{}, {"low": 0.1, "high": 0.28, "beta1": 0.5, "beta2": 0.25}, {"beta1": 0.0, "beta2": 2.0}, {"dual": 1.5}]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -27,6 +27,18 @@ def test_by_hand() -> None:
     got = run(tokenpo.method("ce_gppo"), by_hand([[1.1, 1.5], [1.3], [0.5, 2.0]], [2, 1, 0], [0, 0, 0]))
     assert got.value == pytest.approx(-(1.1 + 1.2 - 0.6 - 2) * a / 5, rel=1e-12)
     np.testing.assert_allclose(got.gradient, np.array([[-1.1, -1.2], [0, 0], [0.6, 2]]) * a / 5, rtol=1e-12)
+
+
+def test_dual_clip_by_hand() -> None:
+    """Rewards 1, 0: A = a, -a. Row 1 has r = 2, 5, 0.5 at dual 3: 2 as it is, 5 stays at 3 and doesn't move, 0.5 is
+    beyond 0.8 and worth 4 · 0.8 = 3.2 with beta1 4: it too stays at 3. Row 0 has A > 0, where no dual clip is.
+    """
+    sample = by_hand([[5.0], [2.0, 5.0, 0.5]], [1, 0], [0, 0], p_old=0.1)
+    got = run(tokenpo.method("ce_gppo", beta1=4.0, beta2=4.0, dual=3.0), sample)
+    a = 0.5 / (0.5**0.5 + 1e-6)
+    assert got.value == pytest.approx((-4.8 + 2 + 3 + 3) * a / 4, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, np.array([[-4.8, 0, 0], [2, 0, 0]]) * a / 4, rtol=1e-12)
+    np.testing.assert_array_equal(got.terms["clipped"][1], [False, True, True])
 
 
 def test_effective_coefficient_is_constant_outside() -> None:

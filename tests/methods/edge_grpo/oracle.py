@@ -3,17 +3,17 @@
 import numpy as np
 
 
-def edge_grpo(mask, reward, group, old_logprob, logprob, old_entropy, *, low=0.2, high=0.2):
+def edge_grpo(mask, reward, group, old_logprob, logprob, old_entropy, *, low=0.2, high=0.2, eps=1e-6):
     length = mask.sum(1, keepdims=True)  # |o_i|
     alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
+    # A_i = (R_i - mean_g) / (std_g + eps), std with G - 1; 0 where a group's rewards are all equal
     A = np.zeros((len(reward), 1))
     for g in np.unique(group[alive]):
         rows = alive & (group == g)
         R = reward[rows]
         if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
+            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + eps)
 
     # A_i <- A_i mean_j Hbar_j / Hbar_i, Hbar the mean entropy of a response's tokens, j over the batch
     Hbar = (mask * old_entropy).sum(1, keepdims=True) / np.maximum(length, 1)

@@ -9,7 +9,7 @@ import torch
 import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run
 
-OPTIONS = [{}, {"low": 0.1, "high": 0.4}]
+OPTIONS = [{}, {"low": 0.1, "high": 0.4}, {"eps": 1e-4}]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -28,6 +28,15 @@ def test_by_hand() -> None:
     got = run(tokenpo.method("edge_grpo"), by_hand([[1.1, 1.5], [1.3], [1]], [2, 1, 0], [0, 0, 0], old_entropy=entropy))
     assert got.value == pytest.approx(-(1.15 * 3 - 0.5) * a / 3, rel=1e-12)
     np.testing.assert_allclose(got.gradient, np.array([[-1.65, 0], [0, 0], [0.5, 0]]) * a / 3, rtol=1e-12)
+
+
+def test_eps_by_hand() -> None:
+    """Rewards 1, 0: a deviation of 1 / sqrt 2, and eps 0.5 beside it; equal entropies; both ratios 1."""
+    sample = by_hand([[1.0], [1.0]], [1, 0], [0, 0], old_entropy=[[1.0], [1.0]])
+    a = 0.5 / (np.sqrt(0.5) + 0.5)
+    np.testing.assert_allclose(
+        run(tokenpo.method("edge_grpo", eps=0.5), sample).gradient, [[-a / 2], [a / 2]], rtol=1e-12
+    )
 
 
 def test_equal_entropies_leave_grpo() -> None:

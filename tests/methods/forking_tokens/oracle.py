@@ -4,7 +4,7 @@ import numpy as np
 
 
 def forking_tokens(mask, reward, group, old_logprob, logprob, scored_entropy, ref_logprob=None,
-    *, fraction=0.2, low=0.2, high=0.28, beta=0.0,
+    *, fraction=0.2, low=0.2, high=0.28, dual=None, beta=0.0, denominator="all",
 ):  # fmt: skip
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
@@ -25,11 +25,22 @@ def forking_tokens(mask, reward, group, old_logprob, logprob, scored_entropy, re
     J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
     dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
 
+    # the authors' code: A < 0: max(J, dual A), flat where that binds
+    if dual is not None:
+        cut = (A < 0) & (dual * A > J)
+        J = np.where(cut, dual * A, J)
+        dJ = np.where(cut, 0, dJ)
+
     # policy gradient only on the tokens whose entropy reaches the batch's quantile (nearest rank)
     ranked = np.sort(scored_entropy[mask])
     forking = scored_entropy >= ranked[round((1 - fraction) * (len(ranked) - 1))]
     J = J * forking
     dJ = dJ * forking
+
+    # the authors' code: divided by the forking tokens, not by all
+    if denominator == "kept":
+        J = J * mask.sum() / (forking & mask).sum()
+        dJ = dJ * mask.sum() / (forking & mask).sum()
 
     # - β k3, k3 = u - log u - 1 with u = π_ref / π; ∂k3/∂lp = 1 - u
     if beta:

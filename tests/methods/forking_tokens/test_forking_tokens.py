@@ -8,7 +8,8 @@ import pytest
 import tokenpo
 from oracle_support import by_hand, close, ragged, run, score
 
-OPTIONS = [{}, {"fraction": 0.5, "beta": 0.3}, {"fraction": 0.01, "low": 0.1}]
+OPTIONS = [{}, {"fraction": 0.5, "beta": 0.3}, {"fraction": 0.01, "low": 0.1}, {"dual": 1.5, "fraction": 0.6}]
+OPTIONS += [{"denominator": "kept", "beta": 0.3}]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -33,6 +34,16 @@ def test_by_hand() -> None:
     got = run(tokenpo.method("forking_tokens"), sample)
     assert got.value == pytest.approx(-(1.1 - 2) * a / 5, rel=1e-12)
     np.testing.assert_allclose(got.gradient, np.array([[-1.1, 0], [0, 0], [0, 2]]) * a / 5, rtol=1e-12)
+
+
+def test_as_the_authors_divide() -> None:
+    """The same with two of five tokens kept: everything times 5/2. At dual 1.5 row 2's token stays at 1.5."""
+    a = 1 / (1 + 1e-6)
+    entropy = [[5.0, 1], [3], [2, 4]]
+    sample = by_hand([[1.1, 1.0], [1.3], [1.0, 2.0]], [2, 1, 0], [0, 0, 0], old_entropy=entropy)
+    got = run(tokenpo.method("forking_tokens", denominator="kept", dual=1.5), sample)
+    assert got.value == pytest.approx(-(1.1 - 1.5) * a / 2, rel=1e-12)
+    np.testing.assert_allclose(got.gradient, np.array([[-1.1, 0], [0, 0], [0, 0]]) * a / 2, rtol=1e-12)
 
 
 def test_the_reference_reaches_every_token() -> None:

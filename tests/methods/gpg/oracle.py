@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def gpg(mask, reward, group, logprob):
+def gpg(mask, reward, group, logprob, *, sequence_mean=False):
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A_i = B / (B - M) (R_i - mean_g): M of the B rollouts are in groups whose rewards are all equal
@@ -25,4 +25,8 @@ def gpg(mask, reward, group, logprob):
 
     # mean over all tokens of the batch
     share = mask / mask.sum()
+
+    # the authors' code for vision: mean over the tokens of a response, then over the responses
+    if sequence_mean:
+        share = mask / (B * np.maximum(mask.sum(1, keepdims=True), 1))
     return -(share * J).sum(), -share * dJ

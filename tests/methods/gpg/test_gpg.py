@@ -9,9 +9,10 @@ import tokenpo
 from oracle_support import agrees, by_hand, ragged, run
 
 
+@pytest.mark.parametrize("options", [{}, {"sequence_mean": True}])
 @pytest.mark.parametrize("seed", range(2))
-def test_is_its_oracle(seed: int) -> None:
-    agrees("gpg", ragged(seed, binary=seed % 2 == 0))
+def test_is_its_oracle(seed: int, options: dict) -> None:
+    agrees("gpg", ragged(seed, binary=seed % 2 == 0), **options)
 
 
 def test_by_hand() -> None:
@@ -20,6 +21,13 @@ def test_by_hand() -> None:
     total = np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8)
     assert got.value == pytest.approx(-2 * total / 5, rel=1e-12)
     np.testing.assert_allclose(got.gradient, np.array([[-2, -2], [2, 0], [0, 0], [0, 0]]) / 5, rtol=1e-12)
+
+
+def test_response_means_by_hand() -> None:
+    """The same advantages 2, -2, 0, 0; each of the four responses counts alike, row 0's tokens share its quarter."""
+    sample = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
+    got = run(tokenpo.method("gpg", sequence_mean=True), sample)
+    np.testing.assert_allclose(got.gradient, np.array([[-1, -1], [2, 0], [0, 0], [0, 0]]) / 4, rtol=1e-12)
 
 
 def test_silent_groups_do_not_dilute() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 
 def lopti(
     mask, reward, group, old_logprob, logprob, ref_logprob=None,
-    *, part=None, eta=0.4, a=0.0, high_first=False, low=0.2, high=0.24, dual=10.0, beta=1e-3,
+    *, part=None, eta=0.4, a=0.0, high_first=False, low=0.2, high=0.24, dual=10.0, beta=1e-3, bounded_kl=False,
 ):  # fmt: skip
     """`part`: 0 or 1 for the loss of the first or second pass, None for that of all tokens."""
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
@@ -39,9 +39,15 @@ def lopti(
 
     # - β k3, k3 = u - log u - 1 with u = π_ref / π; ∂k3/∂lp = 1 - u
     if beta:
-        u = np.exp(ref_logprob - logprob)
-        J = J - beta * (u - np.log(u) - 1)
-        dJ = dJ - beta * (1 - u)
+        y = ref_logprob - logprob
+        u = np.exp(y)
+        k3, dk3 = u - y - 1, 1 - u
+        if bounded_kl:  # the authors' code: log u within ±5, then k3 at most 10; flat where either binds
+            k3 = np.exp(np.clip(y, -5, 5)) - np.clip(y, -5, 5) - 1
+            dk3 = np.where((np.abs(y) <= 5) & (k3 <= 10), 1 - u, 0)
+            k3 = np.minimum(k3, 10)
+        J = J - beta * k3
+        dJ = dJ - beta * dk3
 
     # the tokens of the pass: the unlikely ones p_old < η first, then the others (or the other way round)
     unlikely = p_old < eta

@@ -9,6 +9,7 @@ import tokenpo
 from oracle_support import agrees, by_hand, close, ragged, run, score
 
 OPTIONS = [{}, {"a": 0.3, "eta": 0.5}, {"high_first": True, "beta": 0.3}, {"dual": 3.0, "beta": 0.0, "high": 0.5}]
+OPTIONS += [{"beta": 0.3, "bounded_kl": True}]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -5,9 +5,11 @@ import numpy as np
 
 def skywork_entropy(
     mask, reward, group, old_logprob, logprob, old_entropy, entropy,
-    *, alpha=None, target=0.2, delta=1e-4, largest=0.005, start=0.0, low=0.2, high=0.2,
+    *, alpha=None, controller="current", was_below=True,
+    target=0.2, delta=1e-4, largest=0.005, start=0.0, low=0.2, high=0.2,
 ):  # fmt: skip
-    """`alpha`: the coefficient as the batches before left it (None: `start`); `delta`, `largest` matter to `after`."""
+    """`alpha`: the coefficient as the batches before left it (None: `start`), `was_below` their gate, which
+    controller="released" reads; `delta`, `largest` matter to `after`."""
     alive = mask.any(1)  # a rollout without response tokens counts nowhere
 
     # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
@@ -29,6 +31,10 @@ def skywork_entropy(
 
     # + c H with c = α 1[Hbar_old < target]: H has a gradient, c none
     c = (start if alpha is None else alpha) * (old_entropy[mask].mean() < target)
+
+    # the authors' code: the batch before opened or closed the gate
+    if controller == "released":
+        c = (start if alpha is None else alpha) * was_below
     J = J + c * entropy
     dJ_dH = np.full(mask.shape, c)
 
@@ -38,5 +44,6 @@ def skywork_entropy(
 
 
 def after(alpha, Hbar, target=0.2, delta=1e-4, largest=0.005):
-    """α after a batch whose tokens had the mean old entropy `Hbar`: up below the target, else down, in [0, largest]."""
+    """α after a batch whose tokens had the mean old entropy `Hbar` (released: mean -lp_old): up below the target, else
+    down, in [0, largest]."""
     return min(max(alpha + (delta if Hbar < target else -delta), 0.0), largest)

@@ -55,6 +55,35 @@ def test_the_controller_by_hand() -> None:
     assert seen == pytest.approx([1e-4, 2e-4, 1e-4, 0, 0], abs=1e-18)
 
 
+def test_the_released_controller_by_hand() -> None:
+    """Batches whose one token has -lp_old = 0.1, 0.3, 0.1: below, above, below the target of 0.2. The gate of each is
+    set by the one before, the first's is open. The old entropies, all 9, are not even read."""
+    objective = tokenpo.method("skywork_entropy", controller="released", start=0.1, delta=0.05, largest=1.0)
+    state, seen = objective.start(), []
+    for surprise in (0.1, 0.3, 0.1):
+        sample = by_hand([[1]], [1], [0], entropy=[[2.0]], p_old=np.exp(-surprise))
+        seen.append(run(objective, sample, state=state).value)
+        rollouts = facts(sample.but(old_entropy=np.full(sample.mask.shape, 9.0)))
+        state = objective.after(state, rollouts)
+    assert seen == pytest.approx([-0.1 * 2, -0.15 * 2, 0], rel=1e-12)
+    assert "old_entropy" not in objective.needs
+
+
+@pytest.mark.parametrize("was_below", [True, False])
+def test_the_released_controller_is_its_oracle(was_below: bool) -> None:
+    """A batch before, of lp_old around -0.7 or far below: against a target of 9 nats, or of none."""
+    sample, before = ragged(0), ragged(1)
+    target = 9.0 if was_below else 0.0
+    objective = tokenpo.method(
+        "skywork_entropy", controller="released", start=0.3, delta=0.1, largest=1.0, target=target
+    )
+    got = run(objective, sample, state=objective.after(objective.start(), facts(before)))
+    surprise = -before.old_logprob[before.mask].mean()
+    alpha = module("skywork_entropy").after(0.3, surprise, target=target, delta=0.1, largest=1.0)
+    close(got, score("skywork_entropy", sample, alpha=alpha, controller="released", was_below=was_below))
+    assert got.entropy_gradient.any() == was_below
+
+
 def test_without_a_bonus_it_is_grpo_over_tokens() -> None:
     sample = ragged(1, equal_lengths=True)
     ours = tokenpo.method("skywork_entropy", largest=0.0, target=9.0)

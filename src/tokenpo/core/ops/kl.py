@@ -31,6 +31,15 @@ def k3(x: Tensor) -> Tensor:
     return sloped(slope - x.detach(), x, slope)
 
 
+def k3_within(x: Tensor, reach: float, most: float) -> Tensor:
+    """k3 of x bounded to ±reach nats, at most `most` nats; flat where either bound binds."""
+    bounded = x.detach().clamp(-reach, reach)
+    slope = bounded.expm1()
+    value = slope - bounded
+    free = flags.equal(bounded, x.detach()) * flags.at_most(value, most)
+    return sloped(value.clamp(max=most), x, slope * free)
+
+
 def absolute(x: Tensor) -> Tensor:
     """|x|, flat within ±1e-5: of the same policy, scored by two engines, x is rounding, whose sign means nothing."""
     size = x.detach().abs()

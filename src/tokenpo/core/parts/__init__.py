@@ -9,7 +9,19 @@ from .correction import RolloutCorrection
 from .credit import GroupAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
-from .penalties import K1, K2, K3, AbsoluteLogRatio, Anchor, EntropyBonus, Estimator, ReferenceKl, StraightThrough
+from .penalties import (
+    K1,
+    K2,
+    K3,
+    AbsoluteLogRatio,
+    Anchor,
+    EntropyBonus,
+    Estimator,
+    K3Within,
+    ReferenceKl,
+    Reweighted,
+    StraightThrough,
+)
 from .ratio import (
     ArithmeticSequence,
     GeometricSequence,
@@ -55,6 +67,7 @@ __all__ = [
     "GroupOverlong",
     "HighInBatch",
     "HighInResponse",
+    "K3Within",
     "Keep",
     "LogLikelihood",
     "Look",
@@ -70,6 +83,7 @@ __all__ = [
     "Ratio",
     "ReferenceKl",
     "Region",
+    "Reweighted",
     "RolloutCorrection",
     "RolloutRatio",
     "RowNormalised",

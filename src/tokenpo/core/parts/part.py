@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ..types import Batch, Rollouts, Trust
 
 # What a part says of itself, in the words of a message.
-_FLAGS = ("idle_on_policy", "assumes_on_policy", "corrects_rollout", "entropy_gradient", "follows_advantage", "draws")
+_FLAGS = (
+    "idle_on_policy", "assumes_on_policy", "corrects_rollout", "entropy_gradient", "follows_advantage", "draws",
+    "across_groups", "own_slope",
+)  # fmt: skip
 _SAYS = {"reads": ((set, frozenset), "a set of names")} | dict.fromkeys(_FLAGS, (bool, "True or False"))
 
 

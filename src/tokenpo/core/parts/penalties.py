@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..ops import flags, kl
 from ..ops.ratio import log_ratio
-from ..ranges import Finite, NotNegative
+from ..ranges import AboveZero, Finite, NotNegative
 from .part import BatchSignal, MemorySignal, Part, Signal
+from .ratio import Ratio, TokenRatio
 from .slots import Penalty
 from .weights import BatchWeight
 
@@ -55,6 +56,17 @@ class K3(Estimator):
 
     def __call__(self, x: Tensor) -> Tensor:
         return kl.k3(x)
+
+
+@dataclass(frozen=True)
+class K3Within(Estimator):
+    """k3 of x bounded to ±reach, at most `most`; both in nats, and flat where either binds: no token pulls far."""
+
+    reach: AboveZero
+    most: AboveZero
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return kl.k3_within(x, self.reach, self.most)
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,30 @@ class ReferenceKl(Penalty):
             x = x + self.inside.of_batch(batch).log()
         divergence = self.beta * self.estimator(x)
         return divergence if self.scale is None else self.scale.of_batch(batch) * divergence
+
+
+@dataclass(frozen=True)
+class Reweighted(Penalty):
+    """ratio · penalty, with gradient through both: tokens of the old policy stand for those of the current one.
+
+    With the token's ratio, the mean of k1 or k3 over tokens drawn from the old policy is the divergence of the current
+    one from the reference, and so is its gradient, also at ratio 1, where the value is that of the penalty alone.
+    Source: DeepSeek-V3.2 (2512.02556), "Unbiased KL Estimate".
+
+    Args:
+        penalty: what is weighed.
+        ratio: the weight, π / π_old.
+    """
+
+    penalty: Penalty
+    ratio: Ratio = TokenRatio()
+
+    @property
+    def follows_advantage(self) -> bool:
+        return self.penalty.follows_advantage
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return self.ratio(batch) * self.penalty(batch, trust)
 
 
 @dataclass(frozen=True)

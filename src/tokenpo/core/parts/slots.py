@@ -21,7 +21,13 @@ class Shaping(Part):
 
 
 class CreditStage(Part):
-    """Phase one: rewards of whole groups become advantages of tokens."""
+    """Phase one: rewards of whole groups become advantages of tokens.
+
+    Attributes:
+        across_groups: true where the credit of a rollout also depends on other groups than its own.
+    """
+
+    across_groups: Any = False
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; padding may hold anything finite."""
@@ -29,7 +35,14 @@ class CreditStage(Part):
 
 
 class SurrogateStage(Part):
-    """Phase two: the maximised objective of a token inside its trust region."""
+    """Phase two: the maximised objective of a token inside its trust region.
+
+    Attributes:
+        own_slope: true where it is not the pessimistic clip: its slope is another one than ratio · advantage between
+            its bounds and none beyond them.
+    """
+
+    own_slope: Any = False
 
     def __call__(self, batch: Batch) -> Trust:
         raise NotImplementedError

@@ -100,6 +100,7 @@ class DetachedClip(SurrogateStage):
         region: tokens outside it get no gradient; None is no such region.
     """
 
+    own_slope = True
     bounds: Bounds
     ratio: Ratio = TokenRatio()
     region: Region | None = None
@@ -120,6 +121,7 @@ class DetachedClip(SurrogateStage):
 class LogLikelihood(SurrogateStage):
     """A · lp: the plain policy gradient. The ratio is only reported: nothing corrects for a policy that has moved."""
 
+    own_slope = True
     assumes_on_policy = True
 
     def __call__(self, batch: Batch) -> Trust:

@@ -23,6 +23,9 @@ Heat = Annotated[float, numbers_where("a number in [0, 1)", lambda x: 0 <= x < 1
 class AdaptiveTemperature(Memory):
     """T_t = T (1 + tau ĥ_t): hotter where the policy is uncertain, cooler where it is sure. HAPO (2509.16591).
 
+    The scale and the next token's entropy are both taken at T. So are old and new log-probabilities: T_t samples, and
+    scores nothing.
+
     Remembers the entropy scale of one rollout batch for the sampling of the next; without one it changes nothing.
 
     Args:

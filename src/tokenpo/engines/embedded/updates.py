@@ -80,22 +80,20 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer) -> N
 
     Args:
         prompts: token ids of the prompt of each group.
-        tracer: is shown the last minibatch.
+        tracer: keeps of every response the last update that it is in; those of the last updates come first.
 
     Raises:
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
     """
     options, learner = trainer.options, trainer.learner
     plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)
-    tracer.choose(plan[-1][1], step.rollouts, step.credit)
+    tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
     for number, (part, rows) in enumerate(plan):
         update = step.update(rows, part, step.first + number)
-        watching = tracer if number == len(plan) - 1 else None
         try:
             for places, batch, loss in gradients(trainer, update, prompts):
                 update.statistics.add(batch, loss)
-                if watching is not None:
-                    watching.add(places, batch, loss)
+                tracer.add(places, batch, loss)
             with _blaming(trainer, update, prompts):
                 _descend(trainer, update)
         except NotFinite as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ ROWS = (
 )
 BARS = "▁▂▃▄▅▆▇█"
 RECENT = 10
+NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(len(row[2]) for row in ROWS)
+COURSE, SHORTEST = 32, 12  # characters of a course: at most, and before the meanings give way to it
 
 
 class View(Protocol):
@@ -85,8 +88,8 @@ class PlainView:
 
     def step(self, metrics: Mapping[str, float], total: int) -> None:
         shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in ROWS[:6])
-        left, step = self._pace.left(metrics, total), int(metrics["step"])
-        self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {left} left")
+        step, pace = int(metrics["step"]), self._pace.told(metrics, total)
+        self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
 
     def stop(self) -> None:
         pass
@@ -123,31 +126,60 @@ class LiveView:
             self._live = None
 
     def _table(self, metrics: Mapping[str, float], total: int) -> Group:
-        step = int(metrics["step"])
-        table = Table(title=f"step {step} of {total}", title_justify="left", expand=False)
-        for name, justify in (("", "left"), ("now", "right"), (f"last {RECENT}", "right"), ("course", "left")):
-            table.add_column(name, justify=justify, no_wrap=True)  # pyright: ignore[reportArgumentType]
-        table.add_column("meaning", style="dim", no_wrap=True)
+        width, meant = room(self._console.width)
+        table = Table(title=f"step {int(metrics['step'])} of {total}", title_justify="left", expand=False)
+        table.add_column("", no_wrap=True, width=NAME)
+        for name in ("now", f"last {RECENT}"):
+            table.add_column(name, justify="right", no_wrap=True, width=NUMBER)
+        if width:
+            table.add_column("course", no_wrap=True, width=width)
+        if meant:
+            table.add_column("meaning", style="dim", no_wrap=True)
         for key, name, meaning in ROWS:
             course = [row.get(key, math.nan) for row in self._history]
             recent = [x for x in course[-RECENT:] if math.isfinite(x)]
             mean = sum(recent) / len(recent) if recent else None
-            table.add_row(name, _padded(metrics.get(key)), _padded(mean), sparkline(course), meaning)
-        return Group(table, Text(f"{split(metrics)}, {self._pace.left(metrics, total)} left", style="dim"))
+            drawn = [sparkline(course, width)] if width else []
+            table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn, *([meaning] if meant else []))
+        return Group(table, Text(f"{self._pace.told(metrics, total)}; {split(metrics)}", style="dim"))
+
+
+def room(width: int) -> tuple[int, bool]:
+    """What a terminal has left beside the names and numbers: characters for the courses, and whether for the meanings.
+
+    >>> room(160), room(120), room(80), room(50)
+    ((32, True), (22, True), (28, False), (0, False))
+    """
+    frame = 3  # a column's line and the spaces around it
+    left = width - 1 - (frame + NAME) - 2 * (frame + NUMBER) - frame
+    beside = left - frame - MEANING
+    if beside >= SHORTEST:
+        return min(COURSE, beside), True
+    return (min(COURSE, left) if left >= len("course") else 0), False
 
 
 class Pace:
-    """How long the steps to come will take, from the last ones; evaluations are left out."""
+    """How long the run has taken, and how long the steps to come will take: as long as the last ones. The first is left
+    out of that, which also loads and warms up, and so are evaluations.
+    """
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._begun = time.monotonic()
+        self._first = True
 
-    def left(self, metrics: Mapping[str, float], total: int) -> str:
+    def told(self, metrics: Mapping[str, float], total: int) -> str:
         """In words, after the step of these metrics."""
         seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
-        self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
-        mean = sum(self._seconds) / len(self._seconds)
-        return duration(mean * (total - int(metrics["step"])))
+        if not self._first:
+            self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
+        self._first = False
+        steps, spent = total - int(metrics["step"]), duration(time.monotonic() - self._begun)
+        if not steps:
+            return f"{spent} in all"
+        if not self._seconds:
+            return f"{spent} so far"
+        return f"{spent} so far, about {duration(steps * sum(self._seconds) / len(self._seconds))} left"
 
 
 def introduction(engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> list[str]:
@@ -186,11 +218,13 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
 
 
 def split(metrics: Mapping[str, float]) -> str:
-    """Where the time of the step went."""
+    """How long the step took, and where its time went; what took less than a two-hundredth is left out."""
     parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
     whole = sum(parts.values())
-    shares = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if whole)
-    return f"{whole:.2f} s ({shares})"
+    shares = ", ".join(
+        f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if seconds > whole / 200
+    )
+    return f"this step {whole:.2f} s ({shares})"
 
 
 def _padded(x: float | None) -> str:

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar
 
+from transformers import TrainingArguments
 from trl import GRPOConfig  # pyright: ignore
 
 from ...base.errors import TokenPOError, Unsupported
+from .fields import KNOWN, REFUSED, remedy
 from .objective import CORRECTIONS
 
-# Settings of TRL's own loss, which a method replaces: what says the same here.
-REPLACED = {
-    "loss_type": "name a method, method='grpo' for example",
-    "epsilon": "give the method its own bounds, for example method_options={'low': 0.1}",
-    "epsilon_high": "give the method its own bounds, for example method_options={'high': 0.28}",
-    "delta": "give the method its dual clip, for example method_options={'dual': 10.0}",
-    "importance_sampling_level": "choose the method 'gspo'",
-    "scale_rewards": "choose a method that scales rewards so, for example 'dr_grpo' for none",
-    "multi_objective_aggregation": "sum the rewards with reward_weights",
-    "top_entropy_quantile": "choose the method 'forking_tokens'",
-    "entropy_coef": "choose the method 'skywork_entropy' or 'aer'",
-    "use_adaptive_entropy": "choose the method 'skywork_entropy'",
-    "entropy_target": "give method_options={'target': ...} to the method 'skywork_entropy'",
-    "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
-    "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
-    "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
-    "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
-    "use_bias_correction_kl": "add a penalty of your own to the method and hand the value over as method=",
-    "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
-    "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
-    "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
-    "vespo_lambda_pos": "give method_options={'lambda_pos': ...} to the method 'vespo'",
-    "vespo_k_neg": "give method_options={'k_neg': ...} to the method 'vespo'",
-    "vespo_lambda_neg": "give method_options={'lambda_neg': ...} to the method 'vespo'",
-}  # fmt: skip
 # Keywords of what samples, which TRL takes from generation_kwargs rather than from a setting: that setting.
 OVERRIDING = {
     "temperature": "temperature",
@@ -54,10 +31,12 @@ class TokenPOConfig(GRPOConfig):
     """TRL's settings, and which method trains.
 
     Settings of TRL's own loss must stay as they are: another value is refused, naming what says the same here. `beta`
-    keeps its meaning, a k3 penalty on leaving the reference model, and goes with every method.
+    and `use_bias_correction_kl` keep their meaning, a k3 penalty on leaving the reference model, times the ratio by
+    default, and go with every method.
 
     Raises:
-        Unsupported: a setting of TRL's own loss was changed, or generation_kwargs says another thing than a setting.
+        Unsupported: a setting of TRL's own loss or one that is not known here was changed, or generation_kwargs says
+            another thing than a setting.
         TokenPOError: a value out of range.
     """
 
@@ -95,16 +74,21 @@ class TokenPOConfig(GRPOConfig):
         default=10, metadata={"help": "Rollout batches between traces of single tokens for the report; 0: none."}
     )
     trace_rollouts: int = field(default=4, metadata={"help": "Responses of one trace."})
+    rollouts_every: int = field(
+        default=0, metadata={"help": "Rollout batches between whole ones in tokenpo/rollouts, for `tokenpo explain`."}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         fields = GRPOConfig.__dataclass_fields__
-        for name, remedy in REPLACED.items():
-            if name in fields and getattr(self, name) != fields[name].default:
+        for name in REFUSED:
+            value, usual = getattr(self, name, None), fields[name].default if name in fields else None
+            if value != usual:
                 raise Unsupported(
-                    f"TokenPOConfig.{name} = {getattr(self, name)!r} is a setting of TRL's own loss, which the method "
-                    f"replaces: leave it at {fields[name].default!r} and {remedy}"
+                    f"TokenPOConfig.{name} = {value!r} is a setting of TRL's own loss, which the method replaces: "
+                    f"leave it at {usual!r} and {remedy(name, value)}"
                 )
+        _require_known(self)
         _require_same_sampling(self)
         if isinstance(self.method_options, str):
             raise TokenPOError(
@@ -118,9 +102,25 @@ class TokenPOConfig(GRPOConfig):
             )
         if self.ratio_tolerance is not None and not self.ratio_tolerance > 0:
             raise TokenPOError(f"TokenPOConfig.ratio_tolerance = {self.ratio_tolerance} must be above 0")
-        for name in ("max_extra_batches", "trace_every", "trace_rollouts"):
+        for name in ("max_extra_batches", "trace_every", "trace_rollouts", "rollouts_every"):
             if getattr(self, name) < 0:
                 raise TokenPOError(f"TokenPOConfig.{name} = {getattr(self, name)} must not be negative")
+
+
+def _require_known(args: TokenPOConfig) -> None:
+    """Raises Unsupported where a field is set that TRL did not have when this adapter was written.
+
+    Nobody has looked whether it reaches the loss.
+    """
+    own = GRPOConfig.__dataclass_fields__.keys() - TrainingArguments.__dataclass_fields__.keys()
+    for name in sorted(own - KNOWN):
+        value, spec = getattr(args, name), GRPOConfig.__dataclass_fields__[name]
+        usual = spec.default if spec.default_factory is MISSING else spec.default_factory()
+        if value != usual:
+            raise Unsupported(
+                f"TokenPOConfig.{name} = {value!r} is a field of the installed TRL that tokenpo does not know: leave "
+                f"it at {usual!r}, or install trl 1.16"
+            )
 
 
 def _require_same_sampling(args: TokenPOConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +30,7 @@ CALLED = {
 READ = (
     "_step", "_buffered_inputs", "_metrics", "_logs", "_tokenizer", "reward_weights", "reward_func_names",
     "num_generations", "num_generations_eval", "max_completion_length", "temperature", "eos_token_ids", "accelerator",
-    "aux_loss_enabled",
+    "aux_loss_enabled", "mask_truncated_completions",
 )  # fmt: skip
 
 
@@ -60,6 +61,17 @@ def check_instance(trainer: Any) -> None:
     """Raises Unsupported where a trainer that was built lacks what this adapter reads."""
     if missing := [name for name in READ if not hasattr(trainer, name)]:
         raise moved(f"GRPOTrainer has no {', '.join(missing)}")
+
+
+def launched_alone(processes: int) -> bool:
+    """Whether accelerate's launcher was asked for several processes and started this one: it does so without GPUs, and
+    names a port to meet at that nobody else comes to.
+
+    Args:
+        processes: that take part.
+    """
+    launched = "ACCELERATE_USE_CPU" in os.environ and "MASTER_PORT" in os.environ
+    return launched and processes == 1 and "WORLD_SIZE" not in os.environ
 
 
 def _parameters(trainer: Any, name: str) -> tuple[str, ...]:

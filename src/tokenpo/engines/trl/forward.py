@@ -3,8 +3,8 @@
 With a whole plain head the statistics are taken in it, at any temperature: the end of the model's forward pass is
 replaced while it lasts, so whatever wraps the model (DDP, PEFT, autocast) sees the head used where it always is, and
 what comes of it as the output of the pass. Otherwise TRL's own pass gives
-log-probability and entropy at one temperature and never holds all logits; tokens that were sampled at temperatures of
-their own, and the entropy drift, take a pass with logits. A trainer scores old and new policy in one of these ways:
+log-probability and entropy at one temperature and never holds all logits; the entropy drift, and tokens at
+temperatures of their own, take a pass with logits. A trainer scores old and new policy in one of these ways:
 of the same weights they are to be the same numbers, as a distance such as |log ratio| has a kink there.
 """
 
@@ -40,46 +40,50 @@ class Forward:
     Args:
         trainer: TRL's.
         in_head: its model has a whole plain head, and the settings leave it to us.
-        single: every token was sampled at the trainer's temperature.
         drift: also `Policy.entropy_drift`.
         entropy_grad: keep the graph of the entropy.
     """
 
     trainer: Any
     in_head: bool
-    single: bool
     drift: bool
     entropy_grad: bool
 
     @staticmethod
     def of(trainer: Any, objective: Objective) -> Forward:
         """To be called before the model is wrapped."""
-        in_head, single = wants_head(trainer) and has_whole_plain_head(trainer), objective.temperature is None
+        in_head = wants_head(trainer) and has_whole_plain_head(trainer)
         if trainer.args.fused_objective and not in_head:
             logger.warning("fused_objective=True, but this model has no whole plain head: it takes TRL's own passes")
-        return Forward(trainer, in_head, single, "entropy_drift" in objective.needs, objective.entropy_gradient)
+        return Forward(trainer, in_head, "entropy_drift" in objective.needs, objective.entropy_gradient)
 
-    def policy(self, model: Any, inputs: Mapping[str, Any], temperature: Tensor, rows: int | None = None) -> Policy:
+    def policy(
+        self, model: Any, inputs: Mapping[str, Any], rows: int | None = None, heat: Tensor | None = None
+    ) -> Policy:
         """Log-probability and entropy [M, T] of the completions, with graph unless gradients are off.
 
         Args:
             inputs: prompt_ids, prompt_mask, completion_ids, completion_mask, and what a multimodal model takes.
-            temperature: [M, T] > 0, at which each token was sampled.
             rows: rows of one pass; None takes all at once.
+            heat: [M, T] > 0, a temperature for each token; None takes the trainer's.
         """
-        if self.single and not self.drift and not self.in_head:
+        if heat is None and not self.drift and not self.in_head:
             return self.fused(model, inputs, rows)
         if "pixel_values" in inputs:
             raise Unsupported(
-                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or temperatures "
-                "from token to token), which the TRL engine has for text only: choose another method for this model"
+                f"{self.trainer.policy_objective.name} takes a pass with logits (for entropy_drift, or to see that "
+                "vLLM adapts the temperature), which the TRL engine has for text only: choose another method for this "
+                "model"
             )
-        rows = rows or len(temperature)
+        count = len(inputs["completion_ids"])
+        rows = rows or count
+        given = torch.full_like(inputs["completion_ids"], self.trainer.temperature, dtype=torch.float32)
+        heat = given if heat is None else heat
         scored = self._scored_in_head if self.in_head else self._scored_from_logits
         pieces = []
-        for at in (slice(start, start + rows) for start in range(0, len(temperature), rows)):
+        for at in (slice(start, start + rows) for start in range(0, count, rows)):
             part = {name: inputs[name][at] for name in _TEXT}
-            pieces.append(scored(model, part, temperature[at]))
+            pieces.append(scored(model, part, heat[at]))
         logprob, entropy, drift = (None if c[0] is None else torch.cat(c) for c in zip(*pieces, strict=True))
         return Policy(logprob, entropy, drift)  # pyright: ignore[reportArgumentType]
 

@@ -18,10 +18,10 @@ from ...core.fused import Fused, fused_loss
 from ...core.learner import Update, only
 from ...core.ops import kl
 from ...core.ops.known import known
+from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss
-from .cycle import ROW
 from .forward import Forward, head_work
-from .updates import padded, temperature_of
+from .updates import ROW, padded
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: U
         update: the one that the micro-batch belongs to; None where none of its rows has a response token.
     """
     rollouts, credit = (None, None) if update is None else update.of(inputs[ROW])
-    policy = forward.policy(model, inputs, temperature_of(rollouts, inputs))
+    policy = forward.policy(model, inputs)
     assert policy.entropy is not None
     if update is None or rollouts is None or credit is None or not rollouts.mask.any():
         return MicroLoss(policy.logprob.nan_to_num().sum() * 0.0, None, None, policy.entropy.detach())
@@ -95,8 +95,12 @@ def require_finite(update: Update, rows: Tensor, scored: MicroLoss) -> None:
 
 
 @torch.no_grad()
-def measured(accelerator: Any, scored: MicroLoss) -> dict[str, float]:
-    """TRL's names, `entropy`, `clip_ratio/*` and `kl`, over the micro-batch of every rank; all ranks call it."""
+def measured(accelerator: Any, scored: MicroLoss, update: Update | None) -> dict[str, float]:
+    """TRL's names, `entropy`, `clip_ratio/*` and `kl`, over the micro-batch of every rank; all ranks call it.
+
+    Args:
+        update: that the micro-batch belongs to.
+    """
     batch, loss, entropy = scored.batch, scored.loss, scored.entropy
     zero = entropy.new_zeros((), dtype=torch.float32)
     tokens = entropies = low = high = moved = zero
@@ -112,7 +116,12 @@ def measured(accelerator: Any, scored: MicroLoss) -> dict[str, float]:
         most = (above.sum(1) / length)[length > 0].max()
         if batch.rollouts.ref_logprob is not None:
             away = torch.where(mask, batch.rollouts.ref_logprob - batch.policy.logprob.detach(), 0.0)
-            moved = kl.k3(away).sum()
+            divergence = kl.k3(away)
+            # As TRL shows it, with the ratio that it learns from.
+            for part in walk(update.objective.penalties if update is not None else ()):
+                if isinstance(part, Reweighted) and isinstance(part.penalty, ReferenceKl):
+                    divergence = part.ratio(batch) * divergence
+            moved = divergence.sum()
     row = torch.stack([value.float() for value in (tokens, entropies, low, high, moved, fewest, most)])
     ranks = accelerator.gather(row[None])
     n, entropies, low, high, moved = ranks[:, :5].sum(0).tolist()

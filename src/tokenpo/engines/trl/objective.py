@@ -10,9 +10,20 @@ from typing import Any
 from ...base.errors import TokenPOError, Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...core.parts import K3, ReferenceKl, RolloutCorrection
+from ...core.parts import (
+    ConstantLength,
+    GeometricSequence,
+    GeometricToken,
+    Penalty,
+    Ratio,
+    ReferenceKl,
+    Reweighted,
+    RolloutCorrection,
+    TokenRatio,
+)
 from ...core.parts.part import Part, walk
 from ...methods import method
+from ...methods.vespo import SoftWeight
 
 ENGINE = "the TRL engine"
 ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
@@ -47,7 +58,8 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
 
     Raises:
         TokenPOError: two methods, an option of the wrong kind, or two penalties on leaving the reference.
-        Unsupported: the method reads what TRL does not have, or adapts the temperature where nothing can apply it.
+        Unsupported: the method reads what TRL does not have, divides by a length that is not set, or adapts the
+            temperature where nothing can apply it.
     """
     objective = _resolved(args, requested)
     objective = dataclasses.replace(
@@ -56,6 +68,11 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
         weights=objective.weights + _correction(args, objective),
     )
     require_inputs(objective, reported=args.use_vllm or reported)
+    if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
+        raise Unsupported(
+            f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
+            ": set it, or give method_options={'length': ...}"
+        )
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
     return objective
@@ -127,16 +144,24 @@ def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     return requested
 
 
-def _penalty(args: Any, objective: Objective) -> tuple[ReferenceKl, ...]:
+def _penalty(args: Any, objective: Objective) -> tuple[Penalty, ...]:
+    """TRL's penalty on leaving the reference, which it multiplies by the ratio of its loss unless told not to."""
     if args.beta == 0.0:
         return ()
-    own = [part for part in objective.penalties if isinstance(part, ReferenceKl)]
+    own = [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]
     if own:
         raise TokenPOError(
             f"TokenPOConfig.beta = {args.beta} comes on top of {own[0]}, which {objective.name} has already: leave "
             "beta at 0, or switch the method's own off with its option for the coefficient"
         )
-    return (ReferenceKl(args.beta, K3()),)
+    divergence = ReferenceKl(args.beta)
+    return (Reweighted(divergence, _ratio(objective)) if args.use_bias_correction_kl else divergence,)
+
+
+def _ratio(objective: Objective) -> Ratio:
+    """What TRL calls the level of importance sampling: the response's for a method that has it, else the token's."""
+    own = getattr(objective.surrogate, "ratio", None)
+    return GeometricSequence() if isinstance(own, GeometricSequence | GeometricToken) else TokenRatio()
 
 
 def _correction(args: Any, objective: Objective) -> tuple[RolloutCorrection, ...]:
@@ -149,6 +174,11 @@ def _correction(args: Any, objective: Objective) -> tuple[RolloutCorrection, ...
     if own := objective.corrects_rollout:
         _require_defaults(args, objective.name, own[0])
         return ()
+    if isinstance(objective.surrogate, SoftWeight):
+        raise Unsupported(
+            "TokenPOConfig.vllm_importance_sampling_correction: TRL puts it inside the weight of "
+            f"{objective.name}, which ours does not have: set it to False"
+        )
     sequence, mask = CORRECTIONS[args.vllm_importance_sampling_mode]
     cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
     return (RolloutCorrection(sequence, mask, _NO_CAP if cap is None else cap, floor or 0.0),)

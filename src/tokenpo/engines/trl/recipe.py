@@ -112,6 +112,7 @@ def settings(config: Config, plan: Schedule, objective: Objective, directory: Pa
         "logging_steps": plan.updates,
         "trace_every": output.trace_every,
         "trace_rollouts": output.trace_rollouts,
+        "rollouts_every": output.rollouts_every,
     }
 
 
@@ -121,14 +122,13 @@ def accepted(config: Config) -> Objective:
     Raises:
         Unsupported: naming the setting, or what the method reads, and what to write instead.
     """
-    rollout, train, output = config.rollout, config.train, config.output
+    rollout, train = config.rollout, config.train
     refusals = (
         (
             rollout.correction is not None,
             "rollout.correction: without vLLM the sampler is the trainer's own model; --set rollout.correction=none",
         ),
         (train.nonfinite == "skip", "train.nonfinite = 'skip': --set train.nonfinite=stop"),
-        (output.rollouts_every > 0, "output.rollouts_every: --set output.rollouts_every=0"),
         (config.evaluate.every > 0, "evaluate.every: it evaluates before and after; --set evaluate.every=0"),
         (
             config.model.device not in ("auto", "cpu", "cuda"),

@@ -20,6 +20,8 @@ from ...core.statistics import Statistics
 from ...models.tokens import pieces
 from ...runs.directory import describe_foreign
 from ...runs.records import credit_metrics, entropy_metrics
+from ...runs.rollouts import drop_after, step_file, write_lines
+from .export import recorded, verdicts
 from .rollout_batch import RolloutBatch, mixed, plain
 
 FILES = ("metrics.jsonl", "trace.jsonl")
@@ -80,6 +82,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
             config = {**_described(trainer, state.max_steps // updates), **self.described}
             objective = str(trainer.policy_objective)
             self._recorder = Recorder.begin(self._directory, sizes, config, objective)
+            drop_after(self._directory, self._batches)
             if self.before and not sizes:
                 self._recorder.add({"step": 0, **self.before}, [])
 
@@ -113,6 +116,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
         self._batches += 1
+        self._record_rollouts(current.drawn, current.step)
         # Before TRL saves its last checkpoint, which knows how long the records are.
         last = self._ended() if state.global_step >= state.max_steps else {}
         if self._recorder is None:
@@ -124,7 +128,16 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         line |= batch_metrics(trainer, current.drawn, current.step)
         line |= summary
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
-        self._recorder.add(line, traces(self._batches, current.drawn, current.tracer.found, trainer._tokenizer))
+        self._recorder.add(line, traces(trainer, self._batches, current.drawn, current.tracer.found))
+
+    def _record_rollouts(self, drawn: RolloutBatch, step: Step | None) -> None:
+        """The whole batch, where it is due, on every rank; the first writes it down."""
+        every = self._trainer.args.rollouts_every
+        if every == 0 or self._batches % every or step is None:
+            return
+        found = recorded(self._trainer, drawn, step, self._batches)
+        if self._recorder is not None:
+            write_lines(step_file(self._directory, self._batches), found)
 
     def _ended(self) -> Mapping[str, float]:
         """What `at_end` says, once a training."""
@@ -215,18 +228,17 @@ def batch_metrics(trainer: Any, drawn: RolloutBatch, step: Step | None) -> dict[
         metrics["accuracy"] = metrics["rewards/accuracy"]
     if (every := drawn.everything) is not None:
         assert every.old_entropy is not None
-        assert every.temperature is not None
         metrics |= entropy_metrics(every.old_entropy[every.mask])
-        metrics["temperature_mean"] = float(every.temperature[every.mask].mean())
+        metrics["temperature_mean"] = float(drawn.rows["sampled_at"][every.mask].mean())
     if step is None:
         return metrics | {"groups": 0, "zero_advantage_groups": 1.0}
     trained = slice(0, drawn.kept * size)
     return metrics | credit_metrics(step.rollouts.rows(trained), step.credit.rows(trained))
 
 
-def traces(step: int, drawn: RolloutBatch, terms_by_row: Mapping[int, Any], tokenizer: Any) -> list[dict]:
+def traces(trainer: Any, step: int, drawn: RolloutBatch, terms_by_row: Mapping[int, Any]) -> list[dict]:
     """One record for each traced response of this rank, as the embedded engine writes them."""
-    rollouts = drawn.rollouts
+    rollouts, correct = drawn.rollouts, verdicts(trainer, drawn)
     if rollouts is None or rollouts.token_ids is None:
         return []
     return [
@@ -235,8 +247,9 @@ def traces(step: int, drawn: RolloutBatch, terms_by_row: Mapping[int, Any], toke
             "row": row,
             "group": int(rollouts.group[row]),
             "prompt": plain(drawn.prompts[row - drawn.mine.start]),
-            "tokens": pieces(tokenizer, rollouts.token_ids[row][rollouts.mask[row]].tolist()),
+            "tokens": pieces(trainer._tokenizer, rollouts.token_ids[row][rollouts.mask[row]].tolist()),
             "reward": float(rollouts.reward[row]),
+            "correct": correct[row],
             "terms": terms,
         }
         for row, terms in sorted(terms_by_row.items())

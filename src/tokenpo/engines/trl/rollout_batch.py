@@ -1,4 +1,7 @@
-"""A rollout batch over all ranks: what TRL drew and its reward functions said becomes facts of whole groups."""
+"""A rollout batch over all ranks: what TRL drew and its reward functions said becomes facts of whole groups.
+
+With dynamic sampling, groups whose rewards are all equal are dropped, and others drawn, up to a cap.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ...base.errors import TokenPOError
-from ...core.dynamic_sampling import mixed_groups
+from ...base.errors import TokenPOError, Unsupported
+from ...core.dynamic_sampling import mixed_groups, refill
+from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
 from .forward import Forward
 
@@ -62,6 +68,7 @@ class RolloutBatch:
         rows: of every draw, as `Drawn` has them.
         kept: groups that are trained on; rows behind them count nowhere.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
+        chosen: the same of the rollouts.
         mine: this rank's rows.
         prompts: of this rank's rows.
     """
@@ -72,16 +79,16 @@ class RolloutBatch:
     rows: Mapping[str, Tensor]
     kept: int
     discarded: float
+    chosen: Mapping[str, Tensor]
     mine: slice
     prompts: Sequence[Any]
 
     @staticmethod
     def of(drawn: Drawn, size: int, rank: int) -> RolloutBatch:
         """A rollout batch of this draw and nothing else, in groups of `size` rows."""
-        rollouts = rollouts_of(drawn.rows, size)
-        groups = len(drawn.rows["mask"]) // size
-        mine = share(len(drawn.prompts), rank)
-        return RolloutBatch(drawn.output, rollouts, rollouts, drawn.rows, groups, 0.0, mine, drawn.prompts)
+        rows, rollouts = drawn.rows, rollouts_of(drawn.rows, size)
+        groups, mine = len(rows["mask"]) // size, share(len(drawn.prompts), rank)
+        return RolloutBatch(drawn.output, rollouts, rollouts, rows, groups, 0.0, rows, mine, drawn.prompts)
 
 
 def share(each: int, rank: int) -> slice:
@@ -89,15 +96,10 @@ def share(each: int, rank: int) -> slice:
     return slice(rank * each, (rank + 1) * each)
 
 
-def facts(
-    trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: Rewarded, temperature: Tensor
-) -> dict[str, Tensor]:
+def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: Rewarded) -> dict[str, Tensor]:
     """What is known of this rank's rows, [M] and [M, T], by the names of `Rollouts`, before groups are compared.
 
     A response that every reward function passed over has no token that counts, and so is in no group.
-
-    Args:
-        temperature: [M, T] that sampled each token.
     """
     train = trainer.model.training
     mask = output["completion_mask"].bool()
@@ -108,13 +110,13 @@ def facts(
     mask = mask & ~unscored[:, None]
     rows = trainer.args.per_device_train_batch_size if train else trainer.args.per_device_eval_batch_size
     with torch.no_grad():
-        old = forward.policy(trainer.model, output, temperature, rows)
+        old = forward.policy(trainer.model, output, rows)
     assert old.entropy is not None
     known = {
         "mask": mask,
         "old_logprob": old.logprob.float(),
         "old_entropy": old.entropy.float(),
-        "temperature": temperature,
+        "temperature": torch.full_like(old.logprob, trainer.temperature, dtype=torch.float32),
         "token_ids": output["completion_ids"],
     }
     if "ref_per_token_logps" in output:
@@ -164,6 +166,97 @@ def mixed(rows: Mapping[str, Tensor], size: int) -> list[int]:
     group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // size
     varied = mixed_groups(rows["reward"], group, rows["mask"])
     return varied.view(-1, size).any(1).nonzero()[:, 0].tolist()
+
+
+class Refill:
+    """Where further prompts come from: the data set in an order of its own.
+
+    Attributes:
+        cursor: prompts taken so far.
+    """
+
+    def __init__(self, dataset: Any, seed: int, most: int) -> None:
+        self._dataset, self._seed, self._most = dataset, seed, most
+        self.cursor = 0
+
+    def filled(self, trainer: Any, first: Drawn, size: int) -> RolloutBatch:
+        """The rollout batch filled with groups whose rewards differ, as far as the cap allows.
+
+        Places that stay empty hold groups that count nowhere, since TRL wants as many rows as ever.
+        """
+        draws, wanted = [first], len(first.rows["mask"]) // size
+        while len(draws) <= self._most:
+            kept = sum(len(mixed(drawn.rows, size)) for drawn in draws)
+            count = refill(wanted, kept, sum(len(drawn.rows["mask"]) // size for drawn in draws))
+            if count <= 0:
+                break
+            draws.append(trainer.drawn(self._rows(trainer.accelerator, count, size), size))
+        return _merged(trainer.accelerator, draws, wanted, size)
+
+    def _rows(self, accelerator: Any, groups: int, size: int) -> list[dict[str, Any]]:
+        """This rank's rows of at least so many new groups; every rank gets as many."""
+        while groups * size % accelerator.num_processes:
+            groups += 1
+        places = [place for i in range(groups) for place in [self._place(self.cursor + i)] * size]
+        self.cursor += groups
+        mine = share(len(places) // accelerator.num_processes, accelerator.process_index)
+        return [self._dataset[place] for place in places[mine]]
+
+    def _place(self, number: int) -> int:
+        epoch, place = divmod(number, len(self._dataset))
+        return int(torch.randperm(len(self._dataset), generator=keyed_generator(self._seed, "refill", epoch))[place])
+
+
+def _merged(accelerator: Any, draws: Sequence[Drawn], wanted: int, size: int) -> RolloutBatch:
+    """The first `wanted` groups that differ, and in the places that are left others of the first draw, emptied."""
+    everything = stacked([drawn.rows for drawn in draws])
+    differ = mixed(everything, size)
+    kept = differ[:wanted]
+    others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]
+    places = (torch.tensor([*kept, *others])[:, None] * size + torch.arange(size)).flatten()
+    rows = {name: x[places.to(x.device)] for name, x in everything.items()}
+    rows["mask"] = rows["mask"] & (torch.arange(len(places), device=rows["mask"].device) < len(kept) * size)[:, None]
+    mine = share(len(places) // accelerator.num_processes, accelerator.process_index)
+    output: dict[str, Any] = {name.removeprefix(OUT): x[mine] for name, x in rows.items() if name.startswith(OUT)}
+    output["num_items_in_batch"] = rows["mask"].sum()
+    prompts = [prompt for drawn in draws for prompt in gather_object(list(drawn.prompts))]
+    return RolloutBatch(
+        output=output,
+        rollouts=rollouts_of(rows, size),
+        everything=rollouts_of(everything, size),
+        rows=everything,
+        kept=len(kept),
+        discarded=1 - len(differ) * size / len(everything["mask"]),
+        chosen=rows,
+        mine=mine,
+        prompts=[prompts[place] for place in places[mine].tolist()],
+    )
+
+
+def carried(output: Mapping[str, Any]) -> dict[str, Tensor]:
+    """TRL's output as tensors that can be put together with those of another draw.
+
+    Raises:
+        Unsupported: a model with images, whose rows have no common layout.
+    """
+    odd = [name for name, x in output.items() if not isinstance(x, Tensor) or name.startswith(("pixel", "image"))]
+    if odd:
+        raise Unsupported(f"dynamic_sampling is for text only, and TRL drew {odd[0]}: leave it False for this model")
+    return {f"{OUT}{name}": x for name, x in output.items() if x.dim() > 0}
+
+
+def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Rows of several draws, padded to the widest: prompts on the left, the rest on the right."""
+    return {name: torch.cat(_widened([part[name] for part in parts], name)) for name in parts[0]}
+
+
+def _widened(parts: Sequence[Tensor], name: str) -> list[Tensor]:
+    if parts[0].dim() < 2 or name == "each":
+        return list(parts)
+    width = max(part.shape[1] for part in parts)
+    gaps = [width - part.shape[1] for part in parts]
+    left = name.startswith(f"{OUT}prompt_")
+    return [pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, gaps, strict=True)]
 
 
 def _fingerprints(prompts: Sequence[Any], device: Any) -> Tensor:

@@ -1,9 +1,8 @@
 """The temperature of a draw of TRL's: one for every token, or the method's own rule, by whatever samples.
 
-transformers -> a logits processor in front of the constant temperature applies the rule and records it
+transformers -> a logits processor in front of the constant temperature applies the rule
 vLLM         -> the one that TRL makes gets our logits processor, a server must have been started with it; every request
-                carries the numbers of the objective's memory; afterwards the temperatures follow from the entropies of
-                one forward pass at the base temperature, as vLLM reports none
+                carries the numbers of the objective's memory
 """
 
 from __future__ import annotations
@@ -11,19 +10,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ...base.errors import Unsupported
 from ...core.objective import Objective, State
 from ...core.ops.softmax import entropy_of, softmax_parts
-from ...core.types import Policy
 from ...models.request_temperature import PROCESSOR, extra_args
 from ...models.token_draw import TemperatureRule
 from .config import TokenPOConfig
@@ -34,18 +31,18 @@ _TELLING = 1e-3
 
 
 class Temperature(Protocol):
-    """Of one draw, from before it to what is known of it afterwards; made anew for each."""
+    """Of one draw; made anew for each."""
 
     def sampling(self) -> AbstractContextManager[None]:
         """While it lasts, TRL samples at this temperature."""
         ...
 
-    def tokens(self, output: Mapping[str, Any]) -> Tensor:
-        """[M, T] at which each token of TRL's output was sampled; asked once, after `sampling`."""
+    def of(self, entropy: Tensor) -> Tensor:
+        """[M, T] that sampled each token, from the entropy [M, T] (nats) of its logits at TRL's temperature."""
         ...
 
-    def check(self, facts: Mapping[str, Tensor]) -> None:
-        """Raises Unsupported where the facts [M, T] of the draw show another temperature; asked after `tokens`."""
+    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
+        """Raises Unsupported where TRL's output and the facts [M, T] of the draw show another temperature."""
         ...
 
 
@@ -58,10 +55,10 @@ class Constant:
     def sampling(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def tokens(self, output: Mapping[str, Any]) -> Tensor:
-        return torch.full(output["completion_ids"].shape, self.base, device=output["completion_ids"].device)
+    def of(self, entropy: Tensor) -> Tensor:
+        return torch.full_like(entropy, self.base)
 
-    def check(self, facts: Mapping[str, Tensor]) -> None:
+    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
         """TRL sets it itself."""
 
 
@@ -75,21 +72,14 @@ class RuleProcessor(LogitsProcessor):
 
     def __init__(self, rule: TemperatureRule, base: float) -> None:
         self.rule, self.base = rule, base
-        self._steps: list[Tensor] = []
+        self.called = False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Logits [M, V] of one step; remembers its temperatures [M]."""
+        """Logits [M, V] of one step."""
+        self.called = True
         entropy = entropy_of(softmax_parts(scores, 1.0 / self.base))
         temperature = self.rule(entropy, self.base)
-        self._steps.append(temperature.float())
         return scores * (self.base / temperature.to(scores.dtype))[:, None]
-
-    def recorded(self, rows: int, width: int) -> Tensor:
-        """[rows, width] temperature of every token of the responses, the base one behind their end."""
-        if not self._steps or any(len(step) != rows for step in self._steps):
-            raise moved("transformers' generation was not called once on the rows of a rollout batch")
-        temperatures = torch.stack(self._steps, dim=1)[:, :width]
-        return pad(temperatures, (0, width - temperatures.shape[1]), value=self.base)
 
 
 @dataclass(frozen=True)
@@ -113,11 +103,13 @@ class Generated:
 
         return replaced(self.model, "generate", generate)
 
-    def tokens(self, output: Mapping[str, Any]) -> Tensor:
-        return self.processor.recorded(*output["completion_ids"].shape).to(output["completion_ids"].device)
+    def of(self, entropy: Tensor) -> Tensor:
+        return self.processor.rule(entropy, self.processor.base)
 
-    def check(self, facts: Mapping[str, Tensor]) -> None:
-        """It was recorded while it was applied."""
+    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
+        """Raises Unsupported where generation did not call the processor."""
+        if not self.processor.called:
+            raise moved("transformers' generation was not asked with our logits processor")
 
 
 @dataclass
@@ -135,7 +127,6 @@ class Served:
     objective: Objective
     state: State
     base: float
-    _plain: Policy | None = field(default=None, init=False)
 
     def sampling(self) -> AbstractContextManager[None]:
         """While it lasts, every request that TRL makes carries the numbers."""
@@ -145,17 +136,13 @@ class Served:
         numbers = {**(before.get(key) or {}), **extra_args(self.objective, self.state)}
         return replaced(generation, "generation_kwargs", {**before, key: numbers})
 
-    @torch.no_grad()
-    def tokens(self, output: Mapping[str, Any]) -> Tensor:
-        """[M, T] at which the tokens were sampled, by the rule of the trainer's own entropies at the base."""
-        trainer, rule = self.trainer, self.objective.temperature
-        rows = trainer.args.per_device_train_batch_size
-        self._plain = plain = trainer.forward_passes.fused(trainer.model, output, rows)
+    def of(self, entropy: Tensor) -> Tensor:
+        rule = self.objective.temperature
         assert rule is not None
-        assert plain.entropy is not None
-        return rule(plain.entropy.float(), self.base, self.state[rule])
+        return rule(entropy, self.base, self.state[rule])
 
-    def check(self, facts: Mapping[str, Tensor]) -> None:
+    @torch.no_grad()
+    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
         """What vLLM reports must be nearer to the adapted temperature than to the base one, over all ranks.
 
         Raises:
@@ -163,12 +150,14 @@ class Served:
         """
         if "rollout_logprob" not in facts:
             raise moved("GRPOTrainer keeps no log-probabilities of vLLM's")
-        assert self._plain is not None  # `tokens` comes first
-        mask, adapted, base = facts["mask"], facts["old_logprob"], self._plain.logprob.float()
+        trainer, heat = self.trainer, self.of(facts["old_entropy"])
+        rows = trainer.args.per_device_train_batch_size
+        adapted = trainer.forward_passes.policy(trainer.model, output, rows, heat).logprob.float()
+        mask, base = facts["mask"], facts["old_logprob"]
         reported = facts["rollout_logprob"]
         apart = [(adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs()]
         local = torch.stack([mask.sum().float(), *(x.where(mask, 0.0).sum() for x in apart)])
-        tokens, shift, to_adapted, to_base = self.trainer.accelerator.gather(local[None]).sum(0).tolist()
+        tokens, shift, to_adapted, to_base = trainer.accelerator.gather(local[None]).sum(0).tolist()
         if shift > _TELLING * tokens and to_adapted >= to_base:
             raise Unsupported(
                 f"{self.objective.name}: the log-probabilities that vLLM reports are {to_adapted / tokens:.2g} nats a "
@@ -192,8 +181,11 @@ def of_draw(trainer: Any) -> Temperature:
 
 
 @contextmanager
-def with_processor(objective: Objective, args: TokenPOConfig) -> Iterator[None]:
-    """While it lasts, a vLLM that TRL makes in this process gets our logits processor: TRL hands it none.
+def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterator[None]:
+    """While it lasts, a vLLM that TRL makes in this process is told what TRL leaves out.
+
+    That is our logits processor, where the temperature is adaptive; and float32, where the trainer computes in it and
+    vLLM would take half of the bits.
 
     Raises:
         Unsupported: TRL made its vLLM in another way.
@@ -202,13 +194,17 @@ def with_processor(objective: Objective, args: TokenPOConfig) -> Iterator[None]:
 
     original = getattr(home, "LLM", None)
     # Without vLLM the name is absent, and TRL says itself what to install.
-    if objective.temperature is None or not args.use_vllm or args.vllm_mode != "colocate" or original is None:
+    if not args.use_vllm or args.vllm_mode != "colocate" or original is None:
         yield
         return
     engines: list[Any] = []
 
     def engine(*arguments: Any, **keywords: Any) -> Any:
-        keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
+        if objective.temperature is not None:
+            keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
+        whole = trainer.model.dtype == torch.float32 and not (args.bf16 or args.fp16)
+        if whole and not keywords.get("quantization"):
+            keywords.setdefault("dtype", "float32")
         engines.append(original(*arguments, **keywords))
         return engines[-1]
 
@@ -234,6 +230,7 @@ def require_server(trainer: Any, objective: Objective) -> None:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token, and the vLLM server of TRL's trainer at "
             f"{trainer.args.vllm_server_base_url or trainer.args.vllm_server_host} runs without tokenpo's logits "
-            f"processor: start it with --logits-processors {PROCESSOR} --logprobs-mode processed_logprobs, where "
-            "tokenpo is installed"
+            "processor: start it, where tokenpo is installed, with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL "
+            f"--logits-processors {PROCESSOR} --logprobs-mode processed_logprobs "
+            """--weight-transfer-config '{"backend": "nccl"}'"""
         )

@@ -8,6 +8,7 @@ carries through the run is the learner's.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import time
@@ -28,15 +29,13 @@ from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract
 from .config import TokenPOConfig
-from .cycle import ROW, Cycle, by_groups
 from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
-from .refill import Refill, carried
-from .rollout_batch import Drawn, Rewarded, RolloutBatch, facts, over_ranks
-from .temperature import of_draw, require_server, with_processor
-from .updates import Underway, look
+from .rollout_batch import Drawn, Refill, Rewarded, RolloutBatch, carried, facts, over_ranks
+from .temperature import of_draw, require_server, with_vllm
+from .updates import ROW, Cycle, Underway, by_groups, look
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -90,7 +89,7 @@ class TokenPOTrainer(GRPOTrainer):
         if args.minibatch_by == "groups":
             self.cycle.require_whole_groups(args.per_device_train_batch_size, args.num_generations)
         require_reference(self.policy_objective, model, bound.get("peft_config"))
-        with with_processor(self.policy_objective, args):
+        with with_vllm(self, self.policy_objective, args):
             super().__init__(model, reward_funcs, args, *rest, **named)
         contract.check_instance(self)
         require_server(self, self.policy_objective)
@@ -109,6 +108,15 @@ class TokenPOTrainer(GRPOTrainer):
         self._paper = _citation(self.policy_objective.name)
         self.bookkeeping = TokenPOCallback(self, Path(args.output_dir) / "tokenpo")
         self.add_callback(self.bookkeeping)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Of what is allowed but unlikely to be meant."""
+        if contract.launched_alone(self.accelerator.num_processes):
+            logger.warning(
+                "accelerate launch was asked for several processes and started one, as it does where it finds no GPU: "
+                "start them with python -m torch.distributed.run --nproc_per_node N"
+            )
         more_updates = "set num_iterations or steps_per_generation higher"
         one_update = "set num_iterations=1 and steps_per_generation to gradient_accumulation_steps"
         for note in schedule_notes(self.policy_objective, self.cycle.updates, more_updates, one_update):
@@ -163,28 +171,37 @@ class TokenPOTrainer(GRPOTrainer):
             size: rows of a group.
         """
         temperature = of_draw(self)
-        with temperature.sampling():
+        # Truncated responses keep their tokens until they have been compared with their group: see `_credited`.
+        with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
         rewarded = self._rewarded
         if rewarded is None or len(rewarded.prompts) != len(output["completion_ids"]):
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
-        local = facts(self, self.forward_passes, output, rewarded, temperature.tokens(output))
-        temperature.check(local)
+        local = facts(self, self.forward_passes, output, rewarded)
+        local["sampled_at"] = temperature.of(local["old_entropy"])
+        temperature.check(output, local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
         return Drawn(output, over_ranks(self, local, rewarded, size), rewarded.prompts)
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
         """The learner's step; what samples of an evaluation say is not remembered, as it is no part of the training."""
-        if not train:
-            return None if batch.rollouts is None else self.learner.look(batch.rollouts)
-        # An update without a response to learn from is TRL's, and not the learner's.
-        self.learner.updates = self.state.global_step
+        step = None
+        if train:
+            # An update without a response to learn from is TRL's, and not the learner's.
+            self.learner.updates = self.state.global_step
         if batch.rollouts is not None:
-            return self.learner.begin(batch.rollouts, batch.everything)
-        if batch.everything is not None:
+            step = self.learner.begin(batch.rollouts, batch.everything) if train else self.learner.look(batch.rollouts)
+        elif train and batch.everything is not None:
             self.learner.remember(batch.everything)
-        return None
+        if step is None or not self.args.mask_truncated_completions:
+            return step
+        # As in TRL: it counts in its group, and no token of it is learnt from.
+        mask = step.rollouts.mask & ~batch.chosen["truncated"][:, None]
+        if not mask.any():
+            return None
+        step.rollouts = dataclasses.replace(step.rollouts, mask=mask)
+        return step
 
     def _begin(self, batch: RolloutBatch, step: Step | None, seconds: float) -> None:
         traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
@@ -203,7 +220,7 @@ class TokenPOTrainer(GRPOTrainer):
             scored = score(self.forward_passes, model, inputs, update)
         except NotFinite as error:
             raise Update.located(error, rows) from error
-        for name, value in measured(self.accelerator, scored).items():
+        for name, value in measured(self.accelerator, scored, update).items():
             self._metrics["train" if train else "eval"][name].append(value)
         if (
             train

@@ -1,25 +1,124 @@
-"""The updates on one rollout batch: which of the learner's a micro-batch of TRL's belongs to, and what it begins with.
+"""One rollout batch of TRL's over micro-batches and optimiser steps: which is which, and the learner's updates on it.
 
-TRL shuffles rows, splits them over ranks and hands them over one micro-batch after the other. Every rank knows the
-whole rollout batch; of the rows that it is handed it reads their places and nothing else.
+A rollout batch is split into `steps_per_generation` chunks, and a micro-batch is one chunk: all of them in turn,
+`num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches. TRL shuffles single
+rows before it splits them over ranks; with minibatches of groups whole groups stay together. Every rank knows the whole
+rollout batch; of the rows that it is handed it reads their places and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ...base.errors import Unsupported
 from ...core.learner import Step, Update
+from ...core.objective import Objective
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...runs.tracer import Tracer
 from .contract import moved
-from .cycle import ROW, Cycle
 from .forward import Forward
 from .rollout_batch import RolloutBatch, largest, summed
+
+# The one thing that travels with TRL's rows: their places in the rollout batch.
+ROW = "tokenpo_row"
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One rollout batch.
+
+    Args:
+        accumulate: micro-batches of an optimiser step.
+        chunks: parts of the rollout batch, on every rank.
+        iterations: how often each part is taken.
+        passes: optimiser passes of the objective.
+
+    Raises:
+        Unsupported: an optimiser step would see two rollout batches, or two passes.
+    """
+
+    accumulate: int
+    chunks: int
+    iterations: int
+    passes: int = 1
+
+    @staticmethod
+    def of(accumulate: int, chunks: int, iterations: int, objective: Objective) -> Cycle:
+        passes = len(objective.split())
+        if iterations % passes:
+            raise Unsupported(
+                f"{objective.name} takes {passes} optimiser passes over a rollout batch, which TRL's num_iterations = "
+                f"{iterations} cannot hold: set num_iterations={passes}"
+            )
+        return Cycle(accumulate, chunks, iterations, passes)
+
+    def __post_init__(self) -> None:
+        if self.micro_steps % self.accumulate:
+            raise Unsupported(
+                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
+                f"more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
+                f"{self.iterations}, "
+                "and its denominators are not known before all of them are drawn: set steps_per_generation="
+                f"{-(-self.chunks // self.accumulate) * self.accumulate}"
+            )
+        if self.micro_steps // self.passes % self.accumulate:
+            raise Unsupported(
+                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
+                f"two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
+            )
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-batches between one generation and the next."""
+        return self.chunks * self.iterations
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps between one generation and the next."""
+        return self.micro_steps // self.accumulate
+
+    def place(self, micro_step: int) -> tuple[int, int]:
+        """(optimiser step of the rollout batch, micro-batch of that step) of a micro-step of the run."""
+        return divmod(micro_step % self.micro_steps, self.accumulate)
+
+    def chunks_of(self, update: int) -> list[int]:
+        """The chunk of every micro-batch of an optimiser step, a chunk twice where iterations share the step."""
+        return [(update * self.accumulate + i) % self.chunks for i in range(self.accumulate)]
+
+    def pass_of(self, update: int) -> int:
+        """The optimiser pass of an optimiser step."""
+        return update * self.passes // self.updates
+
+    def require_whole_groups(self, rows: int, size: int) -> None:
+        """Raises Unsupported where an optimiser step would take a part of a group from a process.
+
+        Args:
+            rows: of a micro-batch, on each process.
+            size: rows of a group.
+        """
+        if self.accumulate % self.chunks == 0:
+            return  # every step takes the whole rollout batch
+        demand = (
+            f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every "
+            "optimiser step"
+        )
+        if self.chunks % self.accumulate:
+            raise Unsupported(
+                f"{demand}, and steps of gradient_accumulation_steps = {self.accumulate} micro-batches do not divide "
+                f"the steps_per_generation = {self.chunks} of a rollout batch: make it a multiple, or set "
+                "minibatch_by='rows'"
+            )
+        if rows * self.accumulate % size:
+            raise Unsupported(
+                f"{demand}, and a process takes per_device_train_batch_size x gradient_accumulation_steps = "
+                f"{rows * self.accumulate} rows: make them a multiple of {size}, or set minibatch_by='rows'"
+            )
 
 
 class Underway:
@@ -61,11 +160,9 @@ class Underway:
         return self.update
 
     def watch(self, rows: Tensor, batch: Batch, loss: Loss) -> None:
-        """Before the backward pass of a micro-batch: in the last update its tokens are traced."""
-        number, _ = self._cycle.place(self._trainer._step)
-        if number == self._cycle.updates - 1:
-            self.tracer.watch(rows, batch)
-            self._traced = rows, batch, loss
+        """Before the backward pass of a micro-batch whose tokens may be traced."""
+        self.tracer.watch(rows, batch)
+        self._traced = rows, batch, loss
 
     def settle(self) -> None:
         """After the backward pass of a micro-batch, whose loss was multiplied by the number of ranks."""
@@ -94,9 +191,10 @@ class Underway:
         if update.observes:
             once = list(dict.fromkeys(chunks))
             look(self._trainer, update, model, [buffer[chunk] for chunk in once], rows[:, once].flatten())
-        if number == self._cycle.updates - 1:
-            mine = torch.cat([buffer[chunk][ROW] for chunk in chunks]).unique()
-            self.tracer.choose(mine, step.rollouts, step.credit)
+        if self.update is None:
+            plan = [self._cycle.chunks_of(last) for last in reversed(range(self._cycle.updates))]
+            mine = torch.cat([buffer[chunk][ROW].sort().values for chunks in plan for chunk in chunks])
+            self.tracer.choose(mine, step)
         return update
 
     def _rows_of(self, buffer: Sequence[Mapping[str, Any]]) -> Tensor:
@@ -116,32 +214,33 @@ def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, 
         parts: micro-batches of this rank that together hold its rows, each once.
         rows: of the parts of all ranks, in their order.
     """
-    forward: Forward = trainer.forward_passes
-    width = update.rollouts.mask.shape[1]
-    with torch.no_grad():
-        at = [temperature_of(update.of(part[ROW])[0], part) for part in parts]
-        policies = [padded(forward.policy(model, *given), width) for given in zip(parts, at, strict=True)]
     order = rows.argsort()
     order = order[torch.searchsorted(rows[order], update.rows)]
+    update.observe(policy_now(trainer, model, parts, [update.of(part[ROW])[0] for part in parts]).rows(order))
+
+
+@torch.no_grad()
+def policy_now(
+    trainer: Any, model: Any, parts: Sequence[Mapping[str, Any]], rollouts: Sequence[Rollouts], rows: int | None = None
+) -> Policy:
+    """What the current policy says of the parts of all ranks, in the order of ranks; all ranks call it.
+
+    Args:
+        parts: of this rank, as TRL has them.
+        rollouts: their facts.
+        rows: rows of one pass; None takes a part at once.
+    """
+    forward: Forward = trainer.forward_passes
+    policies = [
+        padded(forward.policy(model, part, rows), facts.mask.shape[1])
+        for part, facts in zip(parts, rollouts, strict=True)
+    ]
     whole = {}
     for name in ("logprob", "entropy", "entropy_drift"):
         if getattr(policies[0], name) is not None:
             local = torch.cat([getattr(policy, name).float() for policy in policies])
-            whole[name] = trainer.accelerator.gather(local.contiguous())[order]
-    update.observe(Policy(**whole))
-
-
-def temperature_of(rollouts: Rollouts | None, inputs: Mapping[str, Any]) -> Tensor:
-    """[M, T] > 0 everywhere of a micro-batch: padding is evaluated too, and read by nobody.
-
-    Args:
-        rollouts: its rows; None where there is nothing to learn from.
-    """
-    ones = torch.ones(inputs["completion_ids"].shape, device=inputs["completion_ids"].device)
-    if rollouts is None:
-        return ones
-    assert rollouts.temperature is not None
-    return rollouts.temperature[:, : ones.shape[1]].where(rollouts.mask[:, : ones.shape[1]], ones)
+            whole[name] = trainer.accelerator.gather(local.contiguous())
+    return Policy(**whole)
 
 
 def padded(policy: Policy, width: int) -> Policy:
@@ -155,3 +254,34 @@ def _buffer(trainer: Any, cycle: Cycle) -> list[Mapping[str, Any]]:
     if not isinstance(buffer, list) or len(buffer) != cycle.chunks or any(ROW not in part for part in buffer):
         raise moved("GRPOTrainer._buffered_inputs does not hold the steps_per_generation parts of a rollout batch")
     return buffer
+
+
+def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.Generator) -> list[dict[str, Any]]:
+    """The same rows of this rank in as many micro-batches, groups shuffled and whole, one behind the other.
+
+    Args:
+        chunks: all micro-batches of a rollout batch; what is a tensor with an axis or a list has a row for each row.
+        size: rows of a group, which lie on this rank together.
+
+    Raises:
+        Unsupported: images, whose rows are not those of the batch.
+    """
+    if odd := [name for name in chunks[0] if name.startswith(("pixel", "image"))]:
+        raise Unsupported(f"minibatch_by='groups' is for text only, and TRL drew {odd[0]}: set minibatch_by='rows'")
+    places = torch.cat([chunk[ROW] for chunk in chunks]).argsort().view(-1, size)
+    order = places[torch.randperm(len(places), generator=generator).to(places.device)].flatten()
+    pieces = order.split([len(chunk[ROW]) for chunk in chunks])
+    joined = {name: _joined([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    return [{name: _taken(values, rows) for name, values in joined.items()} for rows in pieces]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], list):
+        return [item for part in parts for item in part]
+    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
+
+
+def _taken(values: Any, rows: Tensor) -> Any:
+    if isinstance(values, list):
+        return [values[row] for row in rows.tolist()]
+    return values[rows] if isinstance(values, Tensor) and values.dim() else values

@@ -147,19 +147,19 @@ def marks(rows: Sequence[int], facts: Mapping[int, Mapping[str, Any]]) -> Tensor
 
 
 def traced_rows(
-    step: Step, where: Rows, number: int, minibatch: Sequence[int], most: int, data: TensorDict, tokenizer: Any
+    step: Step, where: Rows, number: int, plan: Sequence[Sequence[int]], most: int, data: TensorDict, tokenizer: Any
 ) -> dict[int, dict[str, Any]]:
     """What the driver knows of the rows to trace, by their place in verl's batch: the best and the worst of groups.
 
     Args:
         where: the rollouts of the step stand in verl's batch.
         number: of the step.
-        minibatch: the rows of the optimiser step that is traced.
+        plan: the rows of each optimiser step; groups of the last come first.
         data: "prompts", "responses" and "reward_model" of every row.
     """
     places = where.live.nonzero()[:, 0].tolist()
     tracer = Tracer(most)
-    tracer.choose(where.numbers(minibatch), step.rollouts, step.credit)
+    tracer.choose(where.numbers([row for rows in reversed(plan) for row in rows]), step)
     prompts, responses = data["prompts"].unbind(), data["responses"].unbind()
     facts = {}
     for i in sorted(tracer.wanted):
@@ -173,6 +173,7 @@ def traced_rows(
             "tokens": [tokenizer.decode([token]) for token in token_ids],
             "reward": float(step.rollouts.reward[i]),
             "answer": _answer(data, place),
+            "terms": tracer.known.get(i, {}),
         }
     return facts
 
@@ -201,4 +202,4 @@ def write(directory: str, data: TensorDict, live: Sequence[int], batch: Batch, l
     for place, terms in tracer.found.items():
         facts = json.loads(marked[live[place]])
         file = Path(directory) / PARTS / f"{facts['step']:06d}-{facts['row']:06d}.json"
-        file.write_text(json.dumps(finite({**facts, "terms": terms})), encoding="utf-8")
+        file.write_text(json.dumps(finite({**facts, "terms": {**terms, **facts["terms"]}})), encoding="utf-8")

@@ -18,6 +18,7 @@ from ...models.request_temperature import PROCESSOR
 from ...recipe.config import parse_config
 from ...recipe.objective import build_objective
 from . import require_inputs
+from .fields import REFUSED
 from .temperature import LOOP, LOOPS
 
 PLACE = "algorithm.tokenpo"
@@ -38,44 +39,6 @@ _OWN: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
     "trace_rollouts": ((int,), lambda rows: rows >= 0, "a whole number of responses, 0 for no traces"),
 }
 
-# Settings of verl's loss and estimators that say nothing to our objective: (setting, value to leave it at, remedy).
-_SILENT: tuple[tuple[str, Any, str], ...] = (
-    ("algorithm.adv_estimator", "grpo", "the objective computes the advantage, and reads no critic"),
-    ("algorithm.use_kl_in_reward", False, "+algorithm.tokenpo.reference_kl.beta=0.001 puts the divergence in the loss"),
-    ("algorithm.use_pf_ppo", False, "the objective sees every rollout"),
-    ("algorithm.norm_adv_by_std_in_grpo", True, "choose a method without the deviation, such as dr_grpo"),
-    ("algorithm.gamma", 1.0, "no method of ours discounts"),
-    ("algorithm.lam", 1.0, "no method of ours discounts"),
-    ("algorithm.rollout_correction.bypass_mode", False, "the old log-probs and entropies are needed"),
-    ("algorithm.rollout_correction.rollout_is", None, "+algorithm.tokenpo.correction.level=token weighs instead"),
-    ("algorithm.rollout_correction.rollout_rs", None, "+algorithm.tokenpo.correction.mode=mask drops instead"),
-    ("algorithm.rollout_correction.rollout_is_threshold", 2.0, "+algorithm.tokenpo.correction.cap=2 caps the weight"),
-    ("algorithm.rollout_correction.rollout_is_batch_normalize", False, "no weight of ours is normalised"),
-    ("algorithm.rollout_correction.rollout_rs_threshold", None, "+algorithm.tokenpo.correction.cap=2 is the bound"),
-    ("algorithm.rollout_correction.loss_type", "ppo_clip", "+algorithm.tokenpo.method names the loss"),
-    ("critic.enable", False, "no objective of ours reads a critic"),
-    ("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "+algorithm.tokenpo.method names the loss"),
-    ("actor_rollout_ref.actor.policy_loss.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
-    ("actor_rollout_ref.actor.policy_loss.clip_cov_lb", 1.0, "it is options.cov_low of clip_cov"),
-    ("actor_rollout_ref.actor.policy_loss.clip_cov_ub", 5.0, "it is options.cov_high of clip_cov"),
-    ("actor_rollout_ref.actor.policy_loss.kl_cov_ratio", 0.0002, "it is options.fraction of kl_cov"),
-    ("actor_rollout_ref.actor.policy_loss.ppo_kl_coef", 0.1, "it is options.coef of kl_cov"),
-    ("actor_rollout_ref.actor.policy_loss.dro_beta", None, "+algorithm.tokenpo.method names the loss"),
-    ("actor_rollout_ref.actor.tau_pos", 1.0, "it is options.tau_pos of sapo"),
-    ("actor_rollout_ref.actor.tau_neg", 1.05, "it is options.tau_neg of sapo"),
-    ("actor_rollout_ref.actor.loss_agg_mode", "token-mean", "the method says how losses are aggregated"),
-    ("actor_rollout_ref.actor.loss_scale_factor", None, "the method says how losses are aggregated"),
-    ("actor_rollout_ref.actor.clip_ratio", 0.2, "bounds are options of the method, +algorithm.tokenpo.options.low=..."),
-    ("actor_rollout_ref.actor.clip_ratio_low", 0.2, "bounds are options of the method"),
-    ("actor_rollout_ref.actor.clip_ratio_high", 0.2, "bounds are options of the method"),
-    ("actor_rollout_ref.actor.clip_ratio_c", 3.0, "the dual clip is an option of the method"),
-    ("actor_rollout_ref.actor.entropy_coeff", 0, "choose a method with an entropy bonus, such as aer"),
-    ("actor_rollout_ref.actor.use_kl_loss", False, "+algorithm.tokenpo.reference_kl.beta=0.001 turns the reference on"),
-    ("actor_rollout_ref.actor.kl_loss_coef", 0.001, "+algorithm.tokenpo.reference_kl.beta is the coefficient"),
-    ("actor_rollout_ref.actor.kl_loss_type", "low_var_kl", "+algorithm.tokenpo.reference_kl.estimator names it"),
-    ("actor_rollout_ref.actor.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
-    ("distillation.enabled", False, "distillation replaces the loss"),
-)
 _STRATEGIES = ("fsdp", "fsdp2")
 
 
@@ -154,7 +117,7 @@ def _recipe(raw: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
 
 
 def _refuse(config: DictConfig, objective: Objective) -> None:
-    for name, value, remedy in _SILENT:
+    for name, value, remedy in REFUSED:
         current = OmegaConf.select(config, name, default=value)
         if name == "critic.enable" and current is None:
             continue  # verl then follows adv_estimator

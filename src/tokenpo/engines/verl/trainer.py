@@ -104,7 +104,7 @@ class TokenPOTrainer(PPOTrainerSync):
         if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
             columns = steps.get(batch, ["prompts", "responses", "reward_model"])
             most = self.tokenpo.trace_rollouts
-            facts = record.traced_rows(step, where, self.global_steps, plan[-1], most, columns, self.tokenizer)
+            facts = record.traced_rows(step, where, self.global_steps, plan, most, columns, self.tokenizer)
             out.update(record.marks(range(len(batch)), facts))
         return steps.put(batch, out)
 

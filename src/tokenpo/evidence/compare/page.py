@@ -21,7 +21,7 @@ from .paired import Pair
 from .result import Comparison, Result, SeedBand
 
 HERE = Path(__file__).parent
-STRIP = 260  # width of its drawing
+STRIP = 360  # width of its drawing
 
 
 def render(comparison: Comparison) -> str:
@@ -68,7 +68,7 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
     rows = [
         Row(
             table.pair_name(comparison, pair),
-            [_picture(pair, spot, axis), *table.numbers(pair), _verdict(result, pair)],
+            [_picture(pair, spot, axis), *table.numbers(pair), _verdict(comparison, result, pair)],
         )
         for pair, spot in zip(result.pairs, spots, strict=True)
     ]
@@ -98,8 +98,12 @@ def _picture(pair: Pair, spot: Spot, axis: Axis) -> Cell:
     return Cell("", picture=strip([spot], axis, name))
 
 
-def _verdict(result: Result, pair: Pair) -> Cell:
-    reason = " ".join(filter(None, (pair.reason, table.bound(result, pair))))
+def _verdict(comparison: Comparison, result: Result, pair: Pair) -> Cell:
+    """With its reason, but for what stands at the top of the page and holds for all."""
+    reason = pair.reason
+    for note in comparison.notes:
+        reason = reason.removeprefix(note).lstrip()
+    reason = " ".join(filter(None, (reason, table.bound(result, pair))))
     return Cell(table.name(pair.verdict), reason, kind="decided" if pair.above is not None else "")
 
 
@@ -123,7 +127,10 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
         charts = [
             Chart(
                 table.name(label), unit, "",
-                [_line(table.name(label), bands[label], 0), _line(table.name(base), bands[base], 1, dashed=True)],
+                [
+                    _line(table.name(label), bands[label], 0, dots=metric.startswith("eval/")),
+                    _line(table.name(base), bands[base], 1, dashed=True, dots=metric.startswith("eval/")),
+                ],
                 fraction=fraction, high=1.0 if fraction else None, always=True,
             )
             for label in labels
@@ -133,12 +140,13 @@ def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Mar
             yield title, [(chart, draw(chart)) for chart in charts]
 
 
-def _line(label: str, band: SeedBand, colour: int, *, dashed: bool = False) -> Line:
+def _line(label: str, band: SeedBand, colour: int, *, dashed: bool = False, dots: bool = False) -> Line:
     return Line(
         label,
         [(step, mean) for step, mean, _, _ in band.points],
         colour,
         dashed=dashed,
+        dots=dots,
         span=[(step, low, high) for step, _, low, high in band.points],
         shaded=True,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...base import notebook
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...recipe.command_line import Entry, toml_value
@@ -51,6 +52,14 @@ class Explanation:
         step = "" if self.recording.step is None else f"step {self.recording.step}: "
         several = "" if groups == 1 else "s"
         return f"{step}{len(facts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
+
+    def _repr_html_(self) -> str:
+        from .table import tables  # which is written for this class
+
+        made = [
+            [t.title, t.head, [[row.name, *(cell.text for cell in row.cells)] for row in t.rows]] for t in tables(self)
+        ]
+        return "".join(notebook.table(*each) for each in made)
 
 
 def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float = 0.8) -> Explanation:

@@ -33,6 +33,11 @@ class Line:
     shade: str = ""  # what the shaded span holds, for the legend
 
     @property
+    def joined(self) -> bool:
+        """Measurements now and then are dots; two of them say nothing of what lies between."""
+        return not self.dots or len(self.points) > 2
+
+    @property
     def constant(self) -> bool:
         """One number at every step, the span's ends too; a single step is too short to tell."""
         rows = [[y for _, y in self.points], [low for _, low, _ in self.span], [high for _, _, high in self.span]]
@@ -134,7 +139,7 @@ def draw(chart: Chart) -> Markup:
     layers = _layers(chart.lines) if chart.stacked else chart.lines
     for line in [*layers][::-1]:  # the first line ends on top
         parts += _line(line, px, py, chart.stacked)
-    parts += _strips(chart, px)
+    parts += _readings(chart, px)
     return Markup("".join(parts) + "</svg>")
 
 
@@ -175,14 +180,14 @@ def _layers(lines: Sequence[Line]) -> list[Line]:
 def _line(line: Line, px: Callable, py: Callable, solid: bool) -> list[str]:
     parts = []
     span = [(x, a, b) for x, a, b in line.span if a is not None and b is not None]
-    if span and line.shaded:
+    if span and line.shaded and line.joined:
         kept = span[:: -(-len(span) // MOST_POINTS)]
         edge = [f"{px(x):.1f} {py(b):.1f}" for x, _, b in kept] + [f"{px(x):.1f} {py(a):.1f}" for x, a, _ in kept[::-1]]
         parts.append(f'<path class="band c{line.colour}{" solid" if solid else ""}" d="M{"L".join(edge)}Z"/>')
     elif span:
         whiskers = "".join(f"M{px(x):.1f} {py(a):.1f}V{py(b):.1f}" for x, a, b in span)
         parts.append(f'<path class="whisker c{line.colour}" d="{whiskers}"/>')
-    for run in _unbroken(line.points):
+    for run in _unbroken(line.points) if line.joined else ():
         path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in _thinned(run))
         style = " dashed" if line.dashed else ""
         parts.append(f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>')
@@ -219,19 +224,27 @@ def _thinned(run: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept
 
 
-def _strips(chart: Chart, px: Callable) -> list[str]:
-    """Invisible columns whose titles give the numbers of a step to a hovering reader."""
-    rows: dict[float, list[str]] = {}
+def _readings(chart: Chart, px: Callable) -> list[str]:
+    """Columns, one for each step, which show its numbers under the pointer, on the side with more room."""
+    rows: dict[float, list[tuple[str, str]]] = {}
     for line in chart.lines:
         for x, y in line.points:
-            rows.setdefault(x, [f"step {number(x)}"]).append(f"{line.label} {chart.format(y)}")
-    steps = sorted(rows)[:: max(1, -(-len(rows) // MOST_STRIPS))]
-    width = (WIDTH - LEFT - RIGHT) / max(len(steps) - 1, 1)
-    return [
-        f'<rect class="hit" x="{px(x) - width / 2:.1f}" y="{TOP}" width="{width:.1f}" '
-        f'height="{HEIGHT - TOP - BOTTOM}"><title>{escape(" · ".join(rows[x]))}</title></rect>'
-        for x in steps
-    ]
+            rows.setdefault(x, []).append((f"c{line.colour}", f"{line.label} {chart.format(y)}"))
+    sparse = {x for line in chart.lines if line.dots and len(line.points) <= MOST_STRIPS for x, _ in line.points}
+    steps = sorted({*sorted(rows)[:: max(1, -(-len(rows) // MOST_STRIPS))], *sparse})
+    middles = [px((a + b) / 2) for a, b in pairwise(steps)]
+    parts, foot = [], HEIGHT - BOTTOM
+    for x, left, right in zip(steps, [LEFT - 6.0, *middles], [*middles, WIDTH - RIGHT + 6.0], strict=True):
+        before = px(x) > (LEFT + WIDTH - RIGHT) / 2
+        at = f'x="{px(x) + (-7 if before else 7):.1f}" dy="12.5"'
+        told = [f"<tspan {at}>step {number(x)}</tspan>"]
+        told += [f'<tspan class="{colour}" {at}>{escape(text)}</tspan>' for colour, text in rows[x]]
+        parts.append(
+            f'<g class="hit"><rect x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{foot - TOP}"/>'
+            f'<path d="M{px(x):.1f} {TOP}V{foot}"/>'
+            f'<text{" class=before" if before else ""} y="{TOP}">{"".join(told)}</text></g>'
+        )
+    return parts
 
 
 def _summary(chart: Chart) -> str:

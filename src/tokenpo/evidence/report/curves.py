@@ -103,7 +103,7 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
         [
             Curve("length", "mean"),
             Curve("length_max", "longest", 2),
-            Curve("eval/length", "held-out, mean", 1),
+            Curve("eval/length", "held-out, mean", 1, dots=True),
         ],
     ),
     (

@@ -89,7 +89,8 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
     names = _names([run for run, _ in runs], heads)
     browser = browse(list(zip(names, (trace for _, trace in runs), strict=True)))
     drawn, undrawn = charts(run)
-    notes = [*_named(names, [[*run.notes, *trace.notes] for run, trace in runs]), *(browser.notes if browser else ())]
+    found = [[*run.notes, *trace.notes, *_untraced(run, trace)] for run, trace in runs]
+    notes = [*_named(names, found), *(browser.notes if browser else ())]
     if any(map(run.thinned, run.names)):
         notes.append(
             f"Curves of more than {EXACT:,} points: they show means of neighbouring steps, the shaded bands their "
@@ -132,6 +133,19 @@ def _named(names: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
     if len(names) == 1:
         return list(notes[0])
     return [f"{name}: {note}" for name, mine in zip(names, notes, strict=True) for note in mine]
+
+
+def _untraced(run: Run, trace: Trace) -> list[str]:
+    """The steps whose turn it was to be traced and that had nothing to learn from: their rows got no gradient."""
+    every = _find(run.config, "output.trace_every", "trace_every")
+    traced = {step for step, _ in trace.index}
+    dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
+    due = [f"{step:,}" for step in dead if every and (step == 1 or step % every == 0)] if isinstance(every, int) else []
+    if not due:
+        return []
+    more = f" and {len(due) - 8} more" if len(due) > 8 else ""
+    listed = f"step{'s' if len(due) > 1 else ''} {', '.join(due[:8])}{more}"
+    return [f"No tokens were traced at {listed}: no group there had an advantage, so nothing was learnt."]
 
 
 def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:

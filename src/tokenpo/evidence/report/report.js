@@ -82,7 +82,9 @@
     const made = element("tr");
     const classes = data.scales.map((scale, k) => scale.key + (card.levels[k].length === 1 ? card.levels[k] : card.levels[k][i]));
     made.className = classes.join(" ") + (card.breaks.includes(i) ? " br" : "");
-    made.append(element("th", card.tokens[i]), element("td", position));
+    const number = element("td", position);
+    number.append(element("i", card.tokens[i])); // at the foot of the window
+    made.append(element("th", card.tokens[i]), number);
     for (const values of card.split) made.append(element("td", values.length === 1 ? values[0] : values[i]));
     made.tabIndex = i === 0 ? 0 : -1;
     return made;
@@ -198,7 +200,7 @@
     const cells = token.querySelectorAll("td");
     const scale = data.scales[chosenScale()];
     const number = scale ? ": " + scale.label + " " + cells[chosenScale() + 1].textContent : "";
-    said.textContent = "token " + cells[0].textContent + ", " + token.querySelector("th").textContent + number;
+    said.textContent = "token " + cells[0].firstChild.textContent + ", " + token.querySelector("th").textContent + number;
   }
 
   // Arrow keys go from token to token, Home and End to the first and last; one token of a response is in the tab order.

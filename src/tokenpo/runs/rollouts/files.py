@@ -58,6 +58,13 @@ def recorded_steps(run: Path) -> list[int]:
     return sorted(int(name[1]) for name in names if name)
 
 
+def drop_after(run: Path, step: int) -> None:
+    """Removes the rollouts of later steps, which a run that goes on from this one makes again."""
+    for later in recorded_steps(run):
+        if later > step:
+            step_file(run, later).unlink()
+
+
 def _of_run(run: Path, step: int | None) -> Path:
     steps = recorded_steps(run)
     chosen_step = _choose_step(str(run), steps, step) if steps else None

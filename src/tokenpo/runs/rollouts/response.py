@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from ...base.errors import MissingInput, TokenPOError, nearest
+from ...core.boundary import ENTROPY_SLACK, LOGPROB_SLACK
 from ...core.types import Policy, Rollouts
 
 # One number for each token, by the names of the fields of `Rollouts` and of `Policy`.
@@ -24,6 +25,11 @@ REQUIRED = {
     "reward": "the number that the response earned",
     "tokens": "one string for each response token, or token_ids",
     "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
+}
+# Ending of the names of fields -> their sign, the rounding that is let pass (nats), and the mistake.
+_SIGNS = {
+    "logprob": (-1, LOGPROB_SLACK, "log-probabilities are <= 0: give log p, not -log p"),
+    "entropy": (1, ENTROPY_SLACK, "entropies are >= 0: give -Σ p log p, not Σ p log p"),
 }
 KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "prompt_logprob", *PER_TOKEN})
 
@@ -159,10 +165,20 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
             )
     if (coldest := min(numbers.get("temperature", ()), default=1.0)) <= 0:
         raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one that sampled the token, > 0")
+    _require_signs(where, numbers)
     plainly = {name: getattr(read, name) for name in ("group", "reward", "prompt", "correct", "step", "prompt_logprob")}
     return Response(
         **plainly, tokens=tokens, token_ids=ids, numbers={name: tuple(values) for name, values in numbers.items()}
     )
+
+
+def _require_signs(where: str, numbers: Mapping[str, Sequence[float]]) -> None:
+    """Said here with the place in the file: a batch knows no lines."""
+    for name, values in numbers.items():
+        sign, slack, words = _SIGNS.get(name.rpartition("_")[2], (0, 0.0, ""))
+        wrong = next((i for i, x in enumerate(values) if sign * x < -slack), None)
+        if wrong is not None:
+            raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {words}")
 
 
 def plain(name: str) -> str:

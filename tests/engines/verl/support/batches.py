@@ -124,7 +124,7 @@ def through_verl(
     data.update(credit_fields(objective, step.rollouts, step.credit, where, plan))
     if record is not None:
         tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
-        told = traced_rows(step, where, 7, plan[-1], record.most, data, tokenizer)
+        told = traced_rows(step, where, 7, plan, record.most, data, tokenizer)
         data.update(marks(range(n), told))
     done = []
     for rows in plan:

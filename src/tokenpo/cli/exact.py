@@ -1,0 +1,100 @@
+"""`tokenpo exact`: methods in worlds whose true gradient is known."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..base.errors import choose
+from .options import METHOD, add_command, add_set, need, path
+
+if TYPE_CHECKING:
+    from ..evidence.exact.contestant import Contestant
+    from ..evidence.exact.study import Row
+
+EXAMPLES = """examples:
+  tokenpo exact tepo hapo                                  three measures in twelve worlds
+  tokenpo exact mine.py:late --page late.html              a method of your own, drawn
+  tokenpo exact gtpo --world fork_sure_filler,wandering_fork --measure init/useful,drift/away
+  tokenpo exact lopti --set network=true                   states share parameters
+  tokenpo exact --json exact.json --page exact.html        all methods; goes on where it was interrupted
+
+What is exact, the measures and the worlds: docs/exact.md
+"""
+
+
+def add(commands: Any) -> None:
+    """The parser of `tokenpo exact`."""
+    parser = add_command(commands, "exact", "methods in small worlds whose true gradient is known", EXAMPLES)
+    parser.add_argument(
+        "methods", nargs="*", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all"
+    )
+    parser.add_argument("--world", metavar="LIST", help="worlds; 'large' is the three large ones; default: the twelve")
+    parser.add_argument("--measure", metavar="LIST", help="measures to print, as the page names them; default: three")
+    parser.add_argument(
+        "--json", type=path, metavar="FILE",
+        help="all numbers; a method that stands in the file is not run again, and others are shown beside",
+    )  # fmt: skip
+    add_set(parser, "another setting: group, batch, network, adam, sampler", "KEY=VALUE")
+    parser.add_argument("--page", type=path, metavar="FILE", help="a page of all numbers, drawn")
+    parser.set_defaults(run=exact)
+
+
+def exact(options: argparse.Namespace) -> int:
+    """Studies the methods, prints a table for each measure, writes numbers and page.
+
+    Raises:
+        UnknownName: no such method, world or measure.
+        TokenPOError: a method that cannot be run, or a file that cannot be read or written.
+    """
+    need("pydantic", "rich", "jinja2")
+    from ..evidence.exact import catalogue, study, table
+    from ..evidence.exact.setting import Setting
+    from ..evidence.exact.worlds import LARGE, WORLDS
+
+    measures = options.measure.split(",") if options.measure else catalogue.SHOWN
+    for key in measures:
+        choose("measure", key, catalogue.CATALOGUE)
+    asked = (options.world or ",".join(WORLDS)).split(",")
+    names = [name for word in asked for name in (LARGE if word == "large" else [word])]
+    worlds = [choose("world", name, WORLDS | LARGE)() for name in names]
+    contestants, fresh = _contestants(options.methods)
+    setting = Setting.of(options.set)
+    known = study.load(options.json) if options.json and options.json.exists() else {}
+    study.require_setting(known, setting, options.json)
+
+    def done(rows: Mapping[str, Row], label: str, count: int) -> None:
+        last = count == len(worlds)
+        if last or sys.stderr.isatty():
+            end = "\n" if last else "\r"
+            print(f"{label}: {count} of {len(worlds)} worlds", end=end, file=sys.stderr, flush=True)
+        if options.json and last:
+            study.save(rows.values(), options.json)
+
+    rows = study.all_rows(contestants, worlds, known, fresh, setting, done)
+    shown = [row for row in rows if set(names) <= set(row.cells)]
+    table.show(shown, names, measures, sys.stdout)
+    if options.json:
+        print(f"numbers: {study.save(rows, options.json)}")
+    if options.page:
+        from ..evidence.exact.page import render
+        from ..evidence.page.frame import write
+
+        print(f"page: {write(render(shown, worlds), options.page)}")
+    return 0
+
+
+def _contestants(asked: list[str]) -> tuple[list[Contestant], set[str]]:
+    """The methods, and the labels of those whose code is the user's, which may have changed since the last time."""
+    from ..evidence.exact.contestant import Contestant
+    from ..methods import METHODS, method
+    from ..recipe.command_line import parse_entries
+    from ..recipe.objective import build_entry
+
+    if not asked:
+        return [Contestant(name, method(name)) for name in METHODS], set()
+    entries = parse_entries(",".join(asked), "exact")
+    made = [Contestant(entry.label, build_entry(entry)) for entry in entries]
+    return made, {entry.label for entry in entries if ":" in entry.method}

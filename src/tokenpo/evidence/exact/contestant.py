@@ -1,0 +1,76 @@
+"""A method on a world, through the door that every host uses: a `Learner`, its steps and their updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core.learner import Learner, RatioCheck, Step, Update
+from ...core.objective import Objective
+from .sampling import Walk, entropies, rollouts, view
+from .truth import truth
+from .world import World
+
+
+@dataclass(frozen=True, eq=False)
+class Contestant:
+    """What is judged.
+
+    Args:
+        label: in tables.
+        objective: the method.
+        exact: whether Q − V of every token takes the place of its credit: what perfect token credit would do.
+    """
+
+    label: str
+    objective: Objective
+    exact: bool = False
+
+    def learner(self, world: World, seed: int = 0, moved: bool = False) -> Learner:
+        """One that has seen nothing yet; `moved` where the policy is to differ from the one that sampled."""
+        return Learner(self.objective, length=world.length, seed=seed, ratio=None if moved else RatioCheck())
+
+    def heat(self, learner: Learner, logits: Tensor) -> Tensor:
+        """[S, 1] temperature at which the method has the next batch sampled: 1 but for those that adapt it."""
+        rule = self.objective.temperature
+        entropy = entropies(logits.log_softmax(-1))
+        heat = torch.ones_like(entropy) if rule is None else rule(entropy, 1.0, learner.memory[rule])
+        return heat[:, None]
+
+    def begin(
+        self, learner: Learner, world: World, walked: Walk, logits: Tensor, sampler: Tensor | None = None
+    ) -> Step:
+        """Phase one of a rollout batch that the policy with these logits [S, V] sampled.
+
+        Args:
+            sampler: [S, V] logits of who sampled, where it was another.
+        """
+        facts = rollouts(world, walked, logits, self.objective.needs, sampler)
+        return learner.begin(facts, credit=self._credit(world, walked, logits))
+
+    def _credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:
+        return truth(world, logits).advantage[walked.states, walked.tokens] if self.exact else None
+
+
+def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor) -> Tensor:
+    """[S, V] the direction of an update, −∂loss/∂logits, at the policy with these logits.
+
+    Args:
+        walked: the rollout batch of the step.
+    """
+    rows, logits = walked.rows(update.rows), logits.detach().requires_grad_()
+    policy = view(logits, rows, update.objective.needs)
+    if update.observes:
+        update.observe(policy)
+    loss = update.loss(policy).value
+    learner.check(update)
+    if not loss.requires_grad:
+        return torch.zeros_like(logits)
+    return -torch.autograd.grad(loss, logits)[0]
+
+
+def push(learner: Learner, step: Step, walked: Walk, logits: Tensor) -> Tensor:
+    """[S, V] the sum of the directions of all passes over a batch, all of them at these logits."""
+    return sum((direction(learner, update, walked, logits) for update in step.updates()), torch.zeros_like(logits))

@@ -1,0 +1,198 @@
+"""What is measured of a method's update at a fixed policy. g is its direction, −∂loss/∂logits, as one vector.
+
+E is over rollout batches: those of the setting for what depends on noise, a whole population of `POPULATION` of them
+for the expectation itself. With a network g and the true gradients are those in its parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core.seeds import keyed_generator
+from .contestant import Contestant, push
+from .estimate import Estimate, combined, jackknife
+from .model import Table
+from .policies import drifted, policy
+from .sampling import Walk, walk
+from .setting import USUAL, Setting
+from .truth import deciding, slopes
+
+POPULATION, REPLICATES = 16, 8  # batches of a population, populations
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The directions of a method at one policy; R replicates, K batches of each, D parameters.
+
+    Args:
+        whole: [R, D] of each population as one batch.
+        single: [R, K, D] of its batches one by one.
+        slopes: the true gradients [D] of J, entropy and length.
+        share: [R, K] of the squared direction in the logits, that on states whose token matters.
+    """
+
+    whole: Tensor
+    single: Tensor
+    slopes: dict[str, Tensor]
+    share: Tensor
+
+    @property
+    def J(self) -> Tensor:
+        return self.slopes["J"]
+
+
+def cosine(seen: Seen) -> Estimate:
+    """cos(E g, ∇J): 1 where the method climbs the mean reward in the steepest direction. E over large batches.
+
+    |E g|² is estimated without bias from products of different replicates.
+    """
+
+    def of(whole: Tensor) -> float:
+        return _bounded(_along(whole.mean(0), seen.J) / _root(_squared_mean(whole)))
+
+    return jackknife(of, seen.whole)
+
+
+def useful(seen: Seen) -> Estimate:
+    """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step, per root mean square step; at most 1."""
+    return jackknife(lambda single: float(_along(single, seen.J).mean() / _root(sum(_moments(single)))), seen.single)
+
+
+def single_cosine(seen: Seen) -> Estimate:
+    """E cos(g, ∇J) over small batches; a batch without a direction counts as 0. It ignores how long the steps are."""
+    return jackknife(lambda single: float(_along(_unit(single), seen.J).mean()), seen.single)
+
+
+def snr(seen: Seen) -> Estimate:
+    """|E g|² / E|g − E g|² of a small batch: power of the signal over power of the noise."""
+
+    def of(single: Tensor) -> float:
+        signal, noise = _moments(single)
+        return float(signal / noise) if noise > 0 else 0.0
+
+    return jackknife(of, seen.single)
+
+
+def entropy_slope(seen: Seen) -> Estimate:
+    """E⟨g/|g|, ∇H⟩: nats a token that the entropy moves by in a step of length 1 in the logits, at first order."""
+    return jackknife(lambda single: float((_unit(single) @ seen.slopes["entropy"]).mean()), seen.single)
+
+
+def length_slope(seen: Seen) -> Estimate:
+    """E⟨g/|g|, ∇L⟩: tokens that the mean length moves by in a step of length 1 in the logits, at first order."""
+    return jackknife(lambda single: float((_unit(single) @ seen.slopes["length"]).mean()), seen.single)
+
+
+def deciding_share(seen: Seen) -> Estimate:
+    """E of the share of |g|², g in the logits, that lies on states whose token changes what can be expected."""
+    return jackknife(lambda share: float(share.mean()), seen.share)
+
+
+MEASURES = {
+    "cosine": cosine, "useful": useful, "single": single_cosine, "snr": snr, "entropy": entropy_slope,
+    "length": length_slope, "deciding": deciding_share,
+}  # fmt: skip
+
+
+def captured(method: Estimate, dapo: Estimate, perfect: Estimate) -> Estimate:
+    """(useful − useful of DAPO) / (useful of perfect credit − useful of DAPO): what a method gets of what there is."""
+    return combined(lambda x, low, high: (x - low) / (high - low) if high > low else 0.0, method, dapo, perfect)
+
+
+def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
+    """⟨E g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|): `useful` once the policy has moved to θ', per step on policy.
+
+    Where nothing is clipped it is about what `useful` is on policy; 0 where all is.
+
+    Args:
+        single: [R, K, D] directions of small batches at θ, which sampled.
+        moved: [R, D] at θ', of large batches, on the same rollouts.
+        J: [D] true gradient at θ'.
+    """
+    return jackknife(lambda at, to: float(_along(to.mean(0), J) / _root(sum(_moments(at)))), single, moved)
+
+
+def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Seen:
+    """The method at one of `POLICIES`, on the same rollouts as every other method."""
+    world, at = model.world, policy(model, name)
+    logits, chosen = model.logits(at), deciding(world)
+    sampler = setting.sampled_by(logits)
+    whole, single, share = [], [], []
+    for replicate in range(REPLICATES):
+        population = _population(model, name, setting, replicate)
+        learner = contestant.learner(world)
+        step = contestant.begin(learner, world, population, logits, sampler)
+        whole.append(model.back(at, push(learner, step, population, logits)).flatten())
+        learner = contestant.learner(world)
+        for piece in torch.arange(len(population.group)).split(setting.group * setting.batch):
+            batch = population.rows(piece)
+            g = push(learner, contestant.begin(learner, world, batch, logits, sampler), batch, logits)
+            single.append(model.back(at, g).flatten())
+            share.append((_unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
+    return Seen(
+        torch.stack(whole), torch.stack(single).unflatten(0, (REPLICATES, -1)), _slopes(model, at),
+        torch.stack(share).unflatten(0, (REPLICATES, -1)),
+    )  # fmt: skip
+
+
+def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: Setting = USUAL) -> Estimate:
+    """`progress` after a drift from the initial policy; `seen` is what `observe` saw there."""
+    world, at = model.world, policy(model, "init")
+    to, logits, moved = drifted(model, at, way), model.logits(at), []
+    for replicate in range(REPLICATES):
+        population = _population(model, "init", setting, replicate)
+        learner = contestant.learner(world, moved=True)
+        step = contestant.begin(learner, world, population, logits, setting.sampled_by(logits))
+        moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
+    return progress(seen.single, torch.stack(moved), _slopes(model, to)["J"])
+
+
+@functools.lru_cache(maxsize=4 * REPLICATES)
+def _population(model: Table, name: str, setting: Setting, replicate: int) -> Walk:
+    draws = keyed_generator(replicate, f"exact/{model.world.name}/{name}")
+    sampler = setting.sampled_by(model.logits(policy(model, name)))
+    return walk(model.world, sampler, setting.batch * POPULATION, setting.group, draws, even=True)
+
+
+def _slopes(model: Table, at: Tensor) -> dict[str, Tensor]:
+    """The true gradients in the parameters."""
+    return {name: model.back(at, x).flatten() for name, x in slopes(model.world, model.logits(at)).items()}
+
+
+def _along(g: Tensor, way: Tensor) -> Tensor:
+    """[...] component of g [..., D] along a direction [D]."""
+    return g @ (way / way.norm())
+
+
+def _unit(g: Tensor) -> Tensor:
+    size = g.norm(dim=-1, keepdim=True)
+    return torch.where(size > 0, g / size.clamp(min=1e-300), 0.0)
+
+
+def _squared_mean(g: Tensor) -> Tensor:
+    """|E g|² from replicates [R, D], without bias: products of different ones."""
+    count = len(g)
+    return (g.sum(0).square().sum() - g.square().sum()) / (count * (count - 1))
+
+
+def _moments(single: Tensor) -> tuple[Tensor, Tensor]:
+    """(|E g|², E|g − E g|²) from populations [R, K, D] that their K batches share out.
+
+    A population is close to its expectation, so that its batches deviate from it with (K − 1)/K of the variance.
+    """
+    mean, count = single.mean(1), single.shape[1]
+    noise = (single - mean[:, None]).square().sum(-1).mean() * count / (count - 1)
+    return mean.mean(0).square().sum(), noise
+
+
+def _root(square: Tensor | float) -> float:
+    """The square root; infinite for nothing, so that a method without a direction has no progress."""
+    return float(square) ** 0.5 if square > 1e-30 else float("inf")
+
+
+def _bounded(x: Tensor | float) -> float:
+    return max(-1.0, min(1.0, float(x)))

@@ -1,0 +1,88 @@
+"""The policies at which a method is judged: the initial one, later and stuck ones, and ones that have moved on since.
+
+`late` and `stuck` lie on the exact gradient flow of the mean reward through the initial policy, at J = 0.95 and 0.03,
+so that they are no method's own. A drifted policy is a step away from the one that sampled, as after some minibatches.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from ...core.seeds import keyed_generator
+from .model import Table
+from .truth import slopes, truth
+from .world import World
+
+LATE, STUCK = 0.95, 0.03  # mean rewards
+DRIFT = 0.01  # nats of KL(sampler, policy) a token
+POLICIES = ("init", "late", "stuck")
+DRIFTS = ("toward", "away", "random")
+_STEP, _MOST = 0.1, 5000  # of the flow, in logits
+
+
+@functools.lru_cache(maxsize=256)
+def policy(model: Table, name: str) -> Tensor:
+    """Parameters of one of `POLICIES`."""
+    if name == "init":
+        return model.start()
+    return _flow(model, {"late": LATE, "stuck": STUCK}[name])
+
+
+def drifted(model: Table, at: Tensor, name: str, size: float = DRIFT) -> Tensor:
+    """Parameters at KL `size` from these: toward the gradient of J, away from it, or in a random direction."""
+    if name == "random":
+        way = torch.randn(at.shape, dtype=at.dtype, generator=keyed_generator(0, f"exact/drift/{model.world.name}"))
+    else:
+        way = _gradient(model, at) * (1 if name == "toward" else -1)
+    sampler, low, high = model.logits(at), 0.0, 1.0
+
+    def short(step: float) -> bool:
+        return divergence(model.world, sampler, model.logits(at + step * way)) < size
+
+    while short(high):
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if short(middle) else (low, middle)
+    return at + high * way
+
+
+def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
+    """KL of the sampler's next token to the other's, nats, in the mean over the tokens of the sampler."""
+    logp, visits = sampler.log_softmax(-1), truth(world, sampler).visits
+    apart = (logp.exp() * (logp - other.log_softmax(-1))).sum(-1)
+    return float(visits @ apart / visits.sum())
+
+
+def _flow(model: Table, level: float) -> Tensor:
+    """Up or down the gradient of J, in short steps, to where J is `level`."""
+    at = model.start()
+    up = _reward(model, at) < level
+    for _ in range(_MOST):
+        way = _gradient(model, at)
+        way = way / way.norm() * (_STEP if up else -_STEP)
+        if (_reward(model, at + way) < level) != up:
+            return at + way * _crossing(model, at, way, level, up)
+        at = at + way
+    raise AssertionError(f"{model.world.name} does not come to a mean reward of {level}")
+
+
+def _crossing(model: Table, at: Tensor, way: Tensor, level: float, up: bool) -> float:
+    """The part of the last step after which J is `level`."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        short = (_reward(model, at + middle * way) < level) == up
+        low, high = (middle, high) if short else (low, middle)
+    return high
+
+
+def _reward(model: Table, at: Tensor) -> float:
+    return float(truth(model.world, model.logits(at)).J)
+
+
+def _gradient(model: Table, at: Tensor) -> Tensor:
+    return model.back(at, slopes(model.world, model.logits(at))["J"])

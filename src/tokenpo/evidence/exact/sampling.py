@@ -1,0 +1,157 @@
+"""Rollouts from a world: what a sampler and a forward pass would report, computed from the table of logits.
+
+Axes: N rollouts, T tokens (padded), S states, V tokens of the vocabulary, G rollouts of a group.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core.ops import kl
+from ...core.ops.group import Groups
+from ...core.types import Policy, Rollouts
+from .world import World
+
+PROMPT_LOGPROB = -1.0  # nats; a world has prompts but no tokens in them
+_FURTHEST = 11.0  # nats, in `divergence`
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Sampled paths.
+
+    Args:
+        states, tokens: [N, T] int; where the mask is false, 0.
+        mask: [N, T] bool.
+        reward: [N].
+        group: [N] int; G rows after each other are a group.
+    """
+
+    states: Tensor
+    tokens: Tensor
+    mask: Tensor
+    reward: Tensor
+    group: Tensor
+
+    def rows(self, index: slice | Tensor) -> Walk:
+        return Walk(*(x[index] for x in (self.states, self.tokens, self.mask, self.reward, self.group)))
+
+
+def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Generator, *, even: bool) -> Walk:
+    """Paths of the policy with these logits [S, V]: `groups` groups of `size`, prompts by their shares.
+
+    Args:
+        even: tokens are dealt in each state as evenly as their probabilities allow (systematic sampling, in random
+            order) in place of independent draws: a large batch is then close to its expectation.
+    """
+    rows, cumulative = groups * size, logits.softmax(-1).cumsum(-1)
+    at = world.starts[_dealt(world.shares.cumsum(0).expand(groups, -1), torch.zeros(groups).long(), draws)]
+    at = at.repeat_interleave(size)
+    states, tokens = torch.zeros(2, world.length, rows, dtype=torch.long)
+    mask, reward = torch.zeros(world.length, rows, dtype=torch.bool), torch.zeros(rows, dtype=logits.dtype)
+    alive = torch.arange(rows)
+    for t in range(world.length):
+        here = at[alive]
+        places = cumulative[here]
+        token = _dealt(places, here, draws) if even else _drawn(places, draws)
+        states[t, alive], tokens[t, alive], mask[t, alive] = here, token, True
+        reward[alive] = world.reward[here, token]
+        at[alive] = world.next[here, token]
+        alive = alive[at[alive] >= 0]
+        if not len(alive):
+            break
+    return Walk(states.T, tokens.T, mask.T, reward, torch.arange(groups).repeat_interleave(size))
+
+
+def rollouts(
+    world: World, walked: Walk, logits: Tensor, needs: frozenset[str], sampler: Tensor | None = None
+) -> Rollouts:
+    """The facts that an objective with these needs is given.
+
+    Args:
+        logits: [S, V] of the policy that the update is anchored to; the reference policy is the world's initial one.
+        sampler: [S, V] of the policy that sampled, where it is another.
+    """
+    size = int((walked.group == walked.group[0]).sum())
+    logp = logits.log_softmax(-1)
+    optional = {
+        "old_entropy": lambda: entropies(logp)[walked.states],
+        "rollout_logprob": lambda: _taken((logits if sampler is None else sampler).log_softmax(-1), walked),
+        "ref_logprob": lambda: _taken(world.initial.log_softmax(-1), walked),
+        "token_ids": lambda: walked.tokens,
+        "prompt_logprob": lambda: torch.full((len(walked.reward),), PROMPT_LOGPROB, dtype=logits.dtype),
+        "influence": lambda: _influence(logp, walked, size),
+        "divergence": lambda: _divergence(logp, walked, size),
+    }
+    return Rollouts(
+        mask=walked.mask, reward=walked.reward, group=walked.group, old_logprob=_taken(logp, walked),
+        **{name: make() for name, make in optional.items() if name in needs},
+    )  # fmt: skip
+
+
+def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
+    """What the policy with these logits [S, V] says of the sampled tokens, with its graph."""
+    logp = logits.log_softmax(-1)
+    p, entropy = logp.exp(), entropies(logp)
+    drift = (p**2 * (logp + entropy[:, None])).sum(-1)
+    return Policy(
+        logprob=_taken(logp, walked),
+        entropy=entropy[walked.states] if "entropy" in needs else None,
+        entropy_drift=drift[walked.states] if "entropy_drift" in needs else None,
+    )
+
+
+def _drawn(cumulative: Tensor, draws: torch.Generator) -> Tensor:
+    """[M] places in the rows of cumulative probabilities [M, V], drawn independently."""
+    return _place(cumulative, torch.rand(len(cumulative), dtype=torch.float64, generator=draws))
+
+
+def _dealt(cumulative: Tensor, state: Tensor, draws: torch.Generator) -> Tensor:
+    """The same for rows [M] in a state each: those of one state share out its probabilities evenly."""
+    shuffled = torch.randperm(len(state), generator=draws)
+    order = shuffled[state[shuffled].argsort(stable=True)]
+    count = torch.bincount(state)
+    first = count.cumsum(0) - count
+    rank = torch.arange(len(state)) - first[state[order]]
+    offset = torch.rand(len(count), dtype=torch.float64, generator=draws)
+    place = torch.empty(len(state), dtype=torch.float64)
+    place[order] = (rank + offset[state[order]]) / count[state[order]]
+    return _place(cumulative, place)
+
+
+def _place(cumulative: Tensor, at: Tensor) -> Tensor:
+    found = (cumulative.double() <= at[:, None]).sum(-1)
+    return found.clamp(max=cumulative.shape[-1] - 1)  # the last sum may be 1 less a rounding
+
+
+def entropies(logp: Tensor) -> Tensor:
+    """[S] nats, of log-probabilities [S, V]."""
+    return -(logp.exp() * logp).sum(-1)
+
+
+def _taken(logp: Tensor, walked: Walk) -> Tensor:
+    return logp[walked.states, walked.tokens]
+
+
+def _influence(logp: Tensor, walked: Walk, size: int) -> Tensor:
+    """[N, T] Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the group's right responses, where h is the one-hot of the state."""
+    groups = Groups.of(walked.group, walked.mask.any(1))
+    right = (groups.above_mean(walked.reward))[:, None] & walked.mask
+    residual = -logp.exp()[walked.states]
+    residual.scatter_add_(-1, walked.tokens[..., None], torch.ones_like(residual[..., :1]))
+    total = torch.zeros(len(walked.group) // size, *logp.shape, dtype=logp.dtype)
+    where = walked.group[:, None].expand_as(walked.states) - walked.group[0]
+    total.index_put_((where[right], walked.states[right]), residual[right], True)
+    return (residual * total[where, walked.states]).sum(-1)
+
+
+def _divergence(logp: Tensor, walked: Walk, size: int) -> Tensor:
+    """[N, T] how far the group's next-token distributions lie apart at a position; uniform where one has ended."""
+    rows = logp[walked.states].masked_fill(~walked.mask[..., None], -math.log(logp.shape[1]))
+    grouped = rows.unflatten(0, (-1, size))
+    apart = (grouped.mean(1, keepdim=True) - grouped).clamp(-_FURTHEST, _FURTHEST)
+    return kl.k3(apart).sum(-1).mean(1, keepdim=True).expand(-1, size, -1).flatten(0, 1)

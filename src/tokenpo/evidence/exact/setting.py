@@ -1,0 +1,78 @@
+"""How a study is made: one setting for all methods of a file. The defaults are those of docs/exact.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError, choose
+
+HOT, GRID = 1.2, 0.5  # temperature of a hotter sampler; distance of the logits that a rounding one knows
+SAMPLERS = ("same", "hot", "rounded")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The axes of a study.
+
+    Args:
+        group: rollouts of a group.
+        batch: groups of an update.
+        network: whether the logits are those of a small network, so that states share parameters, in place of a table.
+        adam: whether training makes steps of Adam in place of steps scaled by one norm.
+        sampler: who samples: the policy itself, or one with another temperature or rounded logits, of which the method
+            is told in `rollout_logprob` alone.
+    """
+
+    group: int = 8
+    batch: int = 8
+    network: bool = False
+    adam: bool = False
+    sampler: str = "same"
+
+    def __post_init__(self) -> None:
+        choose("sampler", self.sampler, dict.fromkeys(SAMPLERS))
+        if self.group < 2 or self.batch < 2:
+            raise TokenPOError(f"group is {self.group} and batch {self.batch}: both must be 2 or more")
+
+    @classmethod
+    def of(cls, pairs: Iterable[str]) -> Self:
+        """From KEY=VALUE.
+
+        >>> str(Setting.of(["group=4", "network=true"]))
+        'group=4,network=true'
+
+        Raises:
+            UnknownName: no such axis.
+            TokenPOError: a value of the wrong kind.
+        """
+        kinds, given = {field.name: type(field.default) for field in dataclasses.fields(cls)}, {}
+        for pair in pairs:
+            key, _, value = pair.partition("=")
+            kind = choose("setting", key, kinds)
+            try:
+                given[key] = {"true": True, "false": False}[value] if kind is bool else kind(value)
+            except (KeyError, ValueError):
+                wanted = "true or false" if kind is bool else "a number"
+                raise TokenPOError(f"--set {pair}: give {key} as {wanted}") from None
+        return cls(**given)
+
+    def sampled_by(self, logits: Tensor) -> Tensor:
+        """The logits that draw the tokens where the policy has these."""
+        if self.sampler == "hot":
+            return logits / HOT
+        return torch.round(logits / GRID) * GRID if self.sampler == "rounded" else logits
+
+    def __str__(self) -> str:
+        """The axes that are not as usual."""
+        usual = type(self)()
+        changed = [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
+        return ",".join(f"{k}={str(x).lower()}" for k, x in changed if x != getattr(usual, k))
+
+
+USUAL = Setting()

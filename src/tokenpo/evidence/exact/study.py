@@ -1,0 +1,241 @@
+"""What is known of a method in a world: every measure by name, with its standard error."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ... import core, methods
+from ...base.errors import TokenPOError
+from ...base.files import fingerprint, write_whole
+from ...methods import method
+from . import measures, training
+from .contestant import Contestant
+from .estimate import Estimate, mean_of
+from .model import Network, Table
+from .policies import DRIFTS, POLICIES
+from .setting import USUAL, Setting
+from .world import World
+
+BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
+SEEDS, PAIRS = 4, 2  # noisy runs, exact runs of a step size
+_MADE_BY = (
+    "contestant",
+    "estimate",
+    "measures",
+    "model",
+    "policies",
+    "sampling",
+    "setting",
+    "study",
+    "training",
+    "truth",
+    "worlds",
+    "world",
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A measure and its standard error, which is NaN where the value has none."""
+
+    value: float
+    error: float = math.nan
+
+    @staticmethod
+    def of(estimate: Estimate) -> Number:
+        return Number(estimate.value, estimate.error)
+
+
+@dataclass
+class Cell:
+    """A method in a world.
+
+    Args:
+        numbers: by `POLICY/measure`, `drift/WAY`, `STEP/what` of exact training and `noisy/what`.
+        useful: at the initial policy without each replicate, so that differences can be taken where noise cancels.
+        curve: mean reward after each batch of exact training with middle steps.
+        code: tells the state of the program that made it from others.
+        setting: what was not as usual.
+    """
+
+    numbers: dict[str, Number]
+    useful: Estimate
+    curve: list[float] = field(default_factory=list)
+    code: str = ""
+    setting: str = ""
+
+
+@dataclass
+class Row:
+    """A method in all worlds; `objective` is its text."""
+
+    label: str
+    objective: str
+    cells: dict[str, Cell]
+
+
+def references() -> list[Contestant]:
+    """What every method is held against: DAPO, and DAPO's loss with Q − V in the place of its credit."""
+    dapo = method(BASE)
+    return [Contestant(BASE, dapo), Contestant(PERFECT, dapo, exact=True)]
+
+
+def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cell:
+    """All measures of a method in a world but `captured`, which needs the references."""
+    model = _model(world, setting.network)
+    numbers: dict[str, Number] = {}
+    useful = Estimate(math.nan)
+    for name in POLICIES:
+        seen = measures.observe(contestant, model, name, setting)
+        found = {key: measure(seen) for key, measure in measures.MEASURES.items()}
+        numbers |= {f"{name}/{key}": Number.of(x) for key, x in found.items()}
+        if name == "init":
+            useful = found["useful"]
+            drifts = {way: measures.drift(contestant, model, seen, way, setting) for way in DRIFTS}
+            numbers |= {f"drift/{way}": Number.of(x) for way, x in drifts.items()}
+    cell = Cell(numbers, useful, setting=str(setting))
+    for name, size in training.STEPS.items():
+        runs = [training.train(contestant, model, size, even=True, seed=seed, setting=setting) for seed in range(PAIRS)]
+        numbers |= {f"{name}/{key}": number for key, number in _summary(world, runs).items()}
+        if name == "middle":
+            cell.curve = runs[0].J
+    middle = training.STEPS["middle"]
+    noisy = [training.train(contestant, model, middle, even=False, seed=s, setting=setting) for s in range(SEEDS)]
+    numbers |= {f"noisy/{key}": number for key, number in _summary(world, noisy).items()}
+    numbers["noisy/area"] = Number.of(mean_of([run.area for run in noisy]))
+    return cell
+
+
+@functools.lru_cache(maxsize=64)
+def _model(world: World, network: bool) -> Table:
+    """One for each world, so that what is computed of it once is known."""
+    return Network(world) if network else Table(world)
+
+
+def _summary(world: World, runs: list[training.Course]) -> dict[str, Number]:
+    """Batches to the goal, infinite unless all runs arrive, what holds there, and the mean reward at the end."""
+    never = (math.nan, math.inf)
+    what = {"batches": [run.arrival for run in runs], "J": [run.J[-1] for run in runs]}
+    for key in ("entropy", "length", *(["sound"] if world.sound else [])):
+        what[key] = [run.on_arrival(key) for run in runs]
+    return {
+        key: Number.of(mean_of(values)) if all(map(math.isfinite, values)) else Number(never[key == "batches"])
+        for key, values in what.items()
+    }
+
+
+def all_rows(
+    contestants: Iterable[Contestant],
+    worlds: Iterable[World],
+    known: Mapping[str, Row] | None = None,
+    fresh: Iterable[str] = (),
+    setting: Setting = USUAL,
+    done: Callable[[Mapping[str, Row], str, int], None] = lambda rows, label, count: None,
+) -> list[Row]:
+    """Studies what is not known yet, the references first, and returns these and all other known rows.
+
+    Args:
+        known: rows by label; a cell of the same objective and program is not made again.
+        fresh: labels that are studied anew all the same.
+        setting: of the study; the known rows are of the same.
+        done: told the rows so far, the label of the last and in how many of the worlds it is done.
+    """
+    wanted = {c.label: c for c in [*references(), *contestants]}
+    rows: dict[str, Row] = {}
+    known, worlds, code = dict(known or {}), list(worlds), program()
+    for label, contestant in wanted.items():
+        text, old = str(contestant.objective), known.pop(label, None)
+        row = rows[label] = Row(label, text, dict(old.cells) if old and old.objective == text else {})
+        for count, world in enumerate(worlds, 1):
+            cell = row.cells.get(world.name)
+            if cell is None or cell.code != code or label in fresh:
+                cell = row.cells[world.name] = study(contestant, world, setting)
+                cell.code = code
+                done(rows | known, label, count)
+    for row in rows.values():
+        for world in worlds:
+            useful = [rows[label].cells[world.name].useful for label in (row.label, BASE, PERFECT)]
+            row.cells[world.name].numbers["init/captured"] = Number.of(measures.captured(*useful))
+    return [*rows.values(), *known.values()]
+
+
+def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> None:
+    """Refuses to put studies of two settings beside each other.
+
+    Raises:
+        TokenPOError: naming the file and both.
+    """
+    for cell in (cell for row in known.values() for cell in row.cells.values()):
+        if cell.setting != str(setting):
+            theirs, ours = (text or "the usual one" for text in (cell.setting, str(setting)))
+            raise TokenPOError(f"{path} holds studies of another setting ({theirs}; asked: {ours}): give another file")
+
+
+def program() -> str:
+    """Tells the code that makes the numbers from any other."""
+    folders = [Path(core.__file__).parent, Path(methods.__file__).parent]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    return fingerprint(sorted([*files, *(Path(__file__).parent / f"{name}.py" for name in _MADE_BY)]))
+
+
+def save(rows: Iterable[Row], path: Path) -> Path:
+    """All numbers as JSON, of four digits; null is what a run that did not arrive has none of."""
+    table = {
+        row.label: {
+            "objective": row.objective,
+            "worlds": {
+                world: {
+                    "numbers": {key: _pair(x) for key, x in cell.numbers.items()},
+                    "useful": [_short(x, 7) for x in (cell.useful.value, *cell.useful.without)],
+                    "curve": [_short(x, 3) for x in cell.curve],
+                    "code": cell.code,
+                    "setting": cell.setting,
+                }
+                for world, cell in row.cells.items()
+            },
+        }
+        for row in rows
+    }
+    lines = ",\n".join(f"{json.dumps(label)}: {json.dumps(row, separators=(',', ':'))}" for label, row in table.items())
+    return write_whole(path, f"{{\n{lines}\n}}\n")
+
+
+def load(path: Path) -> dict[str, Row]:
+    """Rows that `save` wrote, by label.
+
+    Raises:
+        TokenPOError: the file holds something else.
+    """
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return {label: _row(label, row) for label, row in table.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TokenPOError(f"{path} is no file of `tokenpo exact --json` ({error!r}): give another name") from error
+
+
+def _row(label: str, row: Mapping[str, Any]) -> Row:
+    def cell(held: Mapping[str, Any]) -> Cell:
+        numbers = {key: Number(*(_long(x, key) for x in pair)) for key, pair in held["numbers"].items()}
+        first, *without = (_long(x) for x in held["useful"])
+        return Cell(numbers, Estimate(first, tuple(without)), held["curve"], held["code"], held["setting"])
+
+    return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()})
+
+
+def _pair(x: Number) -> list[float | None]:
+    return [_short(x.value), _short(x.error, 2)]
+
+
+def _short(x: float, digits: int = 4) -> float | None:
+    return float(f"{x:.{digits}g}") if math.isfinite(x) else None
+
+
+def _long(x: float | None, key: str = "") -> float:
+    """Batches that a run never needed are infinite."""
+    return x if x is not None else math.inf if key.endswith("/batches") else math.nan

@@ -1,0 +1,115 @@
+"""What a policy is worth in a world, and how that changes with it: exact, in float64, by linear algebra.
+
+A response visits no state twice, so that the expected number of visits d and the value V of every state solve
+
+    d = start + Pᵀ d        V = r + P V        P_ss' = Σ_a π(a|s) 1[a: s to s'],  r_s = Σ_a π(a|s) reward(s, a)
+
+and J = Σ_p share_p V(start_p). This is the sum over all responses, taken state by state; autograd goes through it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .world import World
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """Axes: S states, V tokens. All of them carry the graph of the logits.
+
+    Args:
+        J: mean reward.
+        value: [S] mean reward of what follows.
+        advantage: [S, V] Q − V of a token: how much it adds to the reward, in the mean.
+        visits: [S] mean number of visits in a response.
+        entropy: nats, of a token in the mean over tokens.
+        length: mean tokens of a response.
+        sound: share of the reward that passes the world's sound state; NaN without one.
+    """
+
+    J: Tensor
+    value: Tensor
+    advantage: Tensor
+    visits: Tensor
+    entropy: Tensor
+    length: Tensor
+    sound: Tensor
+
+
+def truth(world: World, logits: Tensor) -> Truth:
+    """Of the policy with these logits [S, V]."""
+    logp = logits.log_softmax(-1)
+    p, states = logp.exp(), len(logits)
+    goes_on = world.next >= 0
+    source = torch.arange(states)[:, None].expand_as(world.next)[goes_on]
+    on = torch.zeros(states, states, dtype=p.dtype).index_put((source, world.next[goes_on]), p[goes_on], True)
+    through = torch.eye(states, dtype=p.dtype) - on
+    start = torch.zeros(states, dtype=p.dtype).index_put((world.starts,), world.shares, True)
+    value = torch.linalg.solve(through, (p * world.reward).sum(-1))
+    visits = torch.linalg.solve(through.T, start)
+    q = torch.where(goes_on, value[world.next.clamp(min=0)], world.reward)
+    length, J = visits.sum(), start @ value
+    sound = visits[world.index[world.sound]] * value[world.index[world.sound]] / J if world.sound else J * torch.nan
+    entropy = (visits * -(p * logp).sum(-1)).sum() / length
+    return Truth(J, value, q - value[:, None], visits, entropy, length, sound)
+
+
+def slopes(world: World, logits: Tensor) -> dict[str, Tensor]:
+    """The gradients [S, V] of J, entropy and length in the logits, by name."""
+    logits = logits.detach().requires_grad_()
+    at = truth(world, logits)
+    targets = {"J": at.J, "entropy": at.entropy, "length": at.length}
+    return {name: torch.autograd.grad(x, logits, retain_graph=True)[0] for name, x in targets.items()}
+
+
+def deciding(world: World) -> Tensor:
+    """[S] bool, the states whose token changes what is to be expected at the start."""
+    advantage = truth(world, world.initial).advantage
+    return (advantage.max(-1).values - advantage.min(-1).values) > 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """All M responses of a small world, one by one: what `truth` is tested against.
+
+    Args:
+        states, tokens: [M, T] int; where the mask is false, 0.
+        mask: [M, T] bool.
+        reward: [M].
+        prompt: [M] int.
+    """
+
+    states: Tensor
+    tokens: Tensor
+    mask: Tensor
+    reward: Tensor
+    prompt: Tensor
+
+
+def enumerated(world: World) -> Responses:
+    """Every response to every prompt."""
+    found: list[tuple[int, list[tuple[int, int]], float]] = []
+
+    def follow(prompt: int, path: list[tuple[int, int]], state: int) -> None:
+        for token, (target, reward) in enumerate(
+            zip(world.next[state].tolist(), world.reward[state].tolist(), strict=True)
+        ):
+            way = [*path, (state, token)]
+            if target < 0:
+                found.append((prompt, way, reward))
+            else:
+                follow(prompt, way, target)
+
+    for prompt, start in enumerate(world.starts.tolist()):
+        follow(prompt, [], start)
+    padded = torch.zeros(len(found), world.length, 2, dtype=torch.long)
+    for row, (_, way, _) in enumerate(found):
+        padded[row, : len(way)] = torch.tensor(way)
+    lengths = torch.tensor([len(way) for _, way, _ in found])
+    mask = torch.arange(world.length) < lengths[:, None]
+    prompt, reward = (torch.tensor([row[k] for row in found]) for k in (0, 2))
+    return Responses(padded[..., 0], padded[..., 1], mask, reward.double(), prompt)

@@ -1,0 +1,167 @@
+"""A world: a finite automaton whose responses are paths, as data.
+
+In a state the policy draws one of V tokens; the token leads to the next state, or ends the response with a reward. What
+a policy is worth, and how that changes with it, is then a sum over all responses, which `truth.py` takes without error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a token is drawn.
+
+    Args:
+        name: unique in its world.
+        p: probability of each token under the policy that a study begins with.
+        to: where each token leads: the name of a state, or the reward with which the response ends.
+    """
+
+    name: str
+    p: tuple[float, ...]
+    to: tuple[str | float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Axes: S states, V tokens, P prompts.
+
+    Args:
+        name: on the command line.
+        premise: what a family of methods takes for granted, in words.
+        holds: whether the premise is true here; None where the world isolates an effect and no premise.
+        about: the world in one or two sentences.
+        states: in any order.
+        prompts: the state that each prompt begins in, with its share of the prompts.
+        sound: the state that a response passes if its answer is reasoned; "" where that means nothing.
+
+    Raises:
+        TokenPOError: probabilities that do not sum to 1, a state that is not there, never reached or met again.
+    """
+
+    name: str
+    premise: str
+    holds: bool | None
+    about: str
+    states: tuple[State, ...]
+    prompts: Mapping[str, float]
+    sound: str = ""
+
+    def __post_init__(self) -> None:
+        self._sums()
+        self._leads()
+        if not set(self.index) <= (reached := self._reached()):
+            raise self._wrong(f"no prompt leads to {sorted(set(self.index) - reached)[0]}")
+
+    @functools.cached_property
+    def index(self) -> dict[str, int]:
+        """Number of each state."""
+        return {state.name: number for number, state in enumerate(self.states)}
+
+    @functools.cached_property
+    def initial(self) -> Tensor:
+        """[S, V] logits of the policy that a study begins with."""
+        return torch.tensor([state.p for state in self.states], dtype=torch.float64).log()
+
+    @functools.cached_property
+    def next(self) -> Tensor:
+        """[S, V] int, the state that each token leads to; -1 where the response ends."""
+        return torch.tensor([[self.index[x] if isinstance(x, str) else -1 for x in s.to] for s in self.states])
+
+    @functools.cached_property
+    def reward(self) -> Tensor:
+        """[S, V] with which a response ends; 0 where it goes on."""
+        rewards = [[0.0 if isinstance(x, str) else x for x in s.to] for s in self.states]
+        return torch.tensor(rewards, dtype=torch.float64)
+
+    @functools.cached_property
+    def starts(self) -> Tensor:
+        """[P] int, the state that each prompt begins in."""
+        return torch.tensor([self.index[name] for name in self.prompts])
+
+    @functools.cached_property
+    def shares(self) -> Tensor:
+        """[P] share of each prompt."""
+        return torch.tensor(list(self.prompts.values()), dtype=torch.float64)
+
+    @functools.cached_property
+    def length(self) -> int:
+        """Tokens of the longest response."""
+        alive, steps = set(self.starts.tolist()), 0
+        while alive:
+            alive = {x for s in alive for x in self.next[s].tolist() if x >= 0}
+            steps += 1
+            if steps > len(self.states):
+                raise self._wrong("a response can come back to a state, so that it need not end")
+        return steps
+
+    def _sums(self) -> None:
+        if len(self.index) != len(self.states):
+            raise self._wrong("two states have one name")
+        for name, p in [*((state.name, state.p) for state in self.states), ("prompts", tuple(self.prompts.values()))]:
+            if abs(sum(p) - 1) > 1e-12 or min(p) <= 0:
+                raise self._wrong(f"the probabilities of {name} are {p}: they must be above 0 and sum to 1")
+
+    def _leads(self) -> None:
+        for state in self.states:
+            if not len(state.p) == len(state.to) == len(self.states[0].p):
+                raise self._wrong(f"{state.name} has {len(state.p)} probabilities and {len(state.to)} ways on: all V")
+            for target in state.to:
+                if isinstance(target, str) and target not in self.index:
+                    raise self._wrong(f"{state.name} leads to {target}, which is no state")
+        if unknown := {*self.prompts, *filter(None, [self.sound])} - set(self.index):
+            raise self._wrong(f"{sorted(unknown)[0]} is no state")
+
+    def _reached(self) -> set[str]:
+        assert self.length
+        seen, new = set(), set(self.prompts)
+        while new:
+            seen |= new
+            new = {x for name in new for x in self.states[self.index[name]].to if isinstance(x, str)} - seen
+        return seen
+
+    def _wrong(self, why: str) -> TokenPOError:
+        return TokenPOError(f"world {self.name}: {why}")
+
+
+def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
+    """Probabilities that begin with `top`; each of the others is `ratio` of the one before it.
+
+    >>> falling(0.5, 3, 0.25)
+    (0.5, 0.4, 0.1)
+    """
+    rest = [ratio**k for k in range(tokens - 1)]
+    return (top, *((1 - top) * x / sum(rest) for x in rest))
+
+
+def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float) -> tuple[State, ...]:
+    """A chain NAME1, NAME2, ... of states in which the token does not matter, and where it ends up.
+
+    Args:
+        certainty: probability of the likeliest token in each of them.
+        to: where the last leads.
+    """
+    ways: list[str | float] = [*(f"{name}{k}" for k in range(2, len(certainty) + 1)), to]
+    return tuple(
+        State(f"{name}{k}", falling(top, tokens), (way,) * tokens)
+        for k, (top, way) in enumerate(zip(certainty, ways, strict=False), 1)
+    )
+
+
+def first(chain: Sequence[State], to: str | float) -> str | float:
+    """Where to enter a chain of fillers that leads to `to`; with none, there."""
+    return chain[0].name if chain else to
+
+
+def between(low: float, high: float, count: int) -> list[float]:
+    """`count` numbers from low to high, evenly apart: fillers that are all differently sure."""
+    return [low + (high - low) * (k + 0.5) / count for k in range(count)]

@@ -1,0 +1,41 @@
+"""The page in a real Chromium: a heading sorts, a part of a name filters, a measure is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chromium import Chromium, installed
+
+pytestmark = pytest.mark.slow
+ROWS = """[...document.querySelectorAll(".choice.m1 tbody tr")].filter(row => !row.hidden)
+    .map(row => row.cells[0].textContent.trim())"""
+SHOWN = """[...document.querySelectorAll(".choice")].filter(x => getComputedStyle(x).display === "block").length"""
+
+
+def test_sorts_and_filters(made: Path, tmp_path: Path) -> None:
+    program = installed()
+    if program is None:
+        pytest.skip("NOT CHECKED in a browser: chromium is not installed")
+    browser = Chromium(program, tmp_path)
+    try:
+        page = browser.open(f"file://{made / 'x.html'}")
+        assert page.eval(SHOWN) == 1
+        page.eval('document.getElementById("m1").click()')
+        assert page.eval(SHOWN) == 1
+        # Useful progress: exact credit is above DAPO, whose clip does nothing on policy.
+        page.eval('document.querySelectorAll(".choice.m1 thead button")[1].click()')
+        assert page.eval(ROWS)[0] == "exact credit"
+        page.eval('document.querySelectorAll(".choice.m1 thead button")[1].click()')
+        assert page.eval(ROWS)[-1] == "exact credit"
+        page.eval("""(() => {
+            const find = document.getElementById("find");
+            find.value = "nothing";
+            find.dispatchEvent(new Event("input"));
+        })()""")
+        assert sorted(page.eval(ROWS)) == ["dapo", "exact credit"]
+        assert page.eval('document.querySelector(".method").hidden') is True
+        assert page.complaints() == []
+    finally:
+        browser.close()
