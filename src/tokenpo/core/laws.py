@@ -18,7 +18,7 @@ from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
-from .trial import OPTIONAL, Evaluation, Inputs, evaluate, example
+from .trial import OPTIONAL, Evaluation, Inputs, close, evaluate, example, same
 from .types import Batch, Policy, Rollouts, Totals
 
 # A spread of log-ratios at which some ratios are above 1,000 and some below 1/1,000.
@@ -44,7 +44,7 @@ def rows_add_up(objective: Any) -> None:
             tuple(slice(i, i + 1) for i in range(n)),
         ):
             try:
-                _same(evaluate(objective, inputs, splits), whole)
+                same(evaluate(objective, inputs, splits), whole)
             except AssertionError as error:
                 raise AssertionError(f"{error}{_beyond_its_rows(objective, inputs)}") from None
 
@@ -55,14 +55,14 @@ def padding_is_inert(objective: Any) -> None:
     whole = evaluate(objective, inputs)
     for gradient in (whole.gradient, whole.entropy_gradient):
         assert not gradient[~mask].any(), "padding has a gradient"
-    _same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
+    same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
 
     def widen(x: Tensor) -> Tensor:
         return x if x.dim() == 1 else torch.cat([x, torch.zeros_like(x)], 1)
 
     wide = evaluate(objective, inputs.map(widen))
     t = mask.shape[1]
-    _same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
+    same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
 
 
 def order_is_free(objective: Any) -> None:
@@ -73,9 +73,9 @@ def order_is_free(objective: Any) -> None:
     whole = evaluate(objective, inputs)
     order = torch.randperm(len(whole.gradient), generator=torch.Generator().manual_seed(0))
     shuffled = evaluate(objective, inputs.map(lambda x: x[order]))
-    _same(shuffled, Evaluation(whole.loss, whole.gradient[order], whole.entropy_gradient[order]))
+    same(shuffled, Evaluation(whole.loss, whole.gradient[order], whole.entropy_gradient[order]))
     renamed = inputs.replace(group=(inputs.rollouts["group"] * 7919 + 13) % 101)
-    _same(evaluate(objective, renamed), whole)
+    same(evaluate(objective, renamed), whole)
 
 
 def groups_stand_alone(objective: Any) -> None:
@@ -88,7 +88,7 @@ def groups_stand_alone(objective: Any) -> None:
     alone = objective.prepare(Rollouts(**{name: x[rest] for name, x in rollouts.items()})).advantage
     culprit = f": credit {objective.credit!r}" if isinstance(objective, Objective) else ""
     remedy = "compare within the group, or put across_groups = True into its class"
-    _close(alone, whole, f"without one of the groups the credit of the others changes{culprit}: {remedy}")
+    close(alone, whole, f"without one of the groups the credit of the others changes{culprit}: {remedy}")
 
 
 def weights_are_not_negative(objective: Any) -> None:
@@ -164,10 +164,10 @@ def degenerate_batches_are_finite(objective: Any) -> None:
         assert not one.gradient[~cases[name].rollouts["mask"]].any(), f"{name}: padding has a gradient"
     rest = torch.arange(n) != 2
     whole, without = seen["a row without tokens"], evaluate(objective, silent.map(lambda x: x[rest]))
-    _same(without, Evaluation(whole.loss, whole.gradient[rest], whole.entropy_gradient[rest]))
+    same(without, Evaluation(whole.loss, whole.gradient[rest], whole.entropy_gradient[rest]))
     reward = silent.rollouts["reward"].clone()
     reward[2] += 7.0
-    _same(evaluate(objective, silent.replace(reward=reward)), whole, "the reward of a row without tokens counts")
+    same(evaluate(objective, silent.replace(reward=reward)), whole, "the reward of a row without tokens counts")
 
 
 def rows_without_advantage_add_nothing(objective: Any) -> None:
@@ -181,7 +181,7 @@ def rows_without_advantage_add_nothing(objective: Any) -> None:
     empty = ~credit.advantage.any(1)
     whole = evaluate(objective, inputs)
     assert not whole.gradient[empty].any(), "a row without advantage has a gradient"
-    _same(evaluate(objective, inputs, ((~empty).nonzero()[:, 0],)), whole)
+    same(evaluate(objective, inputs, ((~empty).nonzero()[:, 0],)), whole)
 
 
 def needs_are_true(objective: Any) -> None:
@@ -192,7 +192,7 @@ def needs_are_true(objective: Any) -> None:
     assert objective.needs <= optional, f"needs {sorted(objective.needs - optional)} are no optional inputs"
     for name in sorted(optional):
         if name not in objective.needs:
-            _same(evaluate(objective, inputs.without(name)), whole)
+            same(evaluate(objective, inputs.without(name)), whole)
             continue
         try:
             evaluate(objective, inputs.without(name))
@@ -269,8 +269,8 @@ def passes_add_up(objective: Any) -> None:
     inputs = example(13)
     parts = [evaluate(part, inputs) for part in objective.split()]
     whole = evaluate(objective, inputs)
-    _close(torch.stack([part.loss.value for part in parts]).sum(), whole.loss.value)
-    _close(torch.stack([part.gradient for part in parts]).sum(0), whole.gradient)
+    close(torch.stack([part.loss.value for part in parts]).sum(), whole.loss.value)
+    close(torch.stack([part.gradient for part in parts]).sum(0), whole.gradient)
 
 
 def memory_survives_a_checkpoint(objective: Any) -> None:
@@ -372,9 +372,9 @@ def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
     even = torch.where(mask, per_row / mask.sum(1, keepdim=True), 0.0)
     said = f"the gradient of surrogate {objective.surrogate!r} is not that of weight · ratio · advantage"
     if of_response or torch.allclose(seen.gradient, even, rtol=1e-11, atol=1e-14):
-        _close(per_row, expected.sum(1, keepdim=True), said)
+        close(per_row, expected.sum(1, keepdim=True), said)
     else:
-        _close(seen.gradient, expected, said)
+        close(seen.gradient, expected, said)
 
 
 def _reads(objective: Any, name: str, inputs: Inputs, sure: float) -> bool:
@@ -430,22 +430,3 @@ def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
             if differs(alone, term):
                 return f"; {slot} {part!r} looks beyond its rows: let a Signal do so, or a BatchSignal"
     return ""
-
-
-def _same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:
-    _close(seen.loss.value, expected.loss.value, said or "the loss differs")
-    _close(seen.gradient, expected.gradient, said or "the gradient differs")
-    _close(seen.entropy_gradient, expected.entropy_gradient, said or "the gradient in the entropy differs")
-
-
-def _close(seen: Tensor, expected: Tensor, said: str = "") -> None:
-    """Equal but for the rounding of float64.
-
-    Raises:
-        AssertionError: beginning with `said`.
-    """
-    assert seen.shape == expected.shape, f"{said}: shape {list(seen.shape)} in place of {list(expected.shape)}"
-    assert seen.dtype == expected.dtype, (
-        f"{said}: {seen.dtype} in place of {expected.dtype}: a part that rounds loses what float64 inputs carry"
-    )
-    torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{said}: {text}")

@@ -1,4 +1,4 @@
-"""A trial of an objective: random inputs for everything it may ask for, and one evaluation on them."""
+"""A trial of an objective: random inputs for everything it may ask for, one evaluation on them, and how two compare."""
 
 from __future__ import annotations
 
@@ -108,3 +108,27 @@ def evaluate(
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
     gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
     return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
+
+
+def same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:
+    """Equal losses and gradients, but for the rounding of float64.
+
+    Raises:
+        AssertionError: beginning with `said`.
+    """
+    close(seen.loss.value, expected.loss.value, said or "the loss differs")
+    close(seen.gradient, expected.gradient, said or "the gradient differs")
+    close(seen.entropy_gradient, expected.entropy_gradient, said or "the gradient in the entropy differs")
+
+
+def close(seen: Tensor, expected: Tensor, said: str = "") -> None:
+    """Equal but for the rounding of float64.
+
+    Raises:
+        AssertionError: beginning with `said`.
+    """
+    assert seen.shape == expected.shape, f"{said}: shape {list(seen.shape)} in place of {list(expected.shape)}"
+    assert seen.dtype == expected.dtype, (
+        f"{said}: {seen.dtype} in place of {expected.dtype}: a part that rounds loses what float64 inputs carry"
+    )
+    torch.testing.assert_close(seen, expected, rtol=1e-11, atol=1e-14, msg=lambda text: f"{said}: {text}")

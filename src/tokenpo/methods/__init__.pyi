@@ -294,6 +294,7 @@ def method(
     dual: float | None = 10.0,
     a: float = 0.2,
     beta: float = 0.001,
+    bounded_kl: bool = False,
 ) -> Objective:
     """Tokens weigh a p_old + 1 − a: the improbable ones a little less."""
 
@@ -358,6 +359,7 @@ def method(
     high: float = 0.2,
     beta1: float = 0.75,
     beta2: float = 1.0,
+    dual: float | None = None,
 ) -> Objective:
     """Clipped tokens keep a gradient whose weight is the bound times a coefficient."""
 
@@ -388,8 +390,10 @@ def method(
     fraction: float = 0.2,
     low: float = 0.2,
     high: float = 0.28,
+    dual: float | None = None,
     beta: float = 0.0,
     entropy: str = "old",
+    denominator: str = "all",
 ) -> Objective:
     """Only the tokens with the highest entropy of the batch get a gradient."""
 
@@ -411,6 +415,7 @@ def method(
     *,
     low: float = 0.2,
     high: float = 0.2,
+    eps: float = 1e-06,
 ) -> Objective:
     """Advantages are divided by the response's mean entropy."""
 
@@ -470,6 +475,8 @@ def method(
 @overload
 def method(
     name: Literal["gpg"],
+    *,
+    sequence_mean: bool = False,
 ) -> Objective:
     """The plain policy gradient of group advantages, without ratio, clip or deviation."""
 
@@ -515,6 +522,7 @@ def method(
     high: float = 0.24,
     dual: float | None = 10.0,
     beta: float = 0.001,
+    bounded_kl: bool = False,
 ) -> Objective:
     """Improbable tokens first, then the rest, in two optimiser passes."""
 
@@ -540,6 +548,7 @@ def method(
     start: float = 0.0,
     low: float = 0.2,
     high: float = 0.2,
+    controller: str = "current",
 ) -> Objective:
     """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target."""
 
