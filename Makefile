@@ -7,12 +7,12 @@ BIN    := $(VENV)/bin
 ENGINES ?= .venv-engines
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
-# Those of speed; crash, verifiers, long_run and long_log are figures of trust and are run by name (docs/trust.md).
+# Those of speed; crash, verifiers, long_run, long_log and fuzz are figures of trust and are run by name (docs/trust.md).
 BENCHMARKS := import_time objective quantiles sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines parity check slow bench mutants docs format clean
+.PHONY: quickstart test test-engines parity check slow bench fuzz mutants docs format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -40,6 +40,9 @@ slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs
 bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/objective.py --alone
+
+fuzz: $(VENV)/.dev  ## damage every kind of file that is read, for SECONDS=120, and count what comes of it
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fuzz.py --seconds $(or $(SECONDS),120)
 
 mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test notices; ONLY="tokenpo.core.ops.ratio.*" of a part
 	$(BIN)/pip install --quiet -c constraints.txt mutmut==3.8.1

@@ -52,7 +52,7 @@ def test_metrics_have_the_reports_names(tmp_path: Path) -> None:
     run = read_run(tmp_path)
     assert run.series("reward") == [(1, 0.25), (2, 0.5)]
     assert run.series("eval/avg") == [(1, 0.4)] and run.series("eval/k") == [(1, 8)]
-    assert run.series("length") == [(2, 7.0)] and not any(name.startswith("odd") for name in run.metrics[1])
+    assert run.series("length") == [(2, 7.0)] and not any(name.startswith("odd") for name in run.metrics.lines[1])
     assert run.objective.startswith("objective hapo") and not run.notes
 
 
