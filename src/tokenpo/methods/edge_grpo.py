@@ -8,13 +8,14 @@ Paper: EDGE-GRPO (2507.21848); provenance: code.
 
 This is the entropy-driven advantage; the paper's guided error correction rewrites responses and belongs to sampling.
 Defaults: low = high = 0.2 and eps 1e-6, as in GRPO.
-Departures: the authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens only,
-without gradient: the authors' code takes the current policy's with its gradient and averages over padding too. H̄ below
-1e-8 counts as 1e-8. Nothing else bounds the factor, as in the authors' code, where a clamp to 0.1 ... 10 stands
-commented out: a response whose tokens are all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At
-the policy that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order (the
-value of the loss does not); after further updates on one rollout batch it need not, and then only the limit on the
-gradient norm holds it.
+Departures: their script takes the token mean of a device's batch of one response, which is the mean of response means.
+The authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens only, without
+gradient: the authors' code takes the current policy's with its gradient and averages over padding too. H̄ below 1e-8
+counts as 1e-8. Nothing else bounds the factor, as in the authors' code, where a clamp to 0.1 ... 10 stands commented
+out: a response whose tokens are all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At the policy
+that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order (the value of the
+loss does not); after further updates on one rollout batch it need not, and then only the limit on the gradient norm
+holds it.
 Reductions: with equal mean entropies it is GRPO.
 """
 
