@@ -65,9 +65,9 @@ def test_hapo_on_two_workers(tmp_path: Path) -> None:
     assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
     assert "AdaptiveTemperature(tau=0.3" in text
     read = read_run(report)
-    assert [row["step"] for row in read.metrics] == [1, 2, 3]
-    assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in read.metrics)
-    assert all(row["grad_norm"] for row in read.metrics)
+    assert [row["step"] for row in read.metrics.lines] == [1, 2, 3]
+    assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in read.metrics.lines)
+    assert all(row["grad_norm"] for row in read.metrics.lines)
     trace = read_trace(report)
     rollouts = [trace.load(offset) for _, offset in trace.index]
     assert {rollout.step for rollout in rollouts} == {1, 2, 3}
