@@ -130,7 +130,7 @@ def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
     with held(directory):
         write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
         if resume is None:
-            inputs.write(directory, config, binding(config))
+            write_whole(directory / inputs.FILE, inputs.text(config, binding(config)))
         yield directory
 
 

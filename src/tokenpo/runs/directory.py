@@ -144,9 +144,10 @@ def _next_free(base: Path) -> Path:
 
 def describe(path: Path, config: Config, objective: str) -> None:
     """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
+    told = {"recipe.toml": to_toml(config), inputs.FILE: inputs.text(config, binding(config))}
     _describe(path, json.dumps(config.model_dump(), indent=2), objective, ())
-    write_whole(path / "recipe.toml", to_toml(config))
-    inputs.write(path, config, binding(config))
+    for name, text in told.items():
+        write_whole(path / name, text)
 
 
 def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from ...models import LanguageModel
 from ...recipe.config import Config
 from ...recipe.model import load_model
 from ...recipe.objective import build_objective
+from ...runs.trackers import require_trackers
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
 from .forward import Forward
@@ -43,6 +44,7 @@ def build_engine(config: Config) -> Engine:
     Raises:
         TokenPOError: what is wrong, with its remedy.
     """
+    require_trackers(config.output.track)
     objective = build_objective(config)
     negotiate(objective)
     if config.threads is not None:

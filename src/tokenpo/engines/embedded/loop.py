@@ -36,7 +36,7 @@ from ...runs.evaluation import Evaluation, evaluate
 from ...runs.records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
-from ...runs.trackers import Trackers, require_trackers
+from ...runs.trackers import Trackers
 from ...tasks.experience import Experience
 from .engine import Engine, build_engine, judged, with_optional_inputs
 from .rollout import collect
@@ -72,7 +72,6 @@ def train(config: Config, view: View) -> Outcome:
     Raises:
         TokenPOError: what the recipe asks for cannot be had; nothing was trained.
     """
-    require_trackers(config.output.track)
     engine = build_engine(config)
     with closing(engine.task):
         trainer = Trainer.of(config, engine.lm, engine.objective)
@@ -102,7 +101,6 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
     """
     require_engine(directory, "embedded")
     config, changed = resumed_config(directory, wanted, accept=accept)
-    require_trackers(config.output.track)
     engine = build_engine(config)
     with closing(engine.task), held(directory):
         trainer = Trainer.of(config, engine.lm, engine.objective)
