@@ -31,9 +31,7 @@ def completion(options: argparse.Namespace) -> int:
     need("shtab", "pydantic")
     import shtab
 
-    from .main import parser
-
-    top, names = parser(), _names()
+    top, names = options.program, _names()
     _mark(top, names)
     functions = "\n".join(FUNCTIONS[options.shell].format(what=what, names=" ".join(x)) for what, x in names.items())
     preamble: Any = {options.shell: functions}

@@ -75,7 +75,7 @@ def explain(options: argparse.Namespace) -> int:
     recording = read(options.rollouts, options.step)
     recording = recording.at_first_update() if options.first_update else recording
     result = explain_all(recording, entries, options.entropy_quantile)
-    show(result, sys.stdout)
+    show(result.tables, [*result.legend, *(f"note: {note}" for note in result.notes)], sys.stdout)
     out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
     _make(out)
     print(f"page: {write(render(result, options.responses), out / 'explain.html')}")

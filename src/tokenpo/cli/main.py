@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version")
-    top.set_defaults(run=_version_or_help)
+    top.set_defaults(run=_version_or_help, program=top)
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
@@ -78,7 +78,7 @@ def _version_or_help(options: argparse.Namespace) -> int:
 
         print(f"tokenpo {version('tokenpo')}")
     else:
-        parser().print_help()
+        options.program.print_help()
     return 0
 
 

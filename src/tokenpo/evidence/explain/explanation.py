@@ -10,10 +10,13 @@ from typing import Any
 from ...base import notebook
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
+from ...base.text import number
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
+from ..page.table import Table
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
+from .table import tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +56,29 @@ class Explanation:
         several = "" if groups == 1 else "s"
         return f"{step}{len(facts):,} responses in {groups:,} group{several}, {tokens:,} tokens"
 
-    def _repr_html_(self) -> str:
-        from .table import tables  # which is written for this class
+    @property
+    def tables(self) -> list[Table]:
+        """What terminal, page and notebook show."""
+        return tables(self.title, self.labels, self.tokens, self.table, self.cosines)
 
+    @property
+    def legend(self) -> list[str]:
+        """What the columns mean."""
+        lines = [
+            "push = −M ∂L/∂lp of a token, M = all response tokens; size: mean |push|; then the share of Σ|push| on "
+            "tokens of right and wrong responses, of high and low entropy H, and on tokens pushed up; no push, "
+            "clipped: share of the tokens."
+        ]
+        if len(self.methods) > 1:
+            lines.append("cosine: of the pushes of two methods as vectors over all tokens; 1 is the same direction.")
+        if self.kinds.threshold is not None:
+            nats = number(self.kinds.threshold)
+            lines.append(f"High H: at or above the {self.quantile:g} quantile of the entropy, {nats} nats.")
+        return lines
+
+    def _repr_html_(self) -> str:
         made = [
-            [t.title, t.head, [[row.name, *(cell.text for cell in row.cells)] for row in t.rows]] for t in tables(self)
+            [t.title, t.head, [[row.name, *(cell.text for cell in row.cells)] for row in t.rows]] for t in self.tables
         ]
         return "".join(notebook.table(*each) for each in made)
 

@@ -17,7 +17,7 @@ from ..page.text import paragraph, visible
 from ..page.tokens import HEAD, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept
 from .explanation import Explanation
 from .push import MethodPush
-from .table import SHADES, legend, tables
+from .table import SHADES
 
 HERE = Path(__file__).parent
 MOST_METHODS = 12
@@ -41,7 +41,7 @@ class Drawn:
 def render(result: Explanation, responses: int = 8) -> str:
     """The page as text, with the tokens of so many responses. The same recording gives the same bytes."""
     drawn = draw_responses(result, responses)
-    shares, *cosines = tables(result)
+    shares, *cosines = result.tables
     return frame.render(
         HERE / "explain.html",
         visible(result.title, limit=200),
@@ -49,7 +49,7 @@ def render(result: Explanation, responses: int = 8) -> str:
         source=visible(result.recording.source, limit=300),
         notes=[visible(note, limit=1000) for note in (*result.notes, *drawn.notes)],
         refused=[visible(reason, limit=1000) for _, reason in result.refused],
-        legend=legend(result),
+        legend=result.legend,
         shares=shares,
         cosines=cosines,
         drawn=drawn,

@@ -12,7 +12,6 @@ from ...base.text import number
 from ..page.table import Cell, Row, Table
 from ..page.terminal import print_parts
 from ..page.text import percent, visible
-from .explanation import Explanation
 from .push import Shares
 
 SHADES = 9  # of a cosine, the colours d0..d8 of the style sheet
@@ -22,42 +21,28 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def show(result: Explanation, stream: TextIO) -> None:
-    """Prints it."""
-    lines = [*legend(result), *(f"note: {note}" for note in result.notes)]
-    print_parts([*tables(result), *(visible(line, limit=1000) for line in lines)], stream)
+def show(tables: Sequence[Table], lines: Sequence[str], stream: TextIO) -> None:
+    """Prints tables, and lines under them."""
+    print_parts([*tables, *(visible(line, limit=1000) for line in lines)], stream)
 
 
-def tables(result: Explanation) -> list[Table]:
-    """Shares, and with several methods cosines."""
-    names = [visible(label, limit=80) for label in result.labels]
-    rows = [Row("(all tokens)", _cells(result.tokens), apart=True)]
-    rows += [Row(name, _cells(row)) for name, row in zip(names, result.table, strict=True)]
+def tables(
+    title: str, labels: Sequence[str], tokens: Shares, shares: Sequence[Shares], cosines: Sequence[Sequence[float]]
+) -> list[Table]:
+    """Shares, of all tokens and of each method's push, and with several methods cosines."""
+    names = [visible(label, limit=80) for label in labels]
+    rows = [Row("(all tokens)", _cells(tokens), apart=True)]
+    rows += [Row(name, _cells(row)) for name, row in zip(names, shares, strict=True)]
     head = ["method", "size", *(heading for _, heading in COLUMNS)]
-    made = [Table(head, rows, visible(result.title, limit=200))]
+    made = [Table(head, rows, visible(title, limit=200))]
     if len(names) > 1:
         numbers = [str(place) for place in range(1, len(names) + 1)]
         rows = [
             Row(f"{place} {name}", [Cell(angle(x), kind=shade(x)) for x in row])
-            for place, name, row in zip(numbers, names, result.cosines, strict=True)
+            for place, name, row in zip(numbers, names, cosines, strict=True)
         ]
         made.append(Table(["method", *numbers], rows, "cosine"))
     return made
-
-
-def legend(result: Explanation) -> list[str]:
-    """What the columns mean."""
-    lines = [
-        "push = −M ∂L/∂lp of a token, M = all response tokens; size: mean |push|; then the share of Σ|push| on tokens "
-        "of right and wrong responses, of high and low entropy H, and on tokens pushed up; no push, clipped: share of "
-        "the tokens."
-    ]
-    if len(result.methods) > 1:
-        lines.append("cosine: of the pushes of two methods as vectors over all tokens; 1 is the same direction.")
-    if result.kinds.threshold is not None:
-        nats = number(result.kinds.threshold)
-        lines.append(f"High H: at or above the {result.quantile:g} quantile of the entropy, {nats} nats.")
-    return lines
 
 
 def angle(x: float) -> str:
