@@ -68,7 +68,7 @@ def micro_batch(chosen: argparse.Namespace, made: TokenPOTrainer) -> tuple[dict[
         "mask": ones.bool(), "reward": (place % 2).float(), "group": place // GROUP, "temperature": ones.float(),
     }  # fmt: skip
     with torch.no_grad():
-        now = made.forward_passes.policy(made.model, inputs, ones.float()).logprob.float()
+        now = made.forward_passes.policy(made.model, inputs).logprob.float()
     near = now + 0.05 * torch.randn(shape, generator=draw).to(device)
     rollouts = tokenpo.Rollouts(**facts, old_logprob=near, token_ids=ids)
     return inputs | {ROW: place}, made.learner.begin(rollouts).update(place)
