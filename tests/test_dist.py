@@ -33,20 +33,22 @@ def sample():
 
 train(tokenpo.method("tepo"), sample, lambda rows: view(last.token_ids[rows], last.mask[rows]), optimizer, 2)
 """
+SMALL = ("train.steps=2", "rollout.prompts=4", "evaluate.problems=4", "evaluate.samples=2")
+TRAIN = ["train", "quickstart", *(word for setting in SMALL for word in ("--set", setting))]
 EVERYTHING = [
     ["methods"],
     ["show", "tepo"],
     ["recipes", "papers/dapo_qwen2.5_32b"],
-    ["train", "quickstart", "--set", "train.steps=2", "--set", "evaluate.problems=8", "--set", "evaluate.samples=2"],
+    TRAIN,
     ["report", "runs/quickstart-tepo-seed0"],
     ["exact", "grpo", "--world", "two_modes", "--page", "x.html"],
 ]
 
 
-def said(command: list[str | Path], where: Path) -> str:
+def said(command: list[str | Path], where: Path, **environment: str) -> str:
     """What a command prints in a folder, with nothing of this checkout on its path; it must succeed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    clean["OMP_NUM_THREADS"] = "1"
+    clean |= {"OMP_NUM_THREADS": "1", **environment}
     done = subprocess.run(command, cwd=where, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
@@ -105,5 +107,12 @@ def test_the_wheel_alone_does_what_readme_says(built: Path, tmp_path: Path) -> N
     printed = {arguments[0]: said([home / "bin" / "tokenpo", *arguments], tmp_path) for arguments in EVERYTHING}
     assert all(name in printed["methods"] for name in tokenpo.methods.METHODS)
     assert tokenpo.__version__ in said([home / "bin" / "tokenpo", "--version"], tmp_path)
-    assert (tmp_path / "runs" / "quickstart-tepo-seed0" / "report.html").stat().st_size > 10_000
+    run = Path("runs", "quickstart-tepo-seed0")
+    assert (tmp_path / run / "report.html").stat().st_size > 10_000
     assert (tmp_path / "x.html").stat().st_size > 10_000
+
+    source = tmp_path / "source"
+    source.mkdir()
+    said([sys.executable, "-P", "-m", "tokenpo", *TRAIN], source, PYTHONPATH=str(ROOT / "src"))
+    for name in ("samples.jsonl", "trace.jsonl", "model/model.safetensors"):
+        assert (tmp_path / run / name).read_bytes() == (source / run / name).read_bytes(), name
