@@ -12,7 +12,7 @@ BENCHMARKS := import_time objective quantiles sampler step token_stats fused_obj
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines parity check slow bench fuzz mutants docs format clean
+.PHONY: quickstart test test-engines parity check slow bench fuzz mutants docs dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -50,6 +50,9 @@ mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test n
 
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/docs.py
+
+dist: $(VENV)/.dev  ## the source distribution and, built from it, the wheel, in dist/
+	$(BIN)/python -m build --no-isolation
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

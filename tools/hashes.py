@@ -6,7 +6,7 @@
 
 All files of a version are in the list, those of every platform and Python, so it holds anywhere. torch is not in it:
 its wheels differ by index too (CPU and CUDA builds have the same version), and pip wants a hash for whichever it takes.
-setuptools is, which builds what comes as source.
+setuptools is, which builds what comes as source, and our wheel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PINS, LIST = ROOT / "constraints.txt", ROOT / "constraints-hashes.txt"
-APART, BUILD = "torch", "setuptools==84.2.1"
+APART = "torch"
 HEAD = """\
 # Written by tools/hashes.py: the versions of constraints.txt with the sha256 of every file that PyPI has of them, for
 # `make HASHES=1`. torch is not here (SECURITY.md says why); setuptools builds what comes as source.
@@ -37,7 +37,7 @@ def pins(text: str) -> list[str]:
 def wanted() -> list[str]:
     """What the list should pin."""
     known = pins(PINS.read_text(encoding="utf-8"))
-    return sorted([*(pin for pin in known if pin.partition("==")[0] != APART), BUILD])
+    return [pin for pin in known if pin.partition("==")[0] != APART]
 
 
 def problems(text: str) -> list[str]:
