@@ -119,7 +119,7 @@ def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
         ({"entropy": {"a": 1}}, TokenPOError, "'entropy' is an object: give a list of numbers"),
         ({"old_logprob": [-1.0, 0.5]}, TokenPOError, r"'old_logprob\[1\]' is 0.5, but log-probabilities are <= 0"),
         ({"entropy": [-0.6, 1.0]}, TokenPOError, r"'entropy\[0\]' is -0.6, but entropies are >= 0"),
-        ({"temperature": 0}, TokenPOError, "'temperature' holds 0: give the one that sampled the token, > 0"),
+        ({"temperature": 0}, TokenPOError, "'temperature' holds 0: give the one of the log-probabilities, > 0"),
         ({"prompt": [{"role": "user"}]}, TokenPOError, "'prompt' is a list: give text; write chat messages out"),
         ({"step": "2"}, TokenPOError, "'step' is '2': give a whole number"),
         ({"entropy": None}, TokenPOError, "no field 'entropy', which .*line 1 has: write it for every response"),

@@ -7,6 +7,7 @@ so that they are no method's own. A drifted policy is a step away from the one t
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,25 +19,18 @@ from .world import World
 
 LATE, STUCK = 0.95, 0.03  # mean rewards
 DRIFT = 0.01  # nats of KL(sampler, policy) a token
-POLICIES = ("init", "late", "stuck")
-DRIFTS = ("toward", "away", "random")
 _STEP, _MOST = 0.1, 5000  # of the flow, in logits
 
 
 @functools.lru_cache(maxsize=256)
 def policy(model: Table, name: str) -> Tensor:
     """Parameters of one of `POLICIES`."""
-    if name == "init":
-        return model.start()
-    return _flow(model, {"late": LATE, "stuck": STUCK}[name])
+    return POLICIES[name](model)
 
 
 def drifted(model: Table, at: Tensor, name: str, size: float = DRIFT) -> Tensor:
-    """Parameters at KL `size` from these: toward the gradient of J, away from it, or in a random direction."""
-    if name == "random":
-        way = torch.randn(at.shape, dtype=at.dtype, generator=keyed_generator(0, f"exact/drift/{model.world.name}"))
-    else:
-        way = _gradient(model, at) * (1 if name == "toward" else -1)
+    """Parameters at KL `size` from these, in the direction of one of `DRIFTS`."""
+    way = DRIFTS[name](model, at)
     sampler, low, high = model.logits(at), 0.0, 1.0
 
     def short(step: float) -> bool:
@@ -86,3 +80,20 @@ def _reward(model: Table, at: Tensor) -> float:
 
 def _gradient(model: Table, at: Tensor) -> Tensor:
     return model.back(at, slopes(model.world, model.logits(at))["J"])
+
+
+def _random(model: Table, at: Tensor) -> Tensor:
+    return torch.randn(at.shape, dtype=at.dtype, generator=keyed_generator(0, f"exact/drift/{model.world.name}"))
+
+
+POLICIES: dict[str, Callable[[Table], Tensor]] = {
+    "init": lambda model: model.start(),
+    "late": lambda model: _flow(model, LATE),
+    "stuck": lambda model: _flow(model, STUCK),
+}
+# Directions in the parameters, of any length.
+DRIFTS: dict[str, Callable[[Table, Tensor], Tensor]] = {
+    "toward": _gradient,
+    "away": lambda model, at: -_gradient(model, at),
+    "random": _random,
+}

@@ -89,17 +89,11 @@ def references() -> list[Contestant]:
 def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cell:
     """All measures of a method in a world but `captured`, which needs the references."""
     model = _model(world, setting.network)
-    numbers: dict[str, Number] = {}
-    useful = Estimate(math.nan)
-    for name in POLICIES:
-        seen = measures.observe(contestant, model, name, setting)
-        found = {key: measure(seen) for key, measure in measures.MEASURES.items()}
-        numbers |= {f"{name}/{key}": Number.of(x) for key, x in found.items()}
-        if name == "init":
-            useful = found["useful"]
-            drifts = {way: measures.drift(contestant, model, seen, way, setting) for way in DRIFTS}
-            numbers |= {f"drift/{way}": Number.of(x) for way, x in drifts.items()}
-    cell = Cell(numbers, useful, setting=str(setting))
+    seen = {name: measures.observe(contestant, model, name, setting) for name in POLICIES}
+    found = {f"{name}/{key}": measure(x) for name, x in seen.items() for key, measure in measures.MEASURES.items()}
+    found |= {f"drift/{way}": measures.drift(contestant, model, seen["init"], way, setting) for way in DRIFTS}
+    numbers = {key: Number.of(x) for key, x in found.items()}
+    cell = Cell(numbers, found["init/useful"], setting=str(setting))
     for name, size in training.STEPS.items():
         runs = [training.train(contestant, model, size, even=True, seed=seed, setting=setting) for seed in range(PAIRS)]
         numbers |= {f"{name}/{key}": number for key, number in _summary(world, runs).items()}

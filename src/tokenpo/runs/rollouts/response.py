@@ -164,7 +164,7 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
                 "token and none for prompt and padding"
             )
     if (coldest := min(numbers.get("temperature", ()), default=1.0)) <= 0:
-        raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one that sampled the token, > 0")
+        raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one of the log-probabilities, > 0")
     _require_signs(where, numbers)
     plainly = {name: getattr(read, name) for name in ("group", "reward", "prompt", "correct", "step", "prompt_logprob")}
     return Response(
