@@ -90,7 +90,9 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         logprob=recording.policy.logprob.clone().requires_grad_(),
         **{name: None for name in ("entropy", "entropy_drift") if name not in needed},
     )
-    batch = Batch(rollouts, objective.prepare(rollouts), policy)
+    credit, everything = objective.prepare(rollouts), rollouts.mask
+    rollouts = objective.counted(rollouts)
+    batch = Batch(rollouts, credit, policy)
     # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
     totals = Totals.of(rollouts)
     loss = objective.loss(batch, totals)
@@ -107,7 +109,7 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         ratio=torch.where(mask, terms["ratio"], 0.0),
         clipped=terms["clipped"].bool() & mask,
         # Adding 0 turns -0 into 0.
-        push=torch.where(mask, -gradient * mask.sum(), 0.0) + 0.0,
+        push=torch.where(mask, -gradient * everything.sum(), 0.0) + 0.0,
         notes=tuple(f"{label}: {note}" for note in _notes(objective)),
     )
 
