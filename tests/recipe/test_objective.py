@@ -115,7 +115,10 @@ def test_a_correction_of_nothing_is_noted() -> None:
         ({"rollout": {"correction": {"preset": "tis", "cap": 3}}}, "a preset says all but leaves: drop cap, or preset"),
         ({"rollout": {"correction": {"level": "none"}}}, "without a weight and without reject it corrects nothing"),
         ({"rollout": {"correction": {"leaves": True}}}, "leaves is about what is rejected: add reject"),
-        ({"rollout": {"correction": {"reject": [{"over": "max"}]}}}, "over = 'max'"),
+        (
+            {"rollout": {"correction": {"reject": [{"over": "max"}]}}},
+            "reject.0 = 'max': input should be 'token', 'total', 'mean'",
+        ),
         ({"train": {"reference_kl": {}}}, "train.reference_kl.beta"),
         ({"train": {"reference_kl": {"beta": 0.1, "estimator": "k4"}}}, "train.reference_kl.estimator = 'k4'"),
     ],

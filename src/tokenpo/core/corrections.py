@@ -13,9 +13,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from ..base.errors import TokenPOError, choose
 from .objective import Objective
-from .parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection, Total, Weight
+from .parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection, Strayed, Total, Weight, walk
+from .types import Batch
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,22 @@ def corrected(objective: Objective, name: str, *, leaves: bool = False, said: st
         weights,
         said,
     )
+
+
+def rejected(objective: Objective, batch: Batch) -> Tensor | None:
+    """[N, T] bool, the response tokens that its corrections drop; None where none can drop any."""
+    seen, found = objective.seen(batch), None
+    for part in walk(objective.weights):
+        if isinstance(part, Rejection):
+            dropped = ~part.kept_of(seen)
+        elif isinstance(part, RolloutCorrection) and part.mask:
+            dropped = part.of_batch(seen) == 0
+        elif isinstance(part, Strayed):
+            dropped = part(seen)
+        else:
+            continue
+        found = dropped if found is None else found | dropped
+    return None if found is None else found & batch.mask
 
 
 def with_weights(objective: Objective, weights: tuple[Weight, ...], said: str = "the correction") -> Objective:

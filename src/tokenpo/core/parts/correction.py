@@ -187,7 +187,7 @@ class Rejection(BatchWeight):
             )
 
     def of_batch(self, batch: Batch) -> Tensor:
-        kept = self.kept(_compared(batch, current=self.current), batch.mask)
+        kept = self.kept_of(batch)
         if self.leaves and bool((batch.mask & ~kept).any()):
             raise TokenPOError(
                 f"{self} leaves the denominators, but what it rejects is still in the mask: give phase two and its "
@@ -195,8 +195,11 @@ class Rejection(BatchWeight):
             )
         return masked.ones(kept, batch.policy.logprob.dtype)
 
-    def kept(self, log: Tensor, mask: Tensor) -> Tensor:
-        """[N, T] bool, of the log-ratios [N, T]."""
+    def kept_of(self, batch: Batch) -> Tensor:
+        """[N, T] bool, the response tokens that meet all criteria."""
+        return self._kept(_compared(batch, current=self.current), batch.mask)
+
+    def _kept(self, log: Tensor, mask: Tensor) -> Tensor:
         kept = mask
         for criterion in self.criteria:
             kept = kept & criterion(log, mask)
@@ -206,7 +209,7 @@ class Rejection(BatchWeight):
         """[N, T] bool, the tokens that stay in the denominators."""
         if not self.leaves:
             return rollouts.mask
-        return self.kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
+        return self._kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
 
 
 @dataclass(frozen=True)
