@@ -98,6 +98,7 @@ def assemble(
     credit = objective.prepare(rollouts, state)
     if advantage is not None:
         credit = tokenpo.Credit(torch.tensor(advantage, dtype=lp.dtype), credit.signals)
+    rollouts = objective.counted(rollouts)
     batch = tokenpo.Batch(rollouts=rollouts, credit=credit, policy=policy)
     if objective.scope == "batch":
         batch = objective.observe(batch, torch.Generator().manual_seed(seed))

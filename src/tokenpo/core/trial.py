@@ -109,9 +109,9 @@ def evaluate(
     rollouts = Rollouts(**inputs.rollouts)
     leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
     policy = Policy(**{**inputs.policy, **leaves})
-    batch = Batch(
-        rollouts=rollouts, credit=objective.prepare(rollouts, *(() if state is None else (state,))), policy=policy
-    )
+    credit = objective.prepare(rollouts, *(() if state is None else (state,)))
+    rollouts = counted(objective, rollouts)
+    batch = Batch(rollouts=rollouts, credit=credit, policy=policy)
     if hasattr(objective, "observe"):
         batch = objective.observe(batch)
     totals = Totals.of(rollouts)
@@ -120,6 +120,11 @@ def evaluate(
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
     gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
     return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
+
+
+def counted(objective: Any, rollouts: Rollouts) -> Rollouts:
+    """What phase two is given; a method that is no `Objective` may have no say in it."""
+    return objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
 
 
 def same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:

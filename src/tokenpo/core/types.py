@@ -148,6 +148,18 @@ class Rollouts(Fields):
     def __len__(self) -> int:
         return self.mask.shape[0]
 
+    def under(self, mask: Tensor) -> Rollouts:
+        """The same facts with fewer response tokens, [N, T] bool; nothing is checked again."""
+        return _copied(self, {**vars(self), "mask": self.mask & mask})
+
+    def bypassed(self) -> Rollouts:
+        """The same facts, of which the old policy is the one that sampled, as its engine reported it.
+
+        Raises:
+            MissingInput: there is no rollout_logprob.
+        """
+        return _copied(self, {**vars(self), "old_logprob": self.need("rollout_logprob")})
+
     def _repr_html_(self) -> str:
         groups, tokens = len(self.group.unique()), int(self.mask.sum())
         given = {name: x for name, x in vars(self).items() if x is not None and name not in ("mask", "group")}
