@@ -334,6 +334,5 @@ WORLDS: dict[str, Callable[[], World]] = {
     )
 }  # fmt: skip
 LARGE: dict[str, Callable[[], World]] = {
-    build.__name__: build
-    for build in (long_filler, wide, paraphrases, many_prompts, hard_prompts, long_paraphrases)
+    build.__name__: build for build in (long_filler, wide, paraphrases, many_prompts, hard_prompts, long_paraphrases)
 }
