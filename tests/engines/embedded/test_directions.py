@@ -41,7 +41,7 @@ def close(x: Tensor, y: Tensor) -> None:
     [("dapo", {}), ("tepo", {}), ("kl_cov", {}), ("lopti", {}), ("skywork_entropy", {"start": 0.005, "target": 9.0})],
 )
 @pytest.mark.parametrize("moved", [False, True])
-def test_is_that_of_the_engine(bed: Bed, name: str, options: dict[str, float], moved: bool) -> None:
+def test_is_the_engines_own(bed: Bed, name: str, options: dict[str, float], moved: bool) -> None:
     """The same rollouts through the engine's own forward passes, which fuse the head and the loss."""
     shared = [[bed.rollouts()[0][0]]]
     if moved:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo.cli.main import main
+from tokenpo.core.objective import Objective
 from tokenpo.engines.embedded.directions import Bed
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
@@ -27,15 +28,17 @@ def test_command(small, tmp_path: Path, coin, monkeypatch: pytest.MonkeyPatch, c
     train(small(Path("run"), train={"steps": 2}), SilentView())
     asked: list[list[str]] = []
     made_by = Bed.directions
-    monkeypatch.setattr(
-        Bed, "directions",
-        lambda bed, chosen, *given, moved: asked.append([o.name for o in chosen]) or made_by(bed, chosen, *given, moved=moved),
-    )  # fmt: skip
+
+    def watched(bed: Bed, chosen: list[Objective], *given, moved: bool):
+        asked.append([objective.name for objective in chosen])
+        return made_by(bed, chosen, *given, moved=moved)
+
+    monkeypatch.setattr(Bed, "directions", watched)
     common = ["--batches", "8", "--rollouts", "64", "--after", "3", "--json", "bed.json"]
     assert main(["gradients", "run", "mine.py:doubled", "grpo", *common]) == 0
     assert asked == [["dapo", "dapo", "grpo"]] * 2
     held = json.loads(Path("bed.json").read_text())
-    assert held["bed"]["step"] == 2 and 0 < held["bed"]["kl"] and held["bed"]["rollouts"] == 64
+    assert held["bed"]["step"] == 2 and held["bed"]["kl"] > 0 and held["bed"]["rollouts"] == 64
     numbers = held["methods"]["doubled"]["numbers"]
     assert numbers["against"] == numbers["after/against"] == [0, 0]
     assert numbers["useful"] == held["methods"]["dapo"]["numbers"]["useful"]
