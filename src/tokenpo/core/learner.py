@@ -112,6 +112,7 @@ class Learner:
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
             prepared = Credit(self._given(rollouts, credit), prepared.signals)
+        rollouts = self.objective.counted(rollouts)
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
     def remember(self, drawn: Rollouts) -> None:

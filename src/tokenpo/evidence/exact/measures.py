@@ -52,19 +52,19 @@ def cosine(seen: Seen) -> Estimate:
     """
 
     def of(whole: Tensor) -> float:
-        return _bounded(_along(whole.mean(0), seen.J) / _root(_squared_mean(whole)))
+        return bounded(_along(whole.mean(0), seen.J) / root(squared_mean(whole)))
 
     return jackknife(of, seen.whole)
 
 
 def useful(seen: Seen) -> Estimate:
     """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step, per root mean square step; at most 1."""
-    return jackknife(lambda single: float(_along(single, seen.J).mean() / _root(sum(_moments(single)))), seen.single)
+    return jackknife(lambda single: float(_along(single, seen.J).mean() / root(sum(_moments(single)))), seen.single)
 
 
 def single_cosine(seen: Seen) -> Estimate:
     """E cos(g, ∇J) over small batches; a batch without a direction counts as 0. It ignores how long the steps are."""
-    return jackknife(lambda single: float(_along(_unit(single), seen.J).mean()), seen.single)
+    return jackknife(lambda single: float(_along(unit(single), seen.J).mean()), seen.single)
 
 
 def snr(seen: Seen) -> Estimate:
@@ -79,12 +79,12 @@ def snr(seen: Seen) -> Estimate:
 
 def entropy_slope(seen: Seen) -> Estimate:
     """E⟨g/|g|, ∇H⟩: nats a token that the entropy moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((_unit(single) @ seen.slopes["entropy"]).mean()), seen.single)
+    return jackknife(lambda single: float((unit(single) @ seen.slopes["entropy"]).mean()), seen.single)
 
 
 def length_slope(seen: Seen) -> Estimate:
     """E⟨g/|g|, ∇L⟩: tokens that the mean length moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((_unit(single) @ seen.slopes["length"]).mean()), seen.single)
+    return jackknife(lambda single: float((unit(single) @ seen.slopes["length"]).mean()), seen.single)
 
 
 def deciding_share(seen: Seen) -> Estimate:
@@ -113,7 +113,7 @@ def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
         moved: [R, D] at θ', of large batches, on the same rollouts.
         J: [D] true gradient at θ'.
     """
-    return jackknife(lambda at, to: float(_along(to.mean(0), J) / _root(sum(_moments(at)))), single, moved)
+    return jackknife(lambda at, to: float(_along(to.mean(0), J) / root(sum(_moments(at)))), single, moved)
 
 
 def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Seen:
@@ -132,7 +132,7 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
             batch = population.rows(piece)
             g = push(learner, contestant.begin(learner, world, batch, logits, sampler), batch, logits)
             single.append(model.back(at, g).flatten())
-            share.append((_unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
+            share.append((unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
     return Seen(
         torch.stack(whole), torch.stack(single).unflatten(0, (REPLICATES, -1)), _slopes(model, at),
         torch.stack(share).unflatten(0, (REPLICATES, -1)),
@@ -168,12 +168,12 @@ def _along(g: Tensor, way: Tensor) -> Tensor:
     return g @ (way / way.norm())
 
 
-def _unit(g: Tensor) -> Tensor:
+def unit(g: Tensor) -> Tensor:
     size = g.norm(dim=-1, keepdim=True)
     return torch.where(size > 0, g / size.clamp(min=1e-300), 0.0)
 
 
-def _squared_mean(g: Tensor) -> Tensor:
+def squared_mean(g: Tensor) -> Tensor:
     """|E g|² from replicates [R, D], without bias: products of different ones."""
     count = len(g)
     return (g.sum(0).square().sum() - g.square().sum()) / (count * (count - 1))
@@ -189,10 +189,10 @@ def _moments(single: Tensor) -> tuple[Tensor, Tensor]:
     return mean.mean(0).square().sum(), noise
 
 
-def _root(square: Tensor | float) -> float:
+def root(square: Tensor | float) -> float:
     """The square root; infinite for nothing, so that a method without a direction has no progress."""
     return float(square) ** 0.5 if square > 1e-30 else float("inf")
 
 
-def _bounded(x: Tensor | float) -> float:
+def bounded(x: Tensor | float) -> float:
     return max(-1.0, min(1.0, float(x)))
