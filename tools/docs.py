@@ -43,6 +43,7 @@ PROVENANCE = {
     "code": "read in the authors' or a framework's code",
     "second-hand": "told by others; the text of the paper could not be read",
     "reconstructed": "inferred here from what could be read",
+    "own": "a composition of ours; the paper is where its idea stands",
 }
 
 INDEX = """\

@@ -17,7 +17,7 @@ from .correction import (
     Strayed,
     Total,
 )
-from .credit import GroupAdvantage
+from .credit import GroupAdvantage, ShrunkAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
 from .penalties import (
@@ -109,6 +109,7 @@ __all__ = [
     "Selection",
     "SequenceMean",
     "Shaping",
+    "ShrunkAdvantage",
     "Signal",
     "SignalWeight",
     "SoftOverlong",
