@@ -83,7 +83,7 @@ def gradients(options: argparse.Namespace) -> int:
             about |= _judge(bed, new, rows, options.after)
     judge.compare(rows)
     title = f"{options.directory} after step {about['step']}: mean reward {about['reward']:.3g}"
-    print_parts([judge.table(rows, title), judge.MEANING, judge.told(about)], sys.stdout)
+    print_parts([judge.table(rows, title), judge.MEANING, judge.told(about)], sys.stdout, least=132)
     if options.json:
         print(f"numbers: {judge.save(about, rows, options.json)}")
     return 0
