@@ -83,7 +83,7 @@ def gradients(options: argparse.Namespace) -> int:
             about |= _judge(bed, new, rows, options.after)
     judge.compare(rows)
     title = f"{options.directory} after step {about['step']}: mean reward {about['reward']:.3g}"
-    print_parts([judge.table(rows, title), judge.MEANING, judge.told(about)], sys.stdout)
+    print_parts([judge.table(rows, title), judge.MEANING, judge.told(about)], sys.stdout, least=132)
     if options.json:
         print(f"numbers: {judge.save(about, rows, options.json)}")
     return 0
@@ -102,7 +102,8 @@ def _judge(bed: Bed, new: dict[str, Any], rows: dict[str, Judged], after: int) -
     truth, shared, sizes = torch.stack([*bed.gradients()]), bed.rollouts(), {}
     for label, single in zip(new, bed.directions([*new.values()], shared, moved=False), strict=True):
         sizes[label] = single.norm(dim=-1)
-        rows[label] = judge.judged(str(new[label]), judge.on_policy(truth, single))
+        rows[label] = judge.Judged(str(new[label]))
+        rows[label].add(judge.on_policy(truth, single))
         say(f"{label}: on policy")
     found = {"reliability": judge.reliability(truth)}
     if after:
@@ -110,7 +111,7 @@ def _judge(bed: Bed, new: dict[str, Any], rows: dict[str, Judged], after: int) -
         moved = bed.distance(shared)
         truth = torch.stack([*bed.gradients()])
         for label, single in zip(new, bed.directions([*new.values()], shared, moved=True), strict=True):
-            rows[label].add("after/useful", judge.off_policy(truth, sizes[label], single))
+            rows[label].add(judge.off_policy(truth, sizes[label], single), "after/")
             say(f"{label}: after {after} minibatches")
         found |= {"after/reliability": judge.reliability(truth), "kl": moved.kl, "far": moved.far}
     return {key: float(f"{x:.4g}") for key, x in found.items()}

@@ -58,7 +58,7 @@ def test_is_the_engines_own(bed: Bed, name: str, options: dict[str, float], move
 
 
 def test_the_gradient_of_the_reward(bed: Bed) -> None:
-    """Dr. GRPO divides by a constant: on the same rollouts it is REINFORCE against the mean of the group, to a scale."""
+    """Dr. GRPO divides by a constant: on the same rollouts it is REINFORCE against the group's mean, to a scale."""
     first = next(bed.gradients())
     start = bed._next.cursor + 8 * bed._groups
     drawn = bed._draw(start, bed._problems)
