@@ -72,6 +72,7 @@ class Rollouts(Fields):
         temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
             also where a method adapts it from token to token (`objective.temperature`).
         token_ids: [N, T] int, the sampled tokens.
+        version: [N, T] int >= 0, how many updates the policy that sampled the token had had.
         prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
         influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
             how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
@@ -96,6 +97,7 @@ class Rollouts(Fields):
     prompt_logprob: Tensor | None = None
     influence: Tensor | None = None
     divergence: Tensor | None = None
+    version: Tensor | None = None
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -109,6 +111,10 @@ class Rollouts(Fields):
             check.positive(self.temperature, "temperature", self.mask)
         if self.token_ids is not None:
             check.ids(self.token_ids, "token_ids", (n, t))
+        if self.version is not None:
+            check.ids(self.version, "version", (n, t))
+            if (self.version[self.mask] < 0).any():
+                raise TokenPOError("Rollouts.version is negative on a response token: number the updates from 0")
         if self.prompt_logprob is not None:
             object.__setattr__(
                 self, "prompt_logprob", check.numbers(self.prompt_logprob, "prompt_logprob", (n,)).detach()
