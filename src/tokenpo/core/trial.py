@@ -72,6 +72,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
         "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
         "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
+        "version": torch.zeros(n, length, dtype=torch.long),
     }  # fmt: skip
     rollouts |= {
         "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
