@@ -14,11 +14,7 @@ BENCHMARKS := import_time objective quantiles sampler step token_stats fused_obj
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-<<<<<<< HEAD
-.PHONY: quickstart test test-engines parity check slow bench fuzz mutants docs site dist format clean
-=======
-.PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs dist format clean
->>>>>>> vllm
+.PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -71,11 +67,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-<<<<<<< HEAD
-	rm -rf $(VENV) $(ENGINES) build dist site runs mutants .pytest_cache .ruff_cache
-=======
-	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist runs mutants .pytest_cache .ruff_cache
->>>>>>> vllm
+	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist site runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
