@@ -151,6 +151,10 @@ def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it
             "--threshold 0.5 has no effect on --metrics accuracy,area: add one of steps, train-steps, or leave it out",
         ),
         (["--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
+        (["--methods", "grpo,dapo", "--margin", "acuracy=0.1"], "'acuracy' is not compared: did you mean 'accuracy'"),
+        (["--methods", "grpo,dapo", "--margin", "area=0.01,accuracy=no"], "--margin accuracy=no: 'no' is no least"),
+        (["--methods", "grpo,dapo", "--margin", "accuracy=-1"], "give a number above 0"),
+        (["--methods", "grpo,dapo", "--runs", "a"], "and RECIPE, --methods says what to train: leave one out"),
         (["--methods", "grpo,dapo", "--set", "train.lrr=1"], "has no key 'lrr'"),
         (["--methods", "grpo,hapo:taus=0"], "did you mean 'tau'"),
         (["--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"], "evaluate.samples is 0"),
@@ -165,11 +169,10 @@ def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("missing", [["compare"], ["compare", "quickstart"], ["compare", "quickstart", "--methods"]])
+@pytest.mark.parametrize("missing", [["compare"], ["compare", "quickstart"], ["compare", "--methods", "grpo,dapo"]])
 def test_what_must_be_given(missing, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(missing)
-    assert ended.value.code == 2
+    assert main(missing) == 2
+    assert "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)" in capsys.readouterr().err
 
 
 def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
@@ -254,4 +257,10 @@ def test_the_parser_stands_alone():
     top = argparse.ArgumentParser()
     add(top.add_subparsers())
     options = top.parse_args(["compare", "r", "--methods", "a,b"])
-    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, None, [], None, False)
+    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (
+        None,
+        None,
+        [],
+        None,
+        False,
+    )
