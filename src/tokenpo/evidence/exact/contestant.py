@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...core.learner import Learner, RatioCheck, Step, Update
 from ...core.objective import Objective
+from .continuing import continued
 from .sampling import Walk, entropies, rollouts, view
 from .truth import truth
 from .world import World
@@ -48,6 +49,8 @@ class Contestant:
             sampler: [S, V] logits of who sampled, where it was another.
         """
         facts = rollouts(world, walked, logits, self.objective.needs, sampler)
+        if (plan := self.objective.continuations) is not None:
+            facts = continued(world, walked, logits if sampler is None else sampler, facts, plan).facts
         return learner.begin(facts, credit=self._credit(world, walked, logits))
 
     def _credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:
