@@ -84,6 +84,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
         "turn": turn, "anchor": (torch.rand(n, length, generator=g) > 0.5).long().gather(1, turn * 3),
         "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
+        "gain": normal(0.5),
     }  # fmt: skip
     rollouts["rewards"][2, 1] = torch.nan
     inputs = Inputs(rollouts, policy)

@@ -47,6 +47,7 @@ from .s_grpo import s_grpo
 from .sapo import sapo
 from .sent import sent
 from .skywork_entropy import skywork_entropy
+from .spo import spo
 from .stapo import stapo
 from .t_spmo import t_spmo
 from .tepo import tepo, tepo_v1
@@ -55,6 +56,7 @@ from .topr import topr
 from .tr_grpo import tr_grpo
 from .tw_grpo import tw_grpo
 from .vespo import vespo
+from .vineppo import vineppo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -110,6 +112,8 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "dhpo": dhpo,
     "egspo": egspo,
     "eb_cispo": eb_cispo,
+    "vineppo": vineppo,
+    "spo": spo,
 }
 
 
@@ -170,5 +174,6 @@ __all__ = [
     "gpg", "grpo", "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of",
     "kl_cov", "lopti", "luspo", "maxrl", "method", "nthr", "opo", "options_of", "paper", "published", "raft",
     "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
-    "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
+    "skywork_entropy", "spo", "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
+    "vineppo",
 ]  # fmt: skip
