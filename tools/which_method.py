@@ -7,11 +7,13 @@ python tools/which_method.py [--check]
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,7 +30,10 @@ HEAD = "<!-- Written by tools/which_method.py from docs/which_method.toml and th
 FAR = 2.0  # standard errors that a difference must have
 # FILE: METHOD WORLD MEASURE OPERATOR METHOD-OR-NUMBER
 FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=]) (\S+))?")
-BEDS = {"useful": "useful progress", "after/useful": "useful progress after 8 minibatches"}
+AT = {
+    "useful": "useful progress", "against": "useful progress less DAPO's, on the same rollouts",
+    "after/useful": "useful progress after 8 minibatches",
+}  # fmt: skip
 WORDS = {">": "more than", "<": "less than", "=": "as much as"}
 
 
@@ -61,18 +66,26 @@ class Evidence:
             raise Stale(f"{text!r} is not of the form FILE: METHOD WORLD MEASURE OPERATOR OTHER")
         return Evidence(*(part or "" for part in match.groups()))
 
-    def told(self) -> str:
-        """One line, once the numbers bear it out."""
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What numbers on one line have in common."""
+        return self.file, self.world, self.measure, self.operator, self.other
+
+    def where(self) -> str:
+        """World and measure, linked."""
+        where = {"all": "each of the twelve worlds", "median": "median of the twelve worlds", "-": "checkpoint"}
+        place = where.get(self.world, f"[{self.world}](exact.md#the-worlds)")
+        title = AT[self.measure] if self.world == "-" else CATALOGUE[self.measure].title
+        return f"{place}, [{title}](exact{'_' * bool(self.file)}{self.file}.json)"
+
+    def told(self) -> tuple[str, str]:
+        """The number and what it is held against, once the numbers bear it out."""
         worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
         own = [found(self.file, self.method, world, self.measure) for world in worlds]
         other = [self._other(world) for world in worlds]
         self._require(own, other)
-        where = {"all": "in each of the twelve worlds", "median": "in the median of the twelve worlds", "-": ""}
-        place = where.get(self.world, f"in [{self.world}](exact.md#the-worlds)")
-        title = BEDS[self.measure] if self.world == "-" else CATALOGUE[self.measure].title
-        link = f"[{title}](exact{'_' * bool(self.file)}{self.file}.json)"
         against = f", {WORDS[self.operator]} {self._named(other)}" if self.operator and self.other != "inf" else ""
-        return f"`{self.method}` {place + ', ' if place else ''}{link}: {_spread(own, self.world)}{against}"
+        return f"`{self.method}` {_spread(own, self.world)}", against
 
     def _other(self, world: str) -> Number:
         try:
@@ -98,8 +111,8 @@ class Evidence:
 def holds(x: Number, operator: str, y: Number) -> bool:
     """Whether two numbers differ, or not, by `FAR` standard errors.
 
-    >>> holds(Number(2, 0.1), ">", Number(1, 0.1)), holds(Number(2, 1), ">", Number(1)), holds(Number(2, 1), "=", Number(1))
-    (True, False, True)
+    >>> holds(Number(2, 0.1), ">", Number(1, 0.1)), holds(Number(2, 1), ">", Number(1))
+    (True, False)
     """
     if math.inf in (x.value, y.value):
         return {"=": x.value == y.value, ">": x.value > y.value, "<": x.value < y.value}[operator]
@@ -113,13 +126,18 @@ def found(file: str, method: str, world: str, measure: str) -> Number:
     Raises:
         Stale: there is none.
     """
-    path = DOCS / f"exact{'_' * bool(file)}{file}.json"
     try:
-        if world == "-":
-            return at_checkpoint.load(path)[1][method].numbers[measure]
-        return study.load(path)[method].cells[world].numbers[measure]
+        row = rows(file, world == "-")[method.replace("_", " ") if method == "exact_credit" else method]
+        return (row if isinstance(row, at_checkpoint.Judged) else row.cells[world]).numbers[measure]
     except KeyError as error:
-        raise Stale(f"{path.name} has no {error} of {method}, {world}, {measure}") from error
+        raise Stale(f"exact_{file}.json has no {error} of {method}, {world}, {measure}") from error
+
+
+@functools.lru_cache
+def rows(file: str, at: bool) -> Mapping[str, study.Row | at_checkpoint.Judged]:
+    """The methods of a file; `at` a checkpoint, or in worlds."""
+    path = DOCS / f"exact{'_' * bool(file)}{file}.json"
+    return at_checkpoint.load(path)[1] if at else study.load(path)
 
 
 def page() -> str:
@@ -132,7 +150,10 @@ def _section(question: dict) -> Iterator[str]:
     yield f"## {question['ask']}\n"
     for say in question.get("say", ()):
         yield f"- {say['text']}"
-        yield from (f"  - {Evidence.of(text).told()}" for text in say["see"])
+        for _, held in itertools.groupby(map(Evidence.of, say["see"]), key=lambda x: x.place):
+            line = list(held)
+            told = [x.told() for x in line]
+            yield f"  - {line[0].where()}: {', '.join(own for own, _ in told)}{told[0][1]}"
     if question.get("say"):
         yield ""
     if "missing" in question:

@@ -197,10 +197,11 @@ def told(about: Mapping[str, Any]) -> str:
     known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
     if "kl" not in about:
         return f"{known}."
+    later, far = percent(about["after/reliability"]), percent(about["far"])
     return (
-        f"{known}, {percent(about['after/reliability'])} after {about['after']} minibatches. By then the policy has moved "
-        f"{number(about['kl'], 2)} nats a token, and the ratio of {percent(about['far'])} of the tokens is further than "
-        f"0.2 from 1. What this takes out of a statistic of the gradient is put back."
+        f"{known}, {later} after {about['after']} minibatches, by when the policy has moved {number(about['kl'], 2)} "
+        f"nats a token and the ratio of {far} of the tokens is further than 0.2 from 1. What this takes out of a "
+        "statistic of the gradient is put back."
     )
 
 
