@@ -52,7 +52,7 @@ class Moved:
     far: float
 
 
-class Bed:
+class AtCheckpoint:
     """A checkpoint of a run, what is sampled there, and the updates that the run would make next.
 
     Args:
@@ -89,7 +89,7 @@ class Bed:
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:
-        """What the bed is, for a file."""
+        """Which checkpoint, and how much is sampled there; for a file."""
         drawn = torch.cat([piece.reward() for piece in self._next.drawn])
         return {
             "step": self.step, "weights": checkpoint.weights(self.run, self.step),
