@@ -54,7 +54,7 @@ class Contestant:
         return learner.begin(facts, credit=self.credit(world, walked, logits))
 
     def completed(self, world: World, walked: Walk, sampler: Tensor, facts: Rollouts) -> Rollouts:
-        """The facts with what comes of the continuations that the method has drawn by the logits [S, V] that sampled."""
+        """The facts, with what comes of the continuations that the method has drawn by these logits [S, V]."""
         plan = self.objective.continuations
         return facts if plan is None else continued(world, walked, sampler, facts, plan).facts
 
