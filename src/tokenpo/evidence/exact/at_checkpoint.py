@@ -198,9 +198,10 @@ def told(about: Mapping[str, Any]) -> str:
     if "kl" not in about:
         return f"{known}."
     later, far = percent(about["after/reliability"]), percent(about["far"])
+    reward, kl = number(about["after/reward"]), number(about["kl"], 2)
     return (
-        f"{known}, {later} after {about['after']} minibatches, by when the policy has moved {number(about['kl'], 2)} "
-        f"nats a token and the ratio of {far} of the tokens is further than 0.2 from 1. What this takes out of a "
+        f"{known}, {later} after {about['after']} minibatches; by then the mean reward is {reward}, the policy has moved "
+        f"{kl} nats a token, and the ratio of {far} of the tokens is further than 0.2 from 1. What noise takes out of a "
         "statistic of the gradient is put back."
     )
 
