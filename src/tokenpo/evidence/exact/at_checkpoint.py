@@ -200,9 +200,9 @@ def told(about: Mapping[str, Any]) -> str:
     later, far = percent(about["after/reliability"]), percent(about["far"])
     reward, kl = number(about["after/reward"]), number(about["kl"], 2)
     return (
-        f"{known}, {later} after {about['after']} minibatches; by then the mean reward is {reward}, the policy has moved "
-        f"{kl} nats a token, and the ratio of {far} of the tokens is further than 0.2 from 1. What noise takes out of a "
-        "statistic of the gradient is put back."
+        f"{known}, {later} after {about['after']} minibatches; what noise takes out of a statistic is put back. By "
+        f"then the mean reward is {reward}, the policy has moved {kl} nats a token, and the ratio of {far} of the "
+        "tokens is further than 0.2 from 1."
     )
 
 
