@@ -24,8 +24,8 @@ DRAWS, COVER = 4000, 95  # bootstrap samples; of the interval, %
 # What is compared: name, measure at the checkpoint, measure in the worlds.
 COMPARED = (
     ("on policy", "useful", "init/useful"),
-    ("moved", "after/useful", "drift/toward"),
-    ("moved, with noisy training", "after/useful", "noisy/area"),
+    ("moved, after a drift toward", "after/useful", "drift/toward"),
+    ("moved, after a drift away", "after/useful", "drift/away"),
 )
 HEAD = """<!-- Written by tools/exact_checkpoints.py from docs/exact_step*.json and docs/exact.json. -->
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .options import METHOD, add_command, need_engine, objectives, path
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..engines.embedded.directions import AtCheckpoint
     from ..evidence.exact.at_checkpoint import Judged
 
@@ -91,27 +93,36 @@ def gradients(options: argparse.Namespace) -> int:
 
 def _judge(at: AtCheckpoint, new: dict[str, Any], rows: dict[str, Judged], after: int) -> dict[str, Any]:
     """Adds the new methods to the rows; what was found of the checkpoint itself."""
-    import torch
-
     from ..evidence.exact import at_checkpoint as judge
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     say("sampling for the gradient of the reward, and what all methods share")
-    truth, shared, sizes = torch.stack([*at.gradients()]), at.rollouts(), {}
+    truth, found = _truth(at, "")
+    shared, sizes = at.rollouts(), {}
     for label, single in zip(new, at.directions([*new.values()], shared, moved=False), strict=True):
         sizes[label] = single.norm(dim=-1)
         rows[label] = judge.Judged(str(new[label]))
         rows[label].add(judge.on_policy(truth, single))
         say(f"{label}: on policy")
-    found = {"reliability": judge.reliability(truth)}
     if after:
         at.move(after)
         moved = at.distance(shared)
-        truth = torch.stack([*at.gradients()])
+        truth, later = _truth(at, "after/")
         for label, single in zip(new, at.directions([*new.values()], shared, moved=True), strict=True):
             rows[label].add(judge.off_policy(truth, sizes[label], single), "after/")
             say(f"{label}: after {after} minibatches")
-        found |= {"after/reliability": judge.reliability(truth), "kl": moved.kl, "far": moved.far}
+        found |= {**later, "kl": moved.kl, "far": moved.far}
     return {key: float(f"{x:.4g}") for key, x in found.items()}
+
+
+def _truth(at: AtCheckpoint, where: str) -> tuple[Tensor, dict[str, float]]:
+    """The replicates [R, D] of the gradient of the reward; how much of it is signal, and the mean reward."""
+    import torch
+
+    from ..evidence.exact.at_checkpoint import reliability
+
+    gradients, rewards = zip(*at.gradients(), strict=True)
+    truth = torch.stack(gradients)
+    return truth, {f"{where}reliability": reliability(truth), f"{where}reward": sum(rewards) / len(rewards)}

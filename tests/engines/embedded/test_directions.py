@@ -59,10 +59,11 @@ def test_is_the_engines_own(at: AtCheckpoint, name: str, options: dict[str, floa
 
 def test_the_gradient_of_the_reward(at: AtCheckpoint) -> None:
     """Dr. GRPO divides by a constant: on the same rollouts it is REINFORCE against the group's mean, to a scale."""
-    first = next(at.gradients())
+    first, reward = next(at.gradients())
     start = at._next.cursor + 8 * at._groups
     drawn = at._draw(start, at._problems)
     (direction,) = at.directions([method("dr_grpo")], [[(facts(drawn), drawn.prompts)]], moved=False)
+    assert reward == pytest.approx(float(drawn.reward().mean()))
     # (R − mean of all) / (N · length) for (R − mean of the other 3) / N
     close(direction[0, 0] * at.engine.config.rollout.max_new_tokens * 4 / 3, first)
 

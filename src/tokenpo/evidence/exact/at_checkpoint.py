@@ -198,10 +198,11 @@ def told(about: Mapping[str, Any]) -> str:
     if "kl" not in about:
         return f"{known}."
     later, far = percent(about["after/reliability"]), percent(about["far"])
+    reward, kl = number(about["after/reward"]), number(about["kl"], 2)
     return (
-        f"{known}, {later} after {about['after']} minibatches, by when the policy has moved {number(about['kl'], 2)} "
-        f"nats a token and the ratio of {far} of the tokens is further than 0.2 from 1. What this takes out of a "
-        "statistic of the gradient is put back."
+        f"{known}, {later} after {about['after']} minibatches; what noise takes out of a statistic is put back. By "
+        f"then the mean reward is {reward}, the policy has moved {kl} nats a token, and the ratio of {far} of the "
+        "tokens is further than 0.2 from 1."
     )
 
 
