@@ -59,6 +59,9 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("dhpo", {"mixing": "entropy"}),
     ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
     ("egspo", {"curve": "chord"}),
+    ("opsm", {"delta": 0.05, "anchor": "rollout", "beta": 0.1}),
+    ("fipo", {"dual": 3.0, "least": 0.5}),
+    ("m2po", {"low": 0.0, "high": 0.0}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
@@ -66,7 +69,8 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 # Penalties act without any advantage; these settings switch them off.
 UNPENALISED = {
     "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
-    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0},
+    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0}, "prime_rl": {"kl": 0.0},
+    "dro": {"beta": 0.0}, "opsm": {"beta": 0.0},
     **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti", "hmpo")},
 }  # fmt: skip
 # Settings under which a small batch meets what a method looks for.
@@ -90,6 +94,8 @@ SEQUENCE_MEAN = {
     "thr",
     "ha_dw",
     "dhpo",
+    "opsm",
+    "real",
 }
 SEQUENCE_SUM = {"topr", "luspo"}
 # Only the best response of a group learns: rewards without ties, and fewer tokens that move.
