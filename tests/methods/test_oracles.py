@@ -66,6 +66,10 @@ CASES = {
     "nthr": [{"kl": 0.3}],
     "thr": [{}],
     "tw_grpo": [{}],
+    "gdpo": [{"form": form, "beta": 0.3} for form in ("trl", "verl", "nemo_rl")],
+    "otb": [{}],
+    "mt_grpo": [{"beta": 0.3}],
+    "gigpo": [{}],
 }
 # how few tokens may speak: only a group's single best rollout; only where the responses of a group part
 FEW = {"grpo_passk": 7, "t_spmo": 11}

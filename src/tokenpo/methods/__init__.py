@@ -22,6 +22,8 @@ from .dr_grpo import dr_grpo
 from .edge_grpo import edge_grpo
 from .egspo import egspo
 from .forking_tokens import forking_tokens
+from .gdpo import gdpo
+from .gigpo import gigpo
 from .gmpo import gmpo
 from .gpg import gpg
 from .grpo import grpo
@@ -34,8 +36,10 @@ from .hmpo import hmpo
 from .lopti import lopti
 from .luspo import luspo
 from .maxrl import maxrl
+from .mt_grpo import mt_grpo
 from .nthr import nthr
 from .opo import opo
+from .otb import otb
 from .own import own
 from .paper import Paper, check_options, kinds_of, options_of, published
 from .raft import raft, raft_pp
@@ -108,6 +112,10 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "vespo": vespo,
     "dhpo": dhpo,
     "egspo": egspo,
+    "gdpo": gdpo,
+    "otb": otb,
+    "mt_grpo": mt_grpo,
+    "gigpo": gigpo,
 }
 
 
@@ -164,9 +172,9 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
-    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
-    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of", "kl_cov", "lopti",
-    "luspo", "maxrl", "method", "nthr", "opo", "options_of", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
-    "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
+    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gdpo", "gigpo", "gmpo",
+    "gpg", "grpo", "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of", "kl_cov",
+    "lopti", "luspo", "maxrl", "method", "mt_grpo", "nthr", "opo", "options_of", "otb", "paper", "published", "raft",
+    "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
+    "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
 ]  # fmt: skip

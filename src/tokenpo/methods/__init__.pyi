@@ -24,6 +24,8 @@ from .dr_grpo import dr_grpo as dr_grpo
 from .edge_grpo import edge_grpo as edge_grpo
 from .egspo import egspo as egspo
 from .forking_tokens import forking_tokens as forking_tokens
+from .gdpo import gdpo as gdpo
+from .gigpo import gigpo as gigpo
 from .gmpo import gmpo as gmpo
 from .gpg import gpg as gpg
 from .grpo import grpo as grpo
@@ -38,8 +40,10 @@ from .hmpo import hmpo as hmpo
 from .lopti import lopti as lopti
 from .luspo import luspo as luspo
 from .maxrl import maxrl as maxrl
+from .mt_grpo import mt_grpo as mt_grpo
 from .nthr import nthr as nthr
 from .opo import opo as opo
+from .otb import otb as otb
 from .paper import Paper as Paper
 from .paper import kinds_of as kinds_of
 from .paper import options_of as options_of
@@ -125,6 +129,10 @@ Known = Literal[
     "vespo",
     "dhpo",
     "egspo",
+    "gdpo",
+    "otb",
+    "mt_grpo",
+    "gigpo",
 ]
 
 @overload
@@ -716,6 +724,56 @@ def method(
     high: float = 0.28,
 ) -> Objective:
     """Tokens with high entropy learn in full, the others less."""
+
+@overload
+def method(
+    name: Literal["gdpo"],
+    *,
+    form: str = "trl",
+    weights: tuple[float, ...] = (),
+    low: float = 0.2,
+    high: float = 0.2,
+    beta: float = 0.0,
+) -> Objective:
+    """Several rewards, none of which drowns another: each is normalised before they are added."""
+
+@overload
+def method(
+    name: Literal["otb"],
+    *,
+    zero_tail: bool = True,
+    token_reward: bool = False,
+    rollout_cap: float | None = None,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """The baseline of a token weighs the rollouts by how far each has moved the gradient up to it."""
+
+@overload
+def method(
+    name: Literal["mt_grpo"],
+    *,
+    coef: float = 1.0,
+    turn_rewards: int = 1,
+    low: float = 0.2,
+    high: float = 0.2,
+    beta: float = 0.0,
+) -> Objective:
+    """What a tool call earned counts for the tokens that made it, the outcome for all."""
+
+@overload
+def method(
+    name: Literal["gigpo"],
+    *,
+    omega: float = 1.0,
+    gamma: float = 1.0,
+    std: bool = False,
+    eps: float = 1e-06,
+    by_turn: bool = True,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """A turn is compared with the turns that began in the same state, the trajectory with its group."""
 
 @overload
 def method(name: Known, **options: Any) -> WrongOptions: ...

@@ -6,7 +6,7 @@ part that only one paper uses lives in that paper's file.
 
 from .aggregate import ConstantLength, SequenceMean, TokenMean
 from .correction import RolloutCorrection
-from .credit import GroupAdvantage
+from .credit import GroupAdvantage, RewardToGo
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
 from .penalties import (
@@ -83,6 +83,7 @@ __all__ = [
     "Ratio",
     "ReferenceKl",
     "Region",
+    "RewardToGo",
     "Reweighted",
     "RolloutCorrection",
     "RolloutRatio",
