@@ -25,6 +25,8 @@ from .edge_grpo import edge_grpo
 from .egspo import egspo
 from .fipo import fipo
 from .forking_tokens import forking_tokens
+from .gdpo import gdpo
+from .gigpo import gigpo
 from .gmpo import gmpo
 from .gpg import gpg
 from .grpo import grpo
@@ -38,9 +40,11 @@ from .lopti import lopti
 from .luspo import luspo
 from .m2po import m2po, m2po_rollout
 from .maxrl import maxrl
+from .mt_grpo import mt_grpo
 from .nthr import nthr
 from .opo import opo
 from .opsm import opsm
+from .otb import otb
 from .own import own
 from .paper import Paper, check_options, kinds_of, options_of, published
 from .prime_rl import prime_rl
@@ -128,6 +132,10 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "m2po_rollout": m2po_rollout,
     "fipo": fipo,
     "real": real,
+    "gdpo": gdpo,
+    "otb": otb,
+    "mt_grpo": mt_grpo,
+    "gigpo": gigpo,
     "eb_cispo": eb_cispo,
 }
 
@@ -186,9 +194,9 @@ def paper(name: str) -> Paper:
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
     "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "dro", "eb_cispo", "edge_grpo", "egspo", "fipo", "forking_tokens",
-    "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of",
-    "kl_cov", "lopti", "luspo", "m2po", "m2po_rollout", "maxrl", "method", "nthr", "opo", "opsm", "options_of", "paper",
-    "prime_rl", "published", "raft", "raft_pp", "real", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej",
-    "rloo", "rollout_is", "s_grpo", "sapo", "sent", "skywork_entropy", "spo", "stapo", "t_spmo", "tepo", "tepo_v1",
-    "thr", "topr", "tr_grpo", "tw_grpo", "vespo", "vineppo",
+    "gdpo", "gigpo", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo",
+    "hmpo", "kinds_of", "kl_cov", "lopti", "luspo", "m2po", "m2po_rollout", "maxrl", "method", "mt_grpo", "nthr", "opo",
+    "opsm", "options_of", "otb", "paper", "prime_rl", "published", "raft", "raft_pp", "real", "reinforce_pp",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "rollout_is", "s_grpo", "sapo", "sent", "skywork_entropy", "spo",
+    "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo", "vineppo",
 ]  # fmt: skip

@@ -222,7 +222,9 @@ def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, ca
 @pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])
 def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
     text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
-    commands = re.findall(r"^tokenpo (compare (?!--runs)[^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE)
+    commands = re.findall(
+        r"^tokenpo (compare (?!--runs)[^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE
+    )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.toml").write_text(TINY)
     assert commands
