@@ -15,7 +15,9 @@ _LOGITS = (
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
     "train with the embedded engine, TRL or verl"
 )
-REMEDIES = {name: _LOGITS for name in ("divergence", "entropy", "entropy_drift", "influence", "old_entropy")}
+REMEDIES: dict[str, str] = dict.fromkeys(
+    ("divergence", "entropy", "entropy_drift", "influence", "old_entropy"), _LOGITS
+)
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
     ENGINE,
