@@ -91,6 +91,10 @@ DEFAULTS = {
     "cispo": (
         GROUP, f"DetachedClip(bounds={_fixed(1.0, 0.28)}, ratio=TokenRatio(), region=None)", "TokenMean()", {},
     ),
+    "eb_cispo": (
+        "ShrunkAdvantage(eps=1e-06)", f"DetachedClip(bounds={_fixed(1.0, 2.0)}, ratio=TokenRatio(), region=None)",
+        "TokenMean()", {},
+    ),
     "gmpo": (GROUP, "GeometricMean(low=0.4, high=0.4)", "SequenceMean()", {}),
     "sapo": (GROUP, "SoftGate(tau_pos=1.0, tau_neg=1.05)", "SequenceMean()", {}),
     "aspo": (

@@ -19,6 +19,7 @@ from .dapo import dapo
 from .dhpo import dhpo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
+from .eb_cispo import eb_cispo
 from .edge_grpo import edge_grpo
 from .egspo import egspo
 from .forking_tokens import forking_tokens
@@ -108,6 +109,7 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "vespo": vespo,
     "dhpo": dhpo,
     "egspo": egspo,
+    "eb_cispo": eb_cispo,
 }
 
 
@@ -164,9 +166,9 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
-    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
-    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of", "kl_cov", "lopti",
-    "luspo", "maxrl", "method", "nthr", "opo", "options_of", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
-    "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
+    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "eb_cispo", "edge_grpo", "egspo", "forking_tokens", "gmpo",
+    "gpg", "grpo", "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of",
+    "kl_cov", "lopti", "luspo", "maxrl", "method", "nthr", "opo", "options_of", "paper", "published", "raft",
+    "raft_pp", "reinforce_pp", "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent",
+    "skywork_entropy", "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from .dhpo import dhpo as dhpo
 from .dppo import dppo_kl as dppo_kl
 from .dppo import dppo_tv as dppo_tv
 from .dr_grpo import dr_grpo as dr_grpo
+from .eb_cispo import eb_cispo as eb_cispo
 from .edge_grpo import edge_grpo as edge_grpo
 from .egspo import egspo as egspo
 from .forking_tokens import forking_tokens as forking_tokens
@@ -125,6 +126,7 @@ Known = Literal[
     "vespo",
     "dhpo",
     "egspo",
+    "eb_cispo",
 ]
 
 @overload
@@ -716,6 +718,15 @@ def method(
     high: float = 0.28,
 ) -> Objective:
     """Tokens with high entropy learn in full, the others less."""
+
+@overload
+def method(
+    name: Literal["eb_cispo"],
+    *,
+    high: float = 2.0,
+    low: float = 1.0,
+) -> Objective:
+    """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached."""
 
 @overload
 def method(name: Known, **options: Any) -> WrongOptions: ...

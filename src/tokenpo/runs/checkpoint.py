@@ -128,6 +128,19 @@ def newest(directory: Path) -> tuple[Path, list[Path]]:
     raise TokenPOError(f"{directory} holds no checkpoint to resume from{seen}: start it anew with tokenpo train RECIPE")
 
 
+def of_step(directory: Path, step: int) -> Path:
+    """The checkpoint of a step.
+
+    Raises:
+        TokenPOError: there is none, or it is damaged; with the steps of those that are there.
+    """
+    found = {_step(path): path for path in _found(directory)}
+    if step not in found or not _is_whole(found[step]):
+        there = ", ".join(map(str, sorted(found))) or "none"
+        raise TokenPOError(f"{directory} holds no good checkpoint of step {step}: give one that is there ({there})")
+    return found[step]
+
+
 def exists(directory: Path) -> bool:
     """Whether there is any, damaged ones included."""
     return bool(_found(directory))

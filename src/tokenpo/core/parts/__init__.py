@@ -5,8 +5,19 @@ part that only one paper uses lives in that paper's file.
 """
 
 from .aggregate import ConstantLength, SequenceMean, TokenMean
-from .correction import RolloutCorrection
-from .credit import GroupAdvantage
+from .correction import (
+    Criterion,
+    EachToken,
+    Every,
+    Level,
+    Mean,
+    Rejection,
+    RolloutCorrection,
+    RolloutMean,
+    Strayed,
+    Total,
+)
+from .credit import GroupAdvantage, ShrunkAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
 from .penalties import (
@@ -54,12 +65,15 @@ __all__ = [
     "Clip",
     "ConstantLength",
     "CreditStage",
+    "Criterion",
     "CurrentEntropyQuantile",
     "CurrentEntropyScore",
     "DetachedClip",
     "Drop",
+    "EachToken",
     "EntropyBonus",
     "Estimator",
+    "Every",
     "FixedBounds",
     "GeometricSequence",
     "GeometricToken",
@@ -69,8 +83,10 @@ __all__ = [
     "HighInResponse",
     "K3Within",
     "Keep",
+    "Level",
     "LogLikelihood",
     "Look",
+    "Mean",
     "Memory",
     "MemorySignal",
     "NormalisedWeight",
@@ -83,21 +99,26 @@ __all__ = [
     "Ratio",
     "ReferenceKl",
     "Region",
+    "Rejection",
     "Reweighted",
     "RolloutCorrection",
+    "RolloutMean",
     "RolloutRatio",
     "RowNormalised",
     "SelectedBounds",
     "Selection",
     "SequenceMean",
     "Shaping",
+    "ShrunkAdvantage",
     "Signal",
     "SignalWeight",
     "SoftOverlong",
     "StraightThrough",
+    "Strayed",
     "SurrogateStage",
     "TokenMean",
     "TokenRatio",
+    "Total",
     "Unclipped",
     "Weight",
     "WeightedRatio",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import shutil
 from contextlib import AbstractContextManager, closing
@@ -14,7 +13,6 @@ from ...base.errors import NotFinite, TokenPOError
 from ...base.interrupt import Interrupt
 from ...base.memory import enough_memory
 from ...core.learner import Step
-from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...recipe.objective import warnings
 from ...runs import checkpoint
@@ -161,7 +159,7 @@ class Training:
         clock, number = Clock(), self.number + 1
         try:
             with clock.part("rollout"), self.room(f"while sampling for step {number}", _FEWER):
-                experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, self.rule())
+                experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, self.trainer.rule())
         except NotFinite as error:
             self.skip(error, clock)
             return
@@ -175,11 +173,6 @@ class Training:
         self.number, self.cursor = number, experience.cursor
         self.write(experience, step, tracer)
         self.end({**rollout_metrics(experience), **step_metrics(step)}, clock)
-
-    def rule(self) -> TemperatureRule | None:
-        """The objective's adaptive temperature with the scale of the batch before."""
-        adaptive = self.learner.objective.temperature
-        return None if adaptive is None else functools.partial(adaptive, numbers=self.learner.memory[adaptive])
 
     def learn(self, experience: Experience, tracer: Tracer) -> Step | None:
         """Credit, once and on whole groups; then the updates. None where no group is left to learn from."""

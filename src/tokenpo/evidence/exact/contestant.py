@@ -48,9 +48,10 @@ class Contestant:
             sampler: [S, V] logits of who sampled, where it was another.
         """
         facts = rollouts(world, walked, logits, self.objective.needs, sampler)
-        return learner.begin(facts, credit=self._credit(world, walked, logits))
+        return learner.begin(facts, credit=self.credit(world, walked, logits))
 
-    def _credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:
+    def credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:
+        """[N, T] what takes the place of the method's own credit."""
         return truth(world, logits).advantage[walked.states, walked.tokens] if self.exact else None
 
 

@@ -86,11 +86,23 @@ def rollouts(
         "prompt_logprob": lambda: torch.full((len(walked.reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),
         "divergence": lambda: _divergence(logp, walked, size),
+        "rewards": lambda: walked.reward[:, None],
+        "token_reward": lambda: _arriving(walked),
+        # A token is an action: every one is a turn of its own.
+        "turn": lambda: torch.arange(walked.mask.shape[1]).expand(walked.mask.shape),
+        "anchor": lambda: walked.states,
+        "old_collision": lambda: (2 * logp).exp().sum(-1)[walked.states],
     }
     return Rollouts(
         mask=walked.mask, reward=walked.reward, group=walked.group, old_logprob=_taken(logp, walked),
         **{name: make() for name, make in optional.items() if name in needs},
     )  # fmt: skip
+
+
+def _arriving(walked: Walk) -> Tensor:
+    """[N, T] the reward of a path, at its last token."""
+    last = walked.mask.sum(1, keepdim=True) - 1
+    return torch.zeros_like(walked.mask, dtype=walked.reward.dtype).scatter(1, last, walked.reward[:, None])
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
