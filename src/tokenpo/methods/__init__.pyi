@@ -21,6 +21,7 @@ from .dhpo import dhpo as dhpo
 from .dppo import dppo_kl as dppo_kl
 from .dppo import dppo_tv as dppo_tv
 from .dr_grpo import dr_grpo as dr_grpo
+from .eb_cispo import eb_cispo as eb_cispo
 from .edge_grpo import edge_grpo as edge_grpo
 from .egspo import egspo as egspo
 from .forking_tokens import forking_tokens as forking_tokens
@@ -54,6 +55,7 @@ from .s_grpo import s_grpo as s_grpo
 from .sapo import sapo as sapo
 from .sent import sent as sent
 from .skywork_entropy import skywork_entropy as skywork_entropy
+from .spo import spo as spo
 from .stapo import stapo as stapo
 from .t_spmo import t_spmo as t_spmo
 from .tepo import tepo as tepo
@@ -63,6 +65,7 @@ from .topr import topr as topr
 from .tr_grpo import tr_grpo as tr_grpo
 from .tw_grpo import tw_grpo as tw_grpo
 from .vespo import vespo as vespo
+from .vineppo import vineppo as vineppo
 
 METHODS: dict[str, Callable[..., Objective]]
 
@@ -125,6 +128,9 @@ Known = Literal[
     "vespo",
     "dhpo",
     "egspo",
+    "eb_cispo",
+    "vineppo",
+    "spo",
 ]
 
 @overload
@@ -716,6 +722,39 @@ def method(
     high: float = 0.28,
 ) -> Objective:
     """Tokens with high entropy learn in full, the others less."""
+
+@overload
+def method(
+    name: Literal["eb_cispo"],
+    *,
+    high: float = 2.0,
+    low: float = 1.0,
+) -> Objective:
+    """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached."""
+
+@overload
+def method(
+    name: Literal["vineppo"],
+    *,
+    every: int = 16,
+    separator: int | None = None,
+    continuations: int = 9,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """A step is worth what it adds to the mean reward of continuations drawn before and behind it."""
+
+@overload
+def method(
+    name: Literal["spo"],
+    *,
+    interval: int = 5,
+    below: float = 0.9,
+    continuations: int = 9,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """Segments between improbable tokens are worth what they add, and only improbable tokens learn."""
 
 @overload
 def method(name: Known, **options: Any) -> WrongOptions: ...

@@ -219,7 +219,7 @@ def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, ca
     assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md", "docs/log.md"])
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])
 def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
     text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
     commands = re.findall(
