@@ -84,7 +84,7 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev,site]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,tinker,dev,site]'
 	touch $@
 
 # setuptools first: it builds what comes as source, and pip would fetch another without a hash for that.

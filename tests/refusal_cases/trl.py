@@ -162,6 +162,12 @@ def _coarse(directory: Path) -> None:
     Constant(trainer, 1.0).check({}, facts)
 
 
+def _asynchronous(directory: Path) -> None:
+    from trl.experimental.async_grpo import AsyncGRPOConfig  # pyright: ignore
+
+    TokenPOTrainer("a/model", even, AsyncGRPOConfig(str(directory), use_cpu=True, bf16=False))
+
+
 def recipe(**sections: dict) -> Config:
     raw: dict = {
         "model": {"path": "tiny", "device": "cpu"},
@@ -438,6 +444,12 @@ CASES = [
         ("dapo", "method_options"),
         "leave them out",
         TokenPOError,
+    ),
+    Case(
+        "TRL's asynchronous trainer, by its settings",
+        _asynchronous,
+        ("AsyncGRPOConfig", "TRL"),
+        "give a TokenPOConfig",
     ),
     Case(
         "TRL's own settings in place of ours",
