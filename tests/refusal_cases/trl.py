@@ -205,6 +205,11 @@ def _corrected(setting: str, value: Any) -> Case:
                 _trainer(method="dppo_tv", use_vllm=True, **asked), ("dppo_tv", setting), "leave it at")  # fmt: skip
 
 
+def _kept(name: str, value: Any, remedy: str) -> Case:
+    return Case(f"`{name}={value}` in vLLM, with a correction for it", _trainer(use_vllm=True, **{name: value}),
+                ("grpo", "rollout_logprob", f"{name} = {value}"), remedy)  # fmt: skip
+
+
 def _reads(method: str, name: str, remedy: str = EMBEDDED, asked: str = "", **given: Any) -> Case:
     return Case(
         f"`{method}`, which reads `{name}`{asked}", _trainer(method=method, given=given), (method, name), remedy
@@ -254,11 +259,14 @@ CASES = [
         "method_options={'length': ...}",
     ),
     Case(
-        "`vespo` with TRL's correction for vLLM",
+        "`vespo` with TRL's correction for vLLM of whole responses, its default",
         _trainer(method="vespo", use_vllm=True),
-        ("vllm_importance_sampling_correction", "vespo"),
-        "set it to False",
+        ("vllm_importance_sampling_mode = 'sequence_mask'", "vespo"),
+        "set it to 'token_truncate' or 'token_mask'",
     ),
+    _kept("top_p", 0.9, "leave it at 1.0"),
+    _kept("top_k", 5, "leave it at 0"),
+    _kept("min_p", 0.1, "leave it at 0.0"),
     Case(
         "a `vllm_importance_sampling_mode` that is none of TRL's",
         lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
