@@ -235,6 +235,7 @@ CASES = [
     _reads("arm", "prompt_logprob"),
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
+    *(_reads(name, "rollout_logprob", SAMPLER) for name in ("rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(name) for name in REFUSED if name != "loss_type"),

@@ -216,8 +216,8 @@ def _require_whole_distribution(objective: Objective, args: Any) -> None:
     objective compares them with those of the whole: every ratio would be too small."""
     if args.use_vllm and "rollout_logprob" in objective.needs and (setting := _cut(args)):
         raise Unsupported(
-            f"{objective.name} reads rollout_logprob, which vLLM reports of the tokens that {setting.split(':')[0]} "
-            f"keeps, and the trainer of the whole vocabulary: {setting.split(': ')[1]}, or set "
+            f"TokenPOConfig.{setting.split(':')[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the "
+            f"tokens that this keeps, and TRL's trainer of the whole vocabulary: {setting.split(': ')[1]}, or set "
             "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
         )
 
