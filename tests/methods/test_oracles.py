@@ -71,6 +71,10 @@ CASES = {
     "dro": [{"beta": 0.3}],
     "m2po": [{"budget": 0.0}],  # else its bound is a token, without gradient
     "m2po_rollout": [{"threshold": 5e-5}],
+    "gdpo": [{"form": form, "beta": 0.3} for form in ("trl", "verl", "nemo_rl")],
+    "otb": [{}],
+    "mt_grpo": [{"beta": 0.3}],
+    "gigpo": [{}],
 }
 # how few tokens may speak: only a group's single best rollout; only where the responses of a group part
 FEW = {"grpo_passk": 7, "t_spmo": 11}

@@ -93,6 +93,8 @@ def _tried(name: str) -> Iterator[tuple[str, Any]]:
 def _is_finite(objective: Objective) -> bool:
     """Loss and gradients, before and after a rollout batch has gone into the memories."""
     inputs = trial.example()
+    if weights := getattr(objective.credit, "weights", ()):  # one for each reward
+        inputs = inputs.replace(rewards=inputs.rollouts["rewards"][:, : len(weights)])
     found = trial.evaluate(objective, inputs)
     rollouts = tokenpo.Rollouts(**inputs.rollouts)
     credit = objective.prepare(rollouts, objective.after(objective.start(), rollouts))
@@ -105,7 +107,7 @@ def _is_finite(objective: Objective) -> bool:
 def test_every_number_names_its_range(name: str) -> None:
     for option, parameter in options_of(METHODS[name]).items():
         assert not isinstance(parameter.annotation, str), f"{option}: {parameter.annotation}"
-        numeric = {"float", "int", "tuple[float, float]"} & {*kinds_of(parameter)}
+        numeric = {"float", "int", "tuple[float, float]", "tuple[float, ...]"} & {*kinds_of(parameter)}
         assert bool(numeric) == (range_of(parameter.annotation) is not None), option
 
 

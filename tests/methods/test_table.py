@@ -92,6 +92,10 @@ DEFAULTS = {
     "cispo": (
         GROUP, f"DetachedClip(bounds={_fixed(1.0, 0.28)}, ratio=TokenRatio(), region=None)", "TokenMean()", {},
     ),
+    "eb_cispo": (
+        "ShrunkAdvantage(eps=1e-06)", f"DetachedClip(bounds={_fixed(1.0, 2.0)}, ratio=TokenRatio(), region=None)",
+        "TokenMean()", {},
+    ),
     "gmpo": (GROUP, "GeometricMean(low=0.4, high=0.4)", "SequenceMean()", {}),
     "sapo": (GROUP, "SoftGate(tau_pos=1.0, tau_neg=1.05)", "SequenceMean()", {}),
     "aspo": (
@@ -259,6 +263,22 @@ DEFAULTS = {
         {"weights": "FutureWeight(decay=32.0, least=1.0, most=1.2, safety=4.0, dual=None)"},
     ),
     "real": ("Label()", "ByLabel()", "SequenceMean()", {"weights": "SignalWeight(signal=Slope(tau=0.5))"}),
+    "gdpo": (
+        "Decoupled(eps=0.0001, batch_eps=0.0001, tokens=False, leave_one_out=False, weights=())",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "rewards"},
+    ),
+    "otb": (
+        "OptimalBaseline(zero_tail=True, steps=False, cap=None)", _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {"needs": "old_collision"},
+    ),
+    "mt_grpo": (
+        "FirstTurn(coef=1.0, turn_rewards=1, group=GroupAdvantage(std=True, eps=0.0001))", _clip(_fixed(0.2, 0.2)),
+        "TokenMean()", {"needs": "rewards, turn"},
+    ),
+    "gigpo": (
+        "GroupInGroup(step=RewardToGo(gamma=1.0, anchored=True, std=False, eps=1e-06), omega=1.0, by_turn=True)",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "anchor, token_reward, turn"},
+    ),
 }  # fmt: skip
 
 

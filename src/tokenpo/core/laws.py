@@ -55,12 +55,9 @@ def padding_is_inert(objective: Any) -> None:
     whole = evaluate(objective, inputs)
     for gradient in (whole.gradient, whole.entropy_gradient):
         assert not gradient[~mask].any(), "padding has a gradient"
-    same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
+    same(evaluate(objective, inputs.map_tokens(lambda x: x.masked_fill(~mask, 0))), whole)
 
-    def widen(x: Tensor) -> Tensor:
-        return x if x.dim() == 1 else torch.cat([x, torch.zeros_like(x)], 1)
-
-    wide = evaluate(objective, inputs.map(widen))
+    wide = evaluate(objective, inputs.map_tokens(lambda x: torch.cat([x, torch.zeros_like(x)], 1)))
     t = mask.shape[1]
     same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
 

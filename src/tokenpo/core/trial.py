@@ -32,6 +32,11 @@ class Inputs:
         """The same inputs with every tensor changed alike."""
         return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
 
+    def map_tokens(self, change: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same inputs with every [N, T] tensor changed alike."""
+        shape = self.rollouts["mask"].shape
+        return self.map(lambda x: change(x) if x.shape == shape else x)
+
     def without(self, name: str) -> Inputs:
         """The same inputs without one field."""
         drop = {k: x for k, x in self.rollouts.items() if k != name}
@@ -74,8 +79,17 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
     }  # fmt: skip
     policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
+    turn = (torch.rand(n, length, generator=g) < 0.3).cumsum(1)
+    state = torch.randint(0, 2, (n, length + 1), generator=g)
+    rollouts |= {
+        "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
+        "turn": turn, "anchor": state.gather(1, turn),
+        "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
+        "gain": normal(0.5),
+    }  # fmt: skip
+    rollouts["rewards"][2, 1] = torch.nan
     inputs = Inputs(rollouts, policy)
-    return inputs.map(lambda x: x.masked_fill(~mask, torch.nan) if x.dim() == 2 and x.is_floating_point() else x)
+    return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 
 
 @dataclass(frozen=True)

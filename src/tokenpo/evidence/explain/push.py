@@ -29,6 +29,12 @@ MEANINGS = {
     "influence": "Σ ⟨g, g'⟩⟨h, h'⟩ over the group's better responses, see tokenpo.Rollouts",
     "divergence": "how far the group's next-token distributions lie apart, see tokenpo.Rollouts",
     "token_ids": "the ids of the tokens",
+    "rewards": "an object: the name of each reward function and what it gave",
+    "token_reward": "the reward that arrives with the token",
+    "turn": "the number of the turn that the token was sampled in",
+    "anchor": "the number of the state that the token's turn began in",
+    "old_collision": "Σ_v π_v² of the policy that sampled",
+    "gain": "what the token's segment added to the reward to be expected, by continuations, see tokenpo.Rollouts",
     "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
 }
 
@@ -66,7 +72,7 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
         return ""
     fields = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
     odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
-    per = "response" if lacking == ["prompt_logprob"] else "token"
+    per = "response" if set(lacking) <= {"prompt_logprob", "rewards"} else "token"
     return (
         f"{label} needs what {recording.source} does not hold: write {fields} into every response, one number for each "
         f"{per} (docs/rollouts.md{odd})"
