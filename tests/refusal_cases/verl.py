@@ -166,6 +166,24 @@ CASES = [
     _reads("tepo", "entropy_drift", "decreasing=analytic"),
     *(_silent(*row) for row in REFUSED),
     Case(
+        "a correction of which what is rejected leaves the denominators",
+        _settings("grpo", "+algorithm.tokenpo.correction.preset=mis_geo", "+algorithm.tokenpo.correction.leaves=true"),
+        ("grpo", "correction.leaves = true"),
+        "set +algorithm.tokenpo.correction.leaves=false",
+    ),
+    Case(
+        "`top_p` with a correction for the sampler",
+        _settings("grpo", f"{ROLLOUT}.top_p=0.9", "algorithm.rollout_correction.rollout_is=token"),
+        ("grpo", "rollout_logprob", "top_p = 0.9"),
+        f"set {ROLLOUT}.top_p=1",
+    ),
+    Case(
+        "`top_k` with a method that reads the sampler's log-probabilities",
+        _settings("dppo_tv", f"{ROLLOUT}.top_k=50"),
+        ("dppo_tv", "rollout_logprob", "top_k = 50"),
+        f"set {ROLLOUT}.top_k=-1",
+    ),
+    Case(
         "an engine of verl's other than FSDP",
         _settings("grpo", f"{ACTOR}.strategy=veomni"),
         (f"{ACTOR}.strategy=veomni",),

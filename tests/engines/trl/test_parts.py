@@ -291,7 +291,10 @@ def test_which_methods_trl_can_train() -> None:
             chosen(args(method=name), None, own_rollouts=False)
         except Unsupported:
             refused.add(name)
-    assert refused == {"tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl"}
+    assert refused == {
+        *("tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl"),
+        *("rollout_is", "prime_rl", "m2po_rollout"),
+    }
 
 
 def test_a_recipes_rollout_batch_is_trls() -> None:
