@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .directory import locate
-from .group_stats import divergence, influence, prompt_logprob, require_plain_head
+from .group_stats import collision, divergence, influence, prompt_logprob, require_plain_head
 from .lora import LoraOptions
 from .model import LanguageModel, load, save, save_adapter
 from .sampler import Samples, Sampling, require_room, sample
@@ -14,6 +14,7 @@ __all__ = [
     "LoraOptions",
     "Samples",
     "Sampling",
+    "collision",
     "divergence",
     "influence",
     "load",

@@ -9,14 +9,17 @@ from types import MappingProxyType
 from typing import Any
 
 from ..base.errors import TokenPOError, UnknownName, nearest
-from .types import Problem, Score, Split, Task
+from .types import Problem, Score, Split, Task, ToolTask, Turn
 
-__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "builder", "held_out", "make_task", "options"]
+__all__ = [
+    "TASKS", "Problem", "Score", "Split", "Task", "ToolTask", "Turn", "builder", "held_out", "make_task", "options",
+]  # fmt: skip
 
 # name -> "module:builder"; the builder's keyword arguments, but for `seed` and `name`, are the task's options.
 TASKS: Mapping[str, str] = MappingProxyType(
     {
         "dial_sum": "dial_sum:DialSum",
+        "dial_calculator": "dial_calculator:DialCalculator",
         "chain_sum": "reasoning_gym:chain_sum",
         "countdown": "reasoning_gym:countdown",
         "knights_knaves": "reasoning_gym:knights_knaves",

@@ -12,7 +12,7 @@ from ..base.errors import NotFinite, TokenPOError
 from ..models import LanguageModel, Sampling, require_room, sample
 from ..models.precision import precision
 from ..models.token_draw import TemperatureRule
-from . import Problem, Score, Split, Task
+from . import Problem, Score, Split, Task, ToolTask
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Draw:
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them.
+        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them. What a
+            tool wrote stands in the tokens and in the completions, outside the mask.
         base: temperature at which logprob and entropy are taken.
         finished: [N] bool, EOS was reached.
     """
@@ -79,10 +80,12 @@ def draw(
     prompts = [_encoded(lm, problem, name, sampling) for problem, name in zip(problems, names, strict=True)]
     with precision(lm.device, autocast):
         streams = range(start, start + count)
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
-    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
+        repeated = [problem for problem in problems for _ in range(group_size)]
+        tool = Called(lm, task, repeated) if isinstance(task, ToolTask) else None
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
+    length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
+    token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
     completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
-    repeated = [problem for problem in problems for _ in range(group_size)]
     scores = task.score(repeated, completions, token_ids)
     _check(task, scores, len(repeated), start, group_size)
     return Draw(
@@ -100,6 +103,22 @@ def draw(
         completions=completions,
         scores=scores,
     )
+
+
+class Called:
+    """A task's tool, as the sampler asks it.
+
+    Args:
+        problems: that each row answers.
+    """
+
+    def __init__(self, lm: LanguageModel, task: ToolTask, problems: Sequence[Problem]) -> None:
+        self._lm, self._task, self._problems = lm, task, problems
+        self.ends = lm.tokens_ending(task.calls)
+
+    def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
+        answer = self._task.reply(self._problems[row], self._lm.decode(token_ids))
+        return [] if not answer else self._lm.inserted(answer)
 
 
 def _encoded(lm: LanguageModel, problem: Problem, name: str, sampling: Sampling) -> list[int]:

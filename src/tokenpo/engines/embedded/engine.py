@@ -20,6 +20,7 @@ from ...recipe.objective import build_objective
 from ...runs.trackers import require_trackers
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
+from ...tasks.experience import credited
 from .forward import Forward
 
 
@@ -64,10 +65,10 @@ def build_engine(config: Config) -> Engine:
 
 
 def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
-    """The rollouts with what takes another forward pass: the reference's log-prob, on request the old policy's, and
-    what the objective compares inside a group beyond the rewards."""
-    fields: dict[str, Tensor | None] = {}
+    """The rollouts with what the task tells of turns and rewards, and what takes another forward pass: the reference's
+    log-prob, on request the old policy's, and what the objective compares inside a group beyond the rewards."""
     needs = engine.objective.needs
+    fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     with torch.no_grad():
         if engine.config.rollout.rescore:
             policy = forward.policy(rollouts, kept.prompts)
@@ -82,6 +83,8 @@ def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, k
             fields["influence"] = forward.influence(rollouts, kept.prompts).float()
         if "divergence" in needs:
             fields["divergence"] = forward.divergence(rollouts, kept.prompts).float()
+        if "old_collision" in needs:
+            fields["old_collision"] = forward.collision(rollouts, kept.prompts).float()
         if "prompt_logprob" in needs:
             heat = engine.config.rollout.temperature
             fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()
