@@ -39,6 +39,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--seeds", type=int, default=10, metavar="N", help="how many, counted up from the recipe's; default: 10"
     )
+    parser.add_argument(
+        "--engine",
+        choices=("embedded", "tinker", "trl"),
+        default="embedded",
+        help="engine that trains all runs; default: embedded. verl's are told apart by tokenpo report RUN RUN",
+    )
     add_set(parser, "change a setting of all runs")
     parser.add_argument(
         "--out",
@@ -72,12 +78,23 @@ def compare(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
     """
     need_engine()
+    from ..engines.launch import accepted, require_installed
     from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, measures
     from ..evidence.compare.plan import make_plan, pairs
 
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
-    plan = make_plan(options.recipe, options.methods, options.seeds, overrides=options.set, out=options.out)
+    if options.engine != "embedded":
+        require_installed(options.engine)
+    plan = make_plan(
+        options.recipe,
+        options.methods,
+        options.seeds,
+        overrides=options.set,
+        out=options.out,
+        engine=options.engine,
+        accepted=lambda config: accepted(config, options.engine),
+    )
     names = DEFAULT if options.metrics is None else options.metrics.split(",")
     threshold = THRESHOLD if options.threshold is None else options.threshold
     chosen = measures([name.strip() for name in names], threshold, plan.config)
