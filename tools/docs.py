@@ -1,5 +1,5 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/tasks.md, docs/house.svg, the tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md, and the
+docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md, and the
 stub of tokenpo.methods.
 
 python tools/docs.py            write them
@@ -30,6 +30,7 @@ from tokenpo.core.ranges import range_of
 from tokenpo.evidence.exact import sentences, study
 from tokenpo.evidence.exact.world import World
 from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.evidence.fingerprint import explorer
 from tokenpo.evidence.fingerprint.curves import EQUAL, axes_of
 from tokenpo.evidence.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, kinds_of, options_of, paper
@@ -329,12 +330,19 @@ def main(given: Sequence[str] | None = None) -> int:
     wanted = generated()
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     gone = [path for path in sorted(PAGES.glob("*.*")) if path not in wanted]
+    # Its grid takes a minute, so what is compared is what it was made from.
+    page_of_sliders = PAGES.parent / "explorer.html"
+    made_from = explorer.drawn_from(page_of_sliders.read_text(encoding="utf-8")) if page_of_sliders.exists() else ""
+    if made_from != explorer.digest(every_objective()):
+        stale.append(page_of_sliders)
     for path in [*stale, *gone]:
         print(f"{'stale' if check else 'removed' if path in gone else 'written'}: {path.relative_to(ROOT)}")
         if check:
             continue
         if path in gone:
             path.unlink()
+        elif path == page_of_sliders:
+            path.write_text(explorer.render(every_objective()), encoding="utf-8")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path], encoding="utf-8")

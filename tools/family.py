@@ -66,7 +66,8 @@ the name of that part, with the parts inside it in brackets; all their numbers a
 A push is what the loss does to the log-probability of one token: −∂L/∂lp, in units in which a mean over all tokens of
 the step gives each its advantage. Blue is the push in a right response, orange in a wrong one; the broad grey lines are
 {base}'s. Each method is shown in the few panels in which it differs most from `{base}`; [its page](methods/README.md)
-has all of them, and `tokenpo show METHOD --fingerprint --out FILE.svg` draws one, also of a file of yours.
+has all of them, [the explorer](explorer.html) puts any six beside each other under sliders (one file, to be opened in
+a browser), and `tokenpo show METHOD --fingerprint --out FILE.svg` draws one, also of a file of yours.
 
 How a push is computed:
 
