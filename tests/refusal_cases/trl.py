@@ -227,6 +227,8 @@ CASES = [
     _reads("nthr", "influence"),
     _reads("thr", "influence"),
     _reads("tw_grpo", "divergence"),
+    _reads("vineppo", "gain"),
+    _reads("spo", "gain"),
     _reads("arm", "prompt_logprob"),
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),

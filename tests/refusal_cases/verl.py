@@ -158,6 +158,8 @@ CASES = [
     _reads("nthr", "influence"),
     _reads("thr", "influence"),
     _reads("tw_grpo", "divergence"),
+    _reads("vineppo", "gain"),
+    _reads("spo", "gain"),
     _reads("arm", "prompt_logprob"),
     _reads("tepo", "entropy_drift", "decreasing=analytic"),
     *(_silent(*row) for row in REFUSED),

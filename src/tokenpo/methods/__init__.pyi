@@ -55,6 +55,7 @@ from .s_grpo import s_grpo as s_grpo
 from .sapo import sapo as sapo
 from .sent import sent as sent
 from .skywork_entropy import skywork_entropy as skywork_entropy
+from .spo import spo as spo
 from .stapo import stapo as stapo
 from .t_spmo import t_spmo as t_spmo
 from .tepo import tepo as tepo
@@ -64,6 +65,7 @@ from .topr import topr as topr
 from .tr_grpo import tr_grpo as tr_grpo
 from .tw_grpo import tw_grpo as tw_grpo
 from .vespo import vespo as vespo
+from .vineppo import vineppo as vineppo
 
 METHODS: dict[str, Callable[..., Objective]]
 
@@ -127,6 +129,8 @@ Known = Literal[
     "dhpo",
     "egspo",
     "eb_cispo",
+    "vineppo",
+    "spo",
 ]
 
 @overload
@@ -727,6 +731,30 @@ def method(
     low: float = 1.0,
 ) -> Objective:
     """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached."""
+
+@overload
+def method(
+    name: Literal["vineppo"],
+    *,
+    every: int = 16,
+    separator: int | None = None,
+    continuations: int = 9,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """A step is worth what it adds to the mean reward of continuations drawn before and behind it."""
+
+@overload
+def method(
+    name: Literal["spo"],
+    *,
+    interval: int = 5,
+    below: float = 0.9,
+    continuations: int = 9,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """Segments between improbable tokens are worth what they add, and only improbable tokens learn."""
 
 @overload
 def method(name: Known, **options: Any) -> WrongOptions: ...

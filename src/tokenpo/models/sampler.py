@@ -8,6 +8,7 @@ Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -88,6 +89,7 @@ def sample(
     *,
     streams: Sequence[int] | None = None,
     rule: Any = None,
+    limits: Sequence[int] | None = None,
 ) -> Samples:
     """Samples `group_size` responses to every prompt.
 
@@ -95,6 +97,7 @@ def sample(
         prompts: token ids of each prompt, none empty.
         streams: one id per prompt that addresses its random numbers; its position by default.
         rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; None for none.
+        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which it is by default.
 
     Raises:
         TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
@@ -103,14 +106,15 @@ def sample(
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
-    _check(lm, prompts, group_size, sampling, streams)
+    _check(lm, prompts, group_size, sampling, streams, limits)
     device, n = lm.device, len(prompts) * group_size
     prompt = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     stream = prompt if streams is None else torch.tensor(list(streams), device=device).repeat_interleave(group_size)
     keys = stream_keys(sampling.seed, stream, torch.arange(group_size, device=device).repeat(len(prompts)))
     with evaluating(lm.model):
         decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
-        record = _decode(lm, decoder, n, sampling, keys, rule)
+        limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
+        record = _decode(lm, decoder, n, sampling, keys, rule, limit)
     return _assemble(record, prompt, n, lm.pad_id)
 
 
@@ -123,7 +127,15 @@ class _Step(NamedTuple):
     ended: Tensor
 
 
-def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, keys: Tensor, rule: Any) -> list[_Step]:
+def _decode(
+    lm: LanguageModel,
+    decoder: Decoder,
+    n: int,
+    sampling: Sampling,
+    keys: Tensor,
+    rule: Any,
+    limit: Tensor | None,
+) -> list[_Step]:
     logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
     record: list[_Step] = []
@@ -138,6 +150,8 @@ def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, key
         token, ended = drawn.token, is_eos[drawn.token]
         record.append(_Step(rows, alive, drawn, ended))
         alive = alive & ~ended
+        if limit is not None:
+            alive = alive & (limit[rows] > step + 1)
         # The only wait for the device in a step: how many rows go on, and whether there were numbers to draw from.
         left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
         if not sound:
@@ -201,7 +215,9 @@ def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -
         )
 
 
-def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any) -> None:
+def _check(
+    lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any, limits: Sequence[int] | None
+) -> None:
     if len(prompts) == 0:
         raise TokenPOError("sample: there are no prompts")
     if group_size < 1:
@@ -209,6 +225,9 @@ def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling,
     for number, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise TokenPOError(f"sample: prompt {number} has no tokens")
-        require_room(lm, prompt, sampling)
+        longest = sampling if limits is None else dataclasses.replace(sampling, max_new_tokens=limits[number])
+        require_room(lm, prompt, longest)
+    if limits is not None and max(limits) > sampling.max_new_tokens:
+        raise TokenPOError(f"sample: a limit of {max(limits)} exceeds max_new_tokens {sampling.max_new_tokens}")
     if streams is not None and len(streams) != len(prompts):
         raise TokenPOError(f"sample: {len(streams)} streams for {len(prompts)} prompts: give one stream id per prompt")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, Unsupported
 from ...core.learner import Learner
 from ...core.objective import Objective
 from ...core.seeds import keyed_seed
@@ -67,6 +67,11 @@ class Bed:
     """
 
     def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
+        if "gain" in needs:
+            raise Unsupported(
+                "a method needs gain, for which the embedded engine draws no continuations here, as all methods share "
+                "their rollouts: leave out methods that read gain"
+            )
         require_engine(run, "embedded")
         config, _ = resumed_config(run, None)
         if config.rollout.group_size < 2:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from ...core.dynamic_sampling import refill
+from ...core.parts import Continuations
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...tasks import Task
+from ...tasks.continuing import continued
 from ...tasks.draw import Draw, draw
 from ...tasks.experience import Experience, facts, joined, mixed_groups
 
 Draws = Callable[[int, int], Draw]
 
 
-def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: TemperatureRule | None) -> Experience:
-    """One rollout batch from position `cursor` of the training problems on."""
+def collect(
+    config: Config,
+    lm: LanguageModel,
+    task: Task,
+    cursor: int,
+    rule: TemperatureRule | None,
+    plan: Continuations | None = None,
+) -> Experience:
+    """One rollout batch from position `cursor` of the training problems on.
+
+    Args:
+        rule: adaptive temperature.
+        plan: where what is kept is continued from, for `Rollouts.gain`; None for nowhere.
+    """
     options = config.rollout
     sampling = Sampling(options.max_new_tokens, options.temperature, keyed_seed(config.seed, "sampling"))
 
@@ -31,8 +46,13 @@ def collect(config: Config, lm: LanguageModel, task: Task, cursor: int, rule: Te
     groups = sum(len(piece.problems) for piece in drawn)
     usable = sum(len(groups_of) for groups_of in kept)
     chosen = joined(drawn, _first(kept, options.prompts))
-    rollouts = None if chosen is None else facts(chosen)
-    return Experience(rollouts, chosen, drawn, 1 - usable / groups, cursor + groups)
+    rollouts, tokens = None if chosen is None else facts(chosen), 0
+    if chosen is not None and rollouts is not None and plan is not None:
+        # The first problem of a batch is that of no other: it addresses the draws.
+        again = dataclasses.replace(sampling, seed=keyed_seed(config.seed, "continuations", cursor))
+        autocast = config.train.autocast
+        rollouts, tokens = continued(lm, task, chosen, rollouts, plan, again, autocast=autocast, rule=rule)
+    return Experience(rollouts, chosen, drawn, 1 - usable / groups, cursor + groups, tokens)
 
 
 def _fill(draws: Draws, cursor: int, wanted: int, extra: int, *, choose: bool) -> tuple[list[Draw], list[list[int]]]:

@@ -34,6 +34,7 @@ REMEDIES = {
     "prompt_logprob": "train with the embedded engine (tokenpo train), which computes it",
     "influence": "train with the embedded engine (tokenpo train), which computes it",
     "divergence": "train with the embedded engine (tokenpo train), which computes it",
+    "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
 }
 # How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
 CORRECTIONS = {
