@@ -284,14 +284,14 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
 
 
 def test_which_methods_trl_can_train() -> None:
-    """All but those that compare more than rewards inside a group, or read the sampler's own log-probabilities."""
+    """All but those that compare more than rewards inside a group, draw more, or read the sampler's own numbers."""
     refused = set()
     for name in METHODS:
         try:
             chosen(args(method=name), None, own_rollouts=False)
         except Unsupported:
             refused.add(name)
-    assert refused == {"tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl"}
+    assert refused == {"tw_grpo", "nthr", "thr", "arm", "vineppo", "spo", "dppo_tv", "dppo_kl"}
 
 
 def test_a_recipes_rollout_batch_is_trls() -> None:
