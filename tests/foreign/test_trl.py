@@ -1,6 +1,5 @@
 """TRL 1.16's loss types on our batches: value and gradient equal where they mean the same, else the difference.
 
-Not compared, because nothing of ours is like it: the off-policy sequence mask.
 Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
 """
 
@@ -197,6 +196,23 @@ def test_at_ratio_1_the_correction_changes_the_gradient_of_k3_from_minus_1_to_mi
     assert theirs.value == pytest.approx(1 - np.log(2), rel=1e-12) == got.value
     assert theirs.gradient[0, 0] == pytest.approx(-np.log(2), rel=1e-12)
     assert got.gradient[0, 0] == pytest.approx(-1, rel=1e-12)
+
+
+# Wrong responses that the policy has left ------------------------------------------------------------------------
+
+
+@seeds
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("anchor", ["old", "rollout"])
+def test_off_policy_sequence_mask(anchor: str, beta: float, seed: int) -> None:
+    """TRL takes the sampler's log-probabilities where it has them; its divergence is the unbiased one by default."""
+    sample = ragged(seed).alive()
+    sample = sample.but(logprob=np.where(sample.mask, sample.logprob - 0.05, 0))
+    got, advantage = ours("opsm", sample, delta=0.02, anchor=anchor, beta=beta)
+    how = {"loss_type": "grpo", "off_policy_mask_threshold": 0.02, "beta": beta}
+    close(got, loss(sample, advantage, sampled=anchor == "rollout", **how))
+    weight = got.terms["weight"][sample.mask]
+    assert 0 < (weight == 0).sum() < len(weight)
 
 
 # What else differs -----------------------------------------------------------------------------------------------

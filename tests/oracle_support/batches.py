@@ -165,6 +165,13 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
     return sample.but(**_turns(rng, sample))
 
 
+def holed(seed: int) -> Sample:
+    """`ragged` of which a tool has written some tokens, anywhere in a response: they are outside the mask."""
+    sample = ragged(seed, binary=False)
+    mask = sample.mask & (np.random.default_rng(seed).random(sample.mask.shape) > 0.3)
+    return sample.but(**{name: getattr(sample, name) * mask for name in (*INDEX_FIELDS, *TOKEN_FIELDS)}, mask=mask)
+
+
 def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
     """Turns of a few tokens each, some of which begin in the same state, and what came of them."""
     mask, shape = sample.mask, sample.mask.shape

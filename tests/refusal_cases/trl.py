@@ -22,7 +22,7 @@ from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
 from tokenpo.engines.trl.rollout_batch import carried
-from tokenpo.engines.trl.temperature import Served, require_server
+from tokenpo.engines.trl.temperature import Constant, Served, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
 
@@ -147,6 +147,25 @@ def _deaf(directory: Path) -> None:
     numbers = {"pivot": 0.0, "spread": 1.0, "top": 1.0, "bottom": -1.0}
     served = Served(trainer, objective, {objective.temperature: numbers}, 1.0)
     served.check({}, facts)
+
+
+def _coarse(directory: Path) -> None:
+    """Two tokens, 0.01 and 0.03 nats from what the trainer computes in float32."""
+    facts = {
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
+        "rollout_logprob": torch.tensor([[-0.91, -0.87]]),
+    }  # fmt: skip
+    trainer: Any = SimpleNamespace(
+        accelerator=SimpleNamespace(gather=lambda x: x), model=SimpleNamespace(dtype=torch.float32), current=None,
+        args=args(directory, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
+    )  # fmt: skip
+    Constant(trainer, 1.0).check({}, facts)
+
+
+def _asynchronous(directory: Path) -> None:
+    from trl.experimental.async_grpo import AsyncGRPOConfig  # pyright: ignore
+
+    TokenPOTrainer("a/model", even, AsyncGRPOConfig(str(directory), use_cpu=True, bf16=False))
 
 
 def recipe(**sections: dict) -> Config:
@@ -305,6 +324,12 @@ CASES = [
         ("hapo", "adapted temperature"),
         "update vLLM or TRL to the versions in docs/vllm.md",
     ),
+    Case(
+        "a vLLM whose first log-probabilities are not the trainer's, where nothing weighs for it",
+        _coarse,
+        ("grpo", "0.02 nats a token from those of TRL's trainer, above 0.001"),
+        "let both compute in one precision",
+    ),
     _adaptive("a `rollout_func`", OFF, given={"rollout_func": _own_samples}),
     _adaptive("tools", OFF, given={"tools": [_own_samples]}),
     _adaptive("an environment", OFF, given={"environment_factory": _own_samples}),
@@ -421,6 +446,12 @@ CASES = [
         ("dapo", "method_options"),
         "leave them out",
         TokenPOError,
+    ),
+    Case(
+        "TRL's asynchronous trainer, by its settings",
+        _asynchronous,
+        ("AsyncGRPOConfig", "TRL"),
+        "give a TokenPOConfig",
     ),
     Case(
         "TRL's own settings in place of ours",

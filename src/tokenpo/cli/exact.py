@@ -65,6 +65,7 @@ def exact(options: argparse.Namespace) -> int:
     setting = Setting.of(options.set)
     known = study.load(options.json) if options.json and options.json.exists() else {}
     study.require_setting(known, setting, options.json)
+    known |= {label: row.with_cells_of(known.get(label)) for label, row in study.shipped(setting).items()}
 
     def done(rows: Mapping[str, Row], label: str, count: int) -> None:
         last = count == len(worlds)

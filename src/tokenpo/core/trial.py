@@ -72,16 +72,18 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
         "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
         "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
+        "version": torch.zeros(n, length, dtype=torch.long),
     }  # fmt: skip
     rollouts |= {
         "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
         "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
     }  # fmt: skip
     policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
-    turn = torch.arange(length).div(3, rounding_mode="floor").expand(n, length)
+    turn = (torch.rand(n, length, generator=g) < 0.3).cumsum(1)
+    state = torch.randint(0, 2, (n, length + 1), generator=g)
     rollouts |= {
         "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
-        "turn": turn, "anchor": (torch.rand(n, length, generator=g) > 0.5).long().gather(1, turn * 3),
+        "turn": turn, "anchor": state.gather(1, turn),
         "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
         "gain": normal(0.5),
     }  # fmt: skip

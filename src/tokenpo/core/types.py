@@ -24,7 +24,7 @@ _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
     "token_reward", "old_collision", "gain",
 )  # fmt: skip
-_INDEX_FIELDS = ("turn", "anchor")
+_INDEX_FIELDS = ("turn", "anchor", "version")
 _LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
 _SHAPES = {"prompt_logprob": "[N]", "rewards": "[N, R]"}  # of optional fields that are not [N, T]
 
@@ -74,6 +74,7 @@ class Rollouts(Fields):
         temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
             also where a method adapts it from token to token (`objective.temperature`).
         token_ids: [N, T] int, the sampled tokens.
+        version: [N, T] int >= 0, how many updates the policy that sampled the token had had.
         prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
         influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
             how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
@@ -116,6 +117,7 @@ class Rollouts(Fields):
     turn: Tensor | None = None
     anchor: Tensor | None = None
     old_collision: Tensor | None = None
+    version: Tensor | None = None
     gain: Tensor | None = None
 
     def __post_init__(self) -> None:

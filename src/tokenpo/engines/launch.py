@@ -31,7 +31,7 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
-    _require(engine)
+    require_installed(engine)
     model = locate(config.model.path)
     if is_local(model):  # these engines have loaders of their own
         path = Path(model).expanduser()
@@ -76,13 +76,17 @@ def require_processes(engine: str, processes: int) -> None:
     """
     if processes < 1:
         raise TokenPOError(f"--processes is {processes}, expected at least 1")
-    remedies = {
-        "embedded": "leave it out, or add --engine trl",
-        "verl": "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+    alone = {
+        "embedded": ("the embedded engine", "leave it out, or add --engine trl"),
+        "tinker": ("the Tinker engine", "leave it out: the server has its own"),
+        "verl": (
+            "the verl engine",
+            "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+        ),
     }
-    if engine in remedies and processes > 1:
-        name = "the embedded engine" if engine == "embedded" else "the verl engine"
-        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
+    if engine in alone and processes > 1:
+        name, remedy = alone[engine]
+        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedy}")
 
 
 def _run(engine: str, directory: Path, words: Sequence[str]) -> Path:
@@ -151,6 +155,7 @@ def _verl_module() -> Any:
         raise Unsupported(f"the verl engine cannot be had ({error}): pip install 'tokenpo[verl]'") from error
 
 
-def _require(engine: str) -> None:
+def require_installed(engine: str) -> None:
+    """Raises Unsupported with the remedy where the engine's package is missing."""
     if importlib.util.find_spec(engine) is None:
         raise Unsupported(f"--engine {engine} needs {engine}: pip install 'tokenpo[{engine}]'")

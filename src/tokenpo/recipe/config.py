@@ -229,6 +229,12 @@ class Output(Section):
         return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
 
 
+class Tinker(Section):
+    base_url: str | None = Field(
+        default=None, min_length=1, description="server of the engine tinker; none: TINKER_BASE_URL, else the service"
+    )
+
+
 class Config(Section):
     """One run, complete."""
 
@@ -242,6 +248,7 @@ class Config(Section):
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
+    tinker: Tinker = Tinker()
     verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     def directory(self) -> Path:

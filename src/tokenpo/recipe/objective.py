@@ -133,8 +133,8 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
 
 
-def warnings(objective: Objective, config: Config) -> list[str]:
-    """What is allowed but unlikely to be meant."""
+def warnings(objective: Objective, config: Config, engine: str = "embedded") -> list[str]:
+    """What is allowed but unlikely to be meant, in a run of this engine."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
         objective,
@@ -146,8 +146,9 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
-    if config.verl:
-        notes.append(f"the section [verl] ({', '.join(config.verl)}) is for verl: this engine takes nothing from it")
+    for name, given in (("verl", list(config.verl)), ("tinker", [name for name, x in config.tinker if x is not None])):
+        if given and name != engine:
+            notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":

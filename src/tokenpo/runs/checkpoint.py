@@ -54,6 +54,7 @@ class Progress:
         learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
         settings: those of the run's config that its steps depend on; empty in runs of earlier versions.
+        remote: where a service keeps weights and the optimiser's state, of a run that has none of its own.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -63,13 +64,15 @@ class Progress:
     learner: LearnerState = field(default_factory=LearnerState)
     sizes: Mapping[str, Count] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    remote: str = ""
 
 
 _PROGRESS = TypeAdapter(Progress)
 
 
 def begin(directory: Path, progress: Progress) -> Path:
-    """Writes the checkpoint of a run that has made no update yet: no tensors, those are where the model came from."""
+    """Writes a checkpoint without tensors: of a run that has made no update yet, those are where the model came from;
+    of one that a service trains they are there (`Progress.remote`)."""
     return _publish(directory, progress, lambda work: None)
 
 

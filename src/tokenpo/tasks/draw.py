@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..base.errors import NotFinite, TokenPOError
-from ..models import LanguageModel, Sampling, require_room, sample
+from ..models import LanguageModel, Samples, Sampling, require_room, sample
 from ..models.precision import precision
 from ..models.token_draw import TemperatureRule
+from ..models.vocabulary import Tokenized
 from . import Problem, Score, Split, Task
 
 
@@ -22,7 +23,8 @@ class Draw:
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them.
+        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them; a sampler
+            that tells log-probabilities alone has no entropy.
         base: temperature at which logprob and entropy are taken.
         finished: [N] bool, EOS was reached.
     """
@@ -33,7 +35,7 @@ class Draw:
     token_ids: Tensor
     mask: Tensor
     logprob: Tensor
-    entropy: Tensor
+    entropy: Tensor | None
     temperature: Tensor
     rollout_logprob: Tensor
     base: float
@@ -74,14 +76,60 @@ def draw(
 
     A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
     """
-    problems = task.problems(split, start, count)
-    names = [problem.place or f"{split} problem {start + place}" for place, problem in enumerate(problems)]
-    prompts = [_encoded(lm, problem, name, sampling) for problem, name in zip(problems, names, strict=True)]
+    problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
     with precision(lm.device, autocast):
         streams = range(start, start + count)
         out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
+    return verified(lm, task, start, problems, prompts, out, sampling.temperature or 1.0)
+
+
+def posed(
+    vocabulary: Tokenized,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    check: Callable[[list[int]], None] = lambda ids: None,
+) -> tuple[list[Problem], list[list[int]]]:
+    """`count` problems from position `start` on, and their prompts as token ids.
+
+    Args:
+        check: raises where a prompt cannot be answered.
+
+    Raises:
+        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` does.
+    """
+    problems = task.problems(split, start, count)
+    prompts = []
+    for place, problem in enumerate(problems):
+        try:
+            prompts.append(vocabulary.encode(problem.prompt))
+            check(prompts[-1])
+        except TokenPOError as error:
+            raise TokenPOError(f"{problem.place or f'{split} problem {start + place}'}: {error}") from error
+    return problems, prompts
+
+
+def verified(
+    vocabulary: Tokenized,
+    task: Task,
+    start: int,
+    problems: list[Problem],
+    prompts: list[list[int]],
+    out: Samples,
+    base: float,
+) -> Draw:
+    """The responses `out` to some problems with their scores, whoever sampled them.
+
+    Args:
+        base: temperature at which log-probabilities and entropies are taken.
+
+    Raises:
+        NotFinite: a reward is not finite.
+    """
+    group_size = len(out) // len(problems)
     token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
-    completions = [lm.decode(without_eos(ids, lm.eos_ids)) for ids in token_ids]
+    completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
     repeated = [problem for problem in problems for _ in range(group_size)]
 
     def name(row: int) -> str:
@@ -98,20 +146,11 @@ def draw(
         entropy=out.entropy,
         temperature=out.temperature,
         rollout_logprob=out.rollout_logprob,
-        base=sampling.temperature or 1.0,
+        base=base,
         finished=out.finished,
         completions=completions,
         scores=scores,
     )
-
-
-def _encoded(lm: LanguageModel, problem: Problem, name: str, sampling: Sampling) -> list[int]:
-    try:
-        ids = lm.encode(problem.prompt)
-        require_room(lm, ids, sampling)
-    except TokenPOError as error:
-        raise TokenPOError(f"{name}: {error}") from error
-    return ids
 
 
 def scored(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenpo.evidence.compare import paired
-from tokenpo.evidence.compare.paired import judge, too_few
+from tokenpo.evidence.compare import verdict
+from tokenpo.evidence.compare.verdict import judge, too_few
 
 
 def values(**methods):
@@ -70,7 +70,7 @@ def test_few_seeds_say_so():
 
 def test_only_seeds_that_both_have_count():
     pair = one([1, 2, None, 4, 5], [0, 0, 0, None, 0])
-    assert (pair.seeds, pair.differences) == ((0, 1, 4), (1.0, 2.0, 5.0))
+    assert (pair.seeds, pair.differences.values) == ((0, 1, 4), (1.0, 2.0, 5.0))
     left, right = judge(values(a=[1, None, None], b=[0, 0, 0], c=[2, 2, 2]), [("a", "b"), ("c", "b")])
     assert (left.verdict, left.p, left.short) == ("not compared", None, "not compared")
     assert left.reason == "Fewer than two seeds have a value of both methods."
@@ -79,7 +79,7 @@ def test_only_seeds_that_both_have_count():
 
 def test_the_whole_verdict_is_rarely_wrong(monkeypatch):
     """Five methods that are one and the same, 8 seeds, every pair: in 5 % of comparisons at most a verdict is given."""
-    monkeypatch.setattr(paired, "seeds_needed", lambda *_: None)
+    monkeypatch.setattr(verdict, "seeds_needed", lambda *_: None)
     labels, rng = "abcde", np.random.default_rng(1)
     baseline = [(label, "a") for label in labels[1:]]
     told = []

@@ -44,9 +44,11 @@ def test_the_noise_of_the_truth_takes_nothing_away(made) -> None:
 def test_off_policy_is_per_step_on_policy(made) -> None:
     """Half the direction where steps on policy have a root mean square of 4: half of what is useful there."""
     truth, single, _ = made
-    x = at_checkpoint.off_policy(truth, single.norm(dim=-1), single / 2)
-    assert abs(x.value - 0.2) < 3 * x.error
-    assert at_checkpoint.off_policy(truth, single.norm(dim=-1), 0 * single).value == 0
+    found = at_checkpoint.off_policy(truth, single.norm(dim=-1), single / 2)
+    for key, value in {"cosine": 0.8, "useful": 0.2, "snr": 1 / 3}.items():
+        assert abs(found[key].value - value) < 3 * found[key].error, key
+    clipped = at_checkpoint.off_policy(truth, single.norm(dim=-1), 0 * single)
+    assert [x.value for x in clipped.values()] == [0, 0, 0]
 
 
 def test_coordinates_keep_inner_products(made) -> None:
@@ -59,8 +61,8 @@ def test_differences_are_paired() -> None:
     """What both have in common has no error."""
     common = (0.4, 0.5, 0.6, 0.7)
     rows = {label: Judged(label) for label in ("dapo", "x")}
-    rows["dapo"].add("useful", Estimate(0.55, common))
-    rows["x"].add("useful", Estimate(0.65, tuple(x + 0.1 for x in common)))
+    rows["dapo"].add({"useful": Estimate(0.55, common)})
+    rows["x"].add({"useful": Estimate(0.65, tuple(x + 0.1 for x in common))})
     at_checkpoint.compare(rows)
     against = rows["x"].numbers["against"]
     assert against.value == pytest.approx(0.1) and against.error == pytest.approx(0, abs=1e-12)
@@ -69,14 +71,14 @@ def test_differences_are_paired() -> None:
 
 def test_file(tmp_path: Path) -> None:
     row = Judged("text")
-    row.add("after/useful", Estimate(0.5, (0.4, 0.6)))
-    path = at_checkpoint.save({"step": 3}, {"x": row}, tmp_path / "bed.json")
-    bed, rows = at_checkpoint.load(path)
-    assert bed == {"step": 3} and rows["x"].paired == row.paired
+    row.add({"useful": Estimate(0.5, (0.4, 0.6))}, "after/")
+    path = at_checkpoint.save({"step": 3}, {"x": row}, tmp_path / "found.json")
+    about, rows = at_checkpoint.load(path)
+    assert about == {"step": 3} and rows["x"].paired == row.paired
     assert rows["x"].numbers["after/useful"].value == 0.5
-    at_checkpoint.require_same(path, bed, {"step": 3})
-    with pytest.raises(TokenPOError, match=r"another bed \(step differ"):
-        at_checkpoint.require_same(path, bed, {"step": 4})
+    at_checkpoint.require_same(path, about, {"step": 3})
+    with pytest.raises(TokenPOError, match=r"another checkpoint or setting \(step differ"):
+        at_checkpoint.require_same(path, about, {"step": 4})
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(TokenPOError, match="no file of `tokenpo gradients --json`"):
         at_checkpoint.load(tmp_path / "no.json")

@@ -130,7 +130,7 @@ def test_later_policies(world: str, name: str, level: float) -> None:
 @pytest.mark.parametrize("way", ["toward", "away", "random"])
 def test_drift(way: str) -> None:
     world = WORLDS["forks_between_sure"]()
-    to = drifted(Table(world), world.initial, way)
+    to = drifted(Table(world), way)
     assert divergence(world, world.initial, to) == pytest.approx(0.01, rel=1e-9)
     gain = float(truth(world, to).J - truth(world, world.initial).J)
     assert way == "random" or (gain > 0.01 if way == "toward" else gain < -0.01)

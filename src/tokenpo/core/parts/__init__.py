@@ -27,7 +27,7 @@ from .correction import (
     Strayed,
     Total,
 )
-from .credit import GroupAdvantage, ShrunkAdvantage
+from .credit import GroupAdvantage, RewardToGo, ShrunkAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
 from .penalties import (
@@ -116,6 +116,7 @@ __all__ = [
     "ReferenceKl",
     "Region",
     "Rejection",
+    "RewardToGo",
     "Reweighted",
     "RolloutCorrection",
     "RolloutMean",

@@ -101,7 +101,7 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
         update = step.update(rows, part, step.first + number)
         try:
             for places, batch, loss in gradients(trainer, update, prompts):
-                update.statistics.add(batch, loss)
+                update.statistics.add(batch, loss, update.number)
                 tracer.add(places, batch, loss)
             with _blaming(trainer, update, prompts):
                 _descend(trainer, update)

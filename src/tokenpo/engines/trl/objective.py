@@ -207,13 +207,13 @@ def _require_temperature(objective: Objective, args: Any, *, own_rollouts: bool)
         raise Unsupported(
             f"{what} cannot ask of continuous batching: set use_transformers_continuous_batching=False, or {off}"
         )
-    if args.use_vllm and (setting := _contradicted(args)):
+    if args.use_vllm and (setting := contradicted(args)):
         raise Unsupported(f"{what} cannot combine, in vLLM, with {setting}, or {off}")
     if args.repetition_penalty != 1.0:
         raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
 
 
-def _contradicted(args: Any) -> str | None:
+def contradicted(args: Any) -> str | None:
     """The setting under which vLLM would sample from other logits than the trainer sees, with what to do about it.
 
     The temperature of a token would then be another than the one that the trainer works out.

@@ -31,12 +31,13 @@ from .study import BASE, Number
 
 TITLES = {
     "useful": "useful progress", "against": "− dapo's", "single": "single cosine", "cosine": "cosine", "snr": "SNR",
-    "after/useful": "useful, after", "after/against": "after, − dapo's",
+    "after/useful": "after: useful", "after/against": "− dapo's", "after/cosine": "cosine", "after/snr": "SNR",
 }  # fmt: skip
 MEANING = (
     "Useful progress is that along the gradient of the reward per step of its root mean square, single that of one "
     "batch whatever its length, cosine that of the expected update, SNR the power of the expected update over its "
-    "noise. 'After': on the same rollouts once the policy has moved, per step on policy. Below stand standard errors."
+    "noise. 'After': on the same rollouts once the policy has moved, progress per step on policy. Below stand standard "
+    "errors."
 )
 
 
@@ -54,9 +55,10 @@ class Judged:
     numbers: dict[str, Number] = field(default_factory=dict)
     paired: dict[str, Estimate] = field(default_factory=dict)
 
-    def add(self, key: str, x: Estimate) -> None:
-        """A number that is compared with that of other methods."""
-        self.numbers[key], self.paired[key] = Number.of(x), x
+    def add(self, found: Mapping[str, Estimate], where: str = "") -> None:
+        """What was found, and of that the useful progress for comparisons."""
+        self.numbers |= {where + key: Number.of(x) for key, x in found.items()}
+        self.paired[f"{where}useful"] = found["useful"]
 
 
 def coordinates(vectors: Tensor) -> Tensor:
@@ -65,12 +67,10 @@ def coordinates(vectors: Tensor) -> Tensor:
     return axes * values.clamp(min=0).sqrt()
 
 
-def together(truth: Tensor, *directions: Tensor) -> list[Tensor]:
-    """The gradients of the reward [R, D] and directions [R, K, D] in common coordinates."""
-    pieces = [truth, *directions]
-    flat = coordinates(torch.cat([x.flatten(0, -2) for x in pieces]))
-    parts = flat.split([math.prod(x.shape[:-1]) for x in pieces])
-    return [part.view(*x.shape[:-1], -1) for part, x in zip(parts, pieces, strict=True)]
+def together(truth: Tensor, single: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the reward [R, D] and directions [R, K, D] in common coordinates."""
+    held = coordinates(torch.cat([truth, single.flatten(0, 1)]))
+    return held[: len(truth)], held[len(truth) :].view(*single.shape[:2], -1)
 
 
 def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
@@ -85,8 +85,8 @@ def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
     return {name: jackknife(statistic, truth, single) for name, statistic in made.items()}
 
 
-def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> Estimate:
-    """E⟨g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|).
+def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> dict[str, Estimate]:
+    """cosine and snr once the policy has moved to θ', and useful: E⟨g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|).
 
     Args:
         truth: [R, D] gradients of the reward at θ'.
@@ -94,9 +94,12 @@ def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> Estimate:
         moved: [R, K, D] directions at θ', on the same rollouts.
     """
     truth, moved = together(truth, moved)
-    return jackknife(
-        lambda J, at, to: float(_along(to, J).mean() / root(at.square().mean())), truth, size.double(), moved
-    )
+
+    def useful(J: Tensor, at: Tensor, to: Tensor) -> float:
+        return float(_along(to, J).mean() / root(at.square().mean()))
+
+    found = {name: jackknife(statistic, truth, moved) for name, statistic in (("cosine", _cosine), ("snr", _snr))}
+    return found | {"useful": jackknife(useful, truth, size.double(), moved)}
 
 
 def reliability(truth: Tensor) -> float:
@@ -113,7 +116,8 @@ def _single(truth: Tensor, single: Tensor) -> float:
 
 
 def _cosine(truth: Tensor, single: Tensor) -> float:
-    return bounded(_along(single.flatten(0, 1).mean(0), truth) / root(squared_mean(single.flatten(0, 1))))
+    """Not cut at 1: where the truth is 1 an estimate lies beyond it every other time."""
+    return float(_along(single.flatten(0, 1).mean(0), truth) / root(squared_mean(single.flatten(0, 1))))
 
 
 def _snr(truth: Tensor, single: Tensor) -> float:
@@ -153,8 +157,8 @@ def _cell(x: Number | None) -> Cell:
     return Cell(number(round(x.value, 3) + 0.0), f"±{number(round(x.error, 6), 2)}")
 
 
-def save(bed: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
-    """What the bed is, and all numbers, as JSON."""
+def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
+    """Which checkpoint, what was found of it, and all numbers of the methods, as JSON."""
 
     def kept(row: Judged) -> dict[str, Any]:
         numbers = {key: [_short(x.value), _short(x.error, 2)] for key, x in row.numbers.items()}
@@ -162,7 +166,7 @@ def save(bed: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path
         return {"objective": row.objective, "numbers": numbers, "paired": paired}
 
     lines = [json.dumps(label) + ": " + json.dumps(kept(row), separators=(",", ":")) for label, row in rows.items()]
-    return write_whole(path, f'{{"bed": {json.dumps(bed)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
+    return write_whole(path, f'{{"about": {json.dumps(about)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
@@ -173,7 +177,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        return dict(held["bed"]), {label: _judged(row) for label, row in held["methods"].items()}
+        return dict(held["about"]), {label: _judged(row) for label, row in held["methods"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TokenPOError(f"{path} is no file of `tokenpo gradients --json` ({error!r}): give another name") from error
 
@@ -188,31 +192,28 @@ def _short(x: float, digits: int = 4) -> float | None:
     return float(f"{x:.{digits}g}") if math.isfinite(x) else None
 
 
-def judged(objective: str, found: Mapping[str, Estimate]) -> Judged:
-    """A row of what was found on policy."""
-    row = Judged(objective, {key: Number.of(x) for key, x in found.items()})
-    row.add("useful", found["useful"])
-    return row
-
-
-def told(bed: Mapping[str, Any]) -> str:
+def told(about: Mapping[str, Any]) -> str:
     """How well the gradient of the reward is known, and how far the policy has moved."""
-    known = f"Of the power of the estimated gradient of the reward {percent(bed['reliability'])} is signal"
-    if "kl" not in bed:
+    known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
+    if "kl" not in about:
         return f"{known}."
+    later, far = percent(about["after/reliability"]), percent(about["far"])
+    reward, kl = number(about["after/reward"]), number(about["kl"], 2)
     return (
-        f"{known}, {percent(bed['after/reliability'])} after {bed['after']} minibatches. By then the policy has moved "
-        f"{number(bed['kl'], 2)} nats a token, and the ratio of {percent(bed['far'])} of the tokens is further than "
-        f"0.2 from 1. What this takes out of a statistic of the gradient is put back."
+        f"{known}, {later} after {about['after']} minibatches; what noise takes out of a statistic is put back. By "
+        f"then the mean reward is {reward}, the policy has moved {kl} nats a token, and the ratio of {far} of the "
+        "tokens is further than 0.2 from 1."
     )
 
 
-def require_same(path: Path, held: Mapping[str, Any], bed: Mapping[str, Any]) -> None:
+def require_same(path: Path, held: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Refuses to put methods at two checkpoints beside each other.
 
     Raises:
         TokenPOError: naming the file and what differs.
     """
-    differs = [key for key in bed if held.get(key) != bed[key]]
+    differs = [key for key in about if held.get(key) != about[key]]
     if differs:
-        raise TokenPOError(f"{path} is of another bed ({', '.join(differs)} differ): give another file")
+        raise TokenPOError(
+            f"{path} is of another checkpoint or setting ({', '.join(differs)} differ): give another file"
+        )

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...core.negotiation import EVERYTHING
 from ...core.seeds import keyed_generator
+from ...core.types import Rollouts
 from .contestant import Contestant, push
 from .estimate import Estimate, combined, jackknife
 from .model import Table
 from .policies import drifted, policy
-from .sampling import Walk, walk
+from .sampling import Walk, rollouts, walk
 from .setting import USUAL, Setting
 from .truth import deciding, slopes
 
@@ -119,18 +121,21 @@ def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
 def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Seen:
     """The method at one of `POLICIES`, on the same rollouts as every other method."""
     world, at = model.world, policy(model, name)
-    logits, chosen = model.logits(at), deciding(world)
-    sampler = setting.sampled_by(logits)
+    logits, chosen = model.logits(at), _deciding(model)
     whole, single, share = [], [], []
     for replicate in range(REPLICATES):
         population = _population(model, name, setting, replicate)
+        facts = _facts(model, name, setting, replicate)
+        credit, sampler = contestant.credit(world, population, logits), setting.sampled_by(logits)
         learner = contestant.learner(world)
-        step = contestant.begin(learner, world, population, logits, sampler)
+        step = learner.begin(contestant.completed(world, population, sampler, facts), credit=credit)
         whole.append(model.back(at, push(learner, step, population, logits)).flatten())
         learner = contestant.learner(world)
         for piece in torch.arange(len(population.group)).split(setting.group * setting.batch):
             batch = population.rows(piece)
-            g = push(learner, contestant.begin(learner, world, batch, logits, sampler), batch, logits)
+            of_batch = contestant.completed(world, batch, sampler, facts.rows(piece))
+            step = learner.begin(of_batch, credit=None if credit is None else credit[piece])
+            g = push(learner, step, batch, logits)
             single.append(model.back(at, g).flatten())
             share.append((unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
     return Seen(
@@ -142,22 +147,41 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
 def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: Setting = USUAL) -> Estimate:
     """`progress` after a drift from the initial policy; `seen` is what `observe` saw there."""
     world, at = model.world, policy(model, "init")
-    to, logits, moved = drifted(model, at, way), model.logits(at), []
+    to, logits, moved = drifted(model, way), model.logits(at), []
     for replicate in range(REPLICATES):
         population = _population(model, "init", setting, replicate)
+        facts = _facts(model, "init", setting, replicate)
+        facts = contestant.completed(world, population, setting.sampled_by(logits), facts)
         learner = contestant.learner(world, moved=True)
-        step = contestant.begin(learner, world, population, logits, setting.sampled_by(logits))
+        step = learner.begin(facts, credit=contestant.credit(world, population, logits))
         moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
     return progress(seen.single, torch.stack(moved), _slopes(model, to)["J"])
 
 
-@functools.lru_cache(maxsize=4 * REPLICATES)
+# What all methods have in common is kept from one to the next.
+
+
+@functools.lru_cache(maxsize=512)
 def _population(model: Table, name: str, setting: Setting, replicate: int) -> Walk:
     draws = keyed_generator(replicate, f"exact/{model.world.name}/{name}")
     sampler = setting.sampled_by(model.logits(policy(model, name)))
     return walk(model.world, sampler, setting.batch * POPULATION, setting.group, draws, even=True)
 
 
+@functools.lru_cache(maxsize=512)
+def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollouts:
+    """Whatever any method may ask for; an objective is shown what it declares."""
+    logits = model.logits(policy(model, name))
+    population = _population(model, name, setting, replicate)
+    return rollouts(model.world, population, logits, EVERYTHING, setting.sampled_by(logits))
+
+
+@functools.lru_cache(maxsize=64)
+def _deciding(model: Table) -> Tensor:
+    return deciding(model.world)
+
+
+@functools.lru_cache(maxsize=512)
 def _slopes(model: Table, at: Tensor) -> dict[str, Tensor]:
     """The true gradients in the parameters."""
     return {name: model.back(at, x).flatten() for name, x in slopes(model.world, model.logits(at)).items()}
