@@ -12,7 +12,7 @@ import tokenpo
 from tokenpo.cli import main as cli
 from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import Keep, Signal
-from tokenpo.engines.embedded.directions import Bed
+from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.engine import build_engine, provided
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
@@ -92,7 +92,7 @@ CASES = [
     ),
     Case(
         "`tokenpo gradients` of `vineppo`",
-        lambda directory: Bed(directory, tokenpo.method("vineppo").needs, None, 8, 64),
+        lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64),
         ("gain",),
         "leave out methods that read gain",
     ),

@@ -90,7 +90,8 @@ class AtCheckpoint:
         self.trainer.learner.load_state_dict(progress.learner)
         self.step, self.objective = progress.step, self.engine.objective
         self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)
-        self._next = collect(config, self.engine.lm, self.engine.task, progress.cursor, self.trainer.rule())
+        plan, rule = self.objective.continuations, self.trainer.rule()
+        self._next = collect(config, self.engine.lm, self.engine.task, progress.cursor, rule, plan)
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:
