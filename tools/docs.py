@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of README.md, docs/papers_recipes.md, docs/trl.md and docs/verl.md, and the
-stub of tokenpo.methods.
+docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of README.md, docs/papers_recipes.md, docs/trl.md and
+docs/verl.md, and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says

@@ -8,7 +8,21 @@ from collections.abc import Sequence
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
-from . import check, compare, completion, evaluate, exact, explain, launch, methods, recipes, report, show, train
+from . import (
+    check,
+    compare,
+    completion,
+    evaluate,
+    exact,
+    explain,
+    golden,
+    launch,
+    methods,
+    recipes,
+    report,
+    show,
+    train,
+)
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -24,7 +38,7 @@ EXAMPLES = """examples:
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 # As --help lists them.
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch, completion)
+COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, golden, launch, completion)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
