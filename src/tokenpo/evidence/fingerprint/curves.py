@@ -134,7 +134,7 @@ AXES = (
         reads=frozenset({"divergence"}),
     ),
 )  # fmt: skip
-_DESIGNED = frozenset({"temperature", "token_ids", *(name for axis in AXES for name in axis.reads)})
+_DESIGNED = frozenset({"temperature", "token_ids", "token_reward", *(name for axis in AXES for name in axis.reads)})
 
 
 @dataclass(frozen=True, eq=False)

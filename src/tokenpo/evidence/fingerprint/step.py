@@ -210,6 +210,11 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
         "ref_logprob": _beside(old, column, facts.ref_ratio), "influence": math.sqrt(12) * (share - 0.5),
     }  # fmt: skip
     designed["influence"][focal, column] = facts.influence
+    # Two turns of equal length, and a second reward that has nothing to do with the first.
+    turn = (torch.arange(WIDTH) >= WIDTH // 2).long().expand(ROWS, WIDTH)
+    arriving = torch.zeros_like(old).scatter(1, length[:, None] - 1, reward[:, None])
+    second = (place % 3 == 0).double()
+    designed |= {"turn": turn, "anchor": turn, "token_reward": arriving, "rewards": torch.stack([reward, second], 1)}
     others = {name: x.clone() for name, x in _undesigned().items() if name not in designed}
     for name, value in facts.other:
         others[name][focal, column] = value
@@ -220,7 +225,8 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
 def _undesigned() -> dict[str, Tensor]:
     inputs = example(groups=GROUPS, size=SIZE, length=WIDTH)
     known = {**inputs.rollouts, **inputs.policy}
-    return {name: torch.nan_to_num(x) if x.is_floating_point() else x for name, x in known.items()}
+    # Its padding lies elsewhere: there a number is as on average.
+    return {name: x.nan_to_num(float(x.nanmean())) if x.is_floating_point() else x for name, x in known.items()}
 
 
 def _right(place: Tensor, group: Tensor, accuracy: float) -> Tensor:
