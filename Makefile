@@ -14,7 +14,7 @@ BENCHMARKS := import_time objective quantiles sampler step token_stats fused_obj
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs dist format clean
+.PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -56,6 +56,9 @@ mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test n
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/docs.py
 
+site: $(VENV)/.dev  ## the documents as a site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 dist: $(VENV)/.dev  ## the source distribution and, built from it, the wheel, in dist/
 	$(BIN)/python -m build --no-isolation
 
@@ -64,7 +67,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist runs mutants .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist site runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
@@ -81,7 +84,7 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,tinker,dev,site]'
 	touch $@
 
 # setuptools first: it builds what comes as source, and pip would fetch another without a hash for that.

@@ -230,7 +230,7 @@ class TokenPOTrainer(GRPOTrainer):
             and scored.loss is not None
         ):
             require_finite(update, rows, scored)
-            update.statistics.add(scored.batch, scored.loss)
+            update.statistics.add(scored.batch, scored.loss, update.number)
             current.watch(rows, scored.batch, scored.loss)
         # Gradients are averaged over ranks, and losses of ranks add up.
         return scored.value * self.accelerator.num_processes
