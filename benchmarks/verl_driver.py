@@ -76,7 +76,7 @@ def measure(method: str, responses: int, longest: int, shortest: int) -> str:
     clock.append(time.process_time())
     step = learner.begin(rollouts)
     clock.append(time.process_time())
-    out = credit_fields(objective, rollouts, step.credit, where, dealt(responses, 8, responses // 4))
+    out = credit_fields(objective, rollouts, step.credit, where, dealt(responses, 4, responses // 4))
     clock.append(time.process_time())
     goes = sum(x.values().nbytes if x.is_nested else x.nbytes for x in out.values())
     read, begin, back = (after - before for before, after in itertools.pairwise(clock))

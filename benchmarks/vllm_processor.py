@@ -1,6 +1,6 @@
 """What adapting the temperature costs a vLLM: tokens per second with and without numbers in the requests.
 
-    python benchmarks/vllm_processor.py [--vocabulary 259 32768] [--rows 32] [--new-tokens 64] [--rounds 7]
+    python benchmarks/vllm_processor.py [--vocabulary 259 32768] [--rows 32] [--new-tokens 64] [--rounds 9]
 
 Runs in the environment of `make test-vllm`, on one thread, with a random Qwen3 of three layers. Both kinds of requests
 go to the same engine, which has the processor, in turns, now one first and now the other: every request carries the
@@ -63,31 +63,34 @@ def speed(llm: Any, rows: int, new_tokens: int, numbers: Mapping[str, float] | N
     return rows * new_tokens / (time.process_time() - start)
 
 
+def compared(vocabulary: int, rows: int, new_tokens: int, rounds: int) -> str:
+    """One engine, which is gone when this returns: vLLM's groups of processes belong to one at a time."""
+    kinds = {"constant": None, "adapted": NUMBERS}
+    with tempfile.TemporaryDirectory() as directory:
+        llm = engine(directory, vocabulary, rows, 8 + new_tokens)
+    seen: dict[str, list[float]] = {name: [] for name in kinds}
+    for round_ in range(rounds + 1):
+        for name in list(kinds)[:: -1 if round_ % 2 else 1]:
+            found = speed(llm, rows, new_tokens, kinds[name])
+            if round_:  # the first warms up
+                seen[name].append(found)
+    ratios = [a / b for a, b in zip(seen["adapted"], seen["constant"], strict=True)]
+    constant, adapted = (statistics.median(seen[name]) for name in kinds)
+    return (
+        f"vocabulary {vocabulary}, {rows} requests of {new_tokens} tokens: {constant:.0f} tokens/s constant, "
+        f"{adapted:.0f} adapted, ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vocabulary", type=int, nargs="+", default=[259, 32768])
-    for name, usual in {"rows": 32, "new-tokens": 64, "rounds": 7}.items():
+    for name, usual in {"rows": 32, "new-tokens": 64, "rounds": 9}.items():
         parser.add_argument(f"--{name}", type=int, default=usual)
     given = parser.parse_args(arguments)
     os.environ.update(ENVIRONMENT)
-    kinds = {"constant": None, "adapted": NUMBERS}
     for vocabulary in given.vocabulary:
-        with tempfile.TemporaryDirectory() as directory:
-            llm = engine(directory, vocabulary, given.rows, 8 + given.new_tokens)
-        seen: dict[str, list[float]] = {name: [] for name in kinds}
-        for round_ in range(given.rounds + 1):
-            for name in list(kinds)[:: -1 if round_ % 2 else 1]:
-                found = speed(llm, given.rows, given.new_tokens, kinds[name])
-                if round_:  # the first warms up
-                    seen[name].append(found)
-        ratios = [a / b for a, b in zip(seen["adapted"], seen["constant"], strict=True)]
-        constant, adapted = (statistics.median(seen[name]) for name in kinds)
-        print(
-            f"vocabulary {vocabulary}, {given.rows} requests of {given.new_tokens} tokens: {constant:.0f} tokens/s "
-            f"constant, {adapted:.0f} adapted, ratio {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f})",
-            flush=True,
-        )
+        print(compared(vocabulary, given.rows, given.new_tokens, given.rounds), flush=True)
 
 
 if __name__ == "__main__":
