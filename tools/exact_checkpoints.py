@@ -24,8 +24,8 @@ DRAWS, COVER = 4000, 95  # bootstrap samples; of the interval, %
 # What is compared: name, measure at the checkpoint, measure in the worlds.
 COMPARED = (
     ("on policy", "useful", "init/useful"),
-    ("moved, after a drift toward", "after/useful", "drift/toward"),
-    ("moved, after a drift away", "after/useful", "drift/away"),
+    ("after 8 minibatches, a drift toward", "after/useful", "drift/toward"),
+    ("after 8 minibatches, a drift away", "after/useful", "drift/away"),
 )
 HEAD = """<!-- Written by tools/exact_checkpoints.py from docs/exact_step*.json and docs/exact.json. -->
 
@@ -40,7 +40,14 @@ gradients runs/quickstart-tepo-seed0 --step 0 --json docs/exact_step0.json`, and
 MEANING = """
 ρ is Spearman's rank correlation over the methods of what is measured at the checkpoint with the same in the worlds, of
 which the mean over the twelve is taken; between brackets the 95 % interval of a bootstrap over methods. "Lowest and
-highest" is ρ with single worlds. Many methods are equal on policy, and share ranks.
+highest" is ρ with single worlds. Many methods are equal on policy, and share ranks; many are
+kin, for which the interval is too narrow. From step 0 the run's eight
+minibatches raise the mean reward, as a drift toward the gradient does; from step 10 they lower it.
+
+In the tables, useful progress is that along the gradient of the reward per step of its root mean square, single that of
+one batch whatever its length, cosine that of the expected update (an estimate can lie beyond 1), SNR the power of the
+expected update over its noise; "after" is on the same rollouts once the policy has moved, progress per step on policy;
+± one standard error. "–" was not taken.
 """
 
 
@@ -48,18 +55,14 @@ def page() -> str:
     """The page as text."""
     worlds = {label: row for label, row in study.load(DOCS / "exact.json").items() if label != study.PERFECT}
     found = {step: at_checkpoint.load(DOCS / f"exact_step{step}.json") for step in STEPS}
-    lines = [
-        "## Do they agree?",
-        "",
-        "| at step | | methods | ρ | lowest and highest |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    head = "| at step | here, and in the worlds | methods | ρ | lowest and highest |"
+    lines = ["## Do they agree?", "", head, "| --- | --- | --- | --- | --- |"]
     for step, (_, rows) in found.items():
         lines += [_agreement(step, name, rows, at, worlds, inside) for name, at, inside in COMPARED]
     lines += [MEANING]
     for step, (about, rows) in found.items():
         lines += _table(step, about, rows)
-    return HEAD + "\n".join(lines)
+    return HEAD + "\n".join(lines).rstrip() + "\n"
 
 
 def _agreement(
@@ -77,7 +80,7 @@ def _agreement(
 
 def _table(step: int, about: Mapping, rows: Mapping[str, Judged]) -> Iterator[str]:
     yield f"## After step {step}\n"
-    yield f"Mean reward {about['reward']:.3g}. {at_checkpoint.told(about)} {at_checkpoint.MEANING}\n"
+    yield f"Mean reward {about['reward']:.3g}. {at_checkpoint.told(about)}\n"
     shown = [key for key in at_checkpoint.TITLES if any(key in row.numbers for row in rows.values())]
     yield "| method | " + " | ".join(at_checkpoint.TITLES[key] for key in shown) + " |"
     yield "| --- |" + " ---: |" * len(shown)

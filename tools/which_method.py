@@ -32,7 +32,7 @@ FAR = 2.0  # standard errors that a difference must have
 FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=]) (\S+))?")
 AT = {
     "useful": "useful progress", "against": "useful progress less DAPO's, on the same rollouts",
-    "after/useful": "useful progress after 8 minibatches",
+    "after/useful": "useful progress after 8 minibatches", "after/cosine": "cosine after 8 minibatches",
 }  # fmt: skip
 WORDS = {">": "more than", "<": "less than", "=": "as much as"}
 
@@ -73,7 +73,11 @@ class Evidence:
 
     def where(self) -> str:
         """World and measure, linked."""
-        where = {"all": "each of the twelve worlds", "median": "median of the twelve worlds", "-": "checkpoint"}
+        where = {
+            "all": "each of the twelve worlds",
+            "median": "median of the twelve worlds",
+            "-": self.file.replace("step", "checkpoint "),
+        }
         place = where.get(self.world, f"[{self.world}](exact.md#the-worlds)")
         title = AT[self.measure] if self.world == "-" else CATALOGUE[self.measure].title
         return f"{place}, [{title}](exact{'_' * bool(self.file)}{self.file}.json)"
