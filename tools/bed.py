@@ -289,14 +289,13 @@ looks taken, corrected by Holm over the tests of the paper
 ({families}).
 
 A verdict says that the claim was shown, that its opposite was, or that the difference was shown to be smaller than the
-margin registered for it ({margins}). All else
-is inconclusive, which says nothing against a claim. Where a run never got to the threshold of `train-steps`, only the
-order of its pair is tested, and a pair whose order is not known counts against either verdict. Ratios are tested by their
-logarithm. [Comparison](comparison.md) says what the tests assume.
+margin registered for it ({margins}).
+All else is inconclusive, which says nothing against a claim. Where a run never got to the threshold of `train-steps`,
+only the order of its pair is tested, and a pair whose order is not known counts against either verdict. Ratios are
+tested by their logarithm. [Comparison](comparison.md) says what the tests assume.
 
-Most tokens here copy what is given,
-and can hardly be cut: so the table of means also has the share of those that are undecided. At the tuned rate, DAPO's is
-to lie between 5 and 20 %.
+Most tokens here copy what is given and can hardly be cut, so the table of means also has the share of those that are
+undecided. At the tuned rate, DAPO's is to lie between 5 and 20 %.
 
 ## Tuning
 
