@@ -141,7 +141,8 @@ def _existing(options: argparse.Namespace) -> int:
         names = ["RECIPE" if name == "recipe" else f"--{name.replace('_', '-')}" for name in given]
         raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
     chosen, margins = _chosen(options, None)
-    comparison = gather_existing(options.runs, chosen, options.baseline, margins)
+    where_logged = options.metrics is None and options.margin is None
+    comparison = gather_existing(options.runs, chosen, options.baseline, margins, where_logged=where_logged)
     out = options.out or Path("runs", "compare")
     try:
         out.mkdir(parents=True, exist_ok=True)

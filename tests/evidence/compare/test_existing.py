@@ -76,6 +76,20 @@ def test_runs_of_other_engines(engine, tmp_path):
     assert subject.seeds == (3, 4) and subject.planned == 4 and not subject.notes
 
 
+def test_of_the_default_metrics_those_that_the_engine_logs(tmp_path, capsys):
+    for method in ("grpo", "dapo"):
+        for seed in (0, 1):
+            path = write(tmp_path / f"{method}-{seed}", verl(method, seed))
+            lines = [{"step": step, "entropy": 0.1} for step in range(1, 21)]
+            (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["compare", "--runs", *map(str, sorted(tmp_path.iterdir())), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    record = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert [metric["name"] for metric in record["metrics"]] == ["entropy"]
+    assert main([*command, "--metrics", "accuracy,entropy"]) == 2
+    assert "--metrics accuracy: no run in --runs logged a number for eval/accuracy" in capsys.readouterr().err
+
+
 def test_several_engines_and_settings_are_told_apart(tmp_path):
     ours = {"seed": 0, "method": {"name": "grpo"}, "rollout": {"prompts": 2}, "train": {"steps": 20, "lr": 1e-4}}
     write(tmp_path / "a", ours)

@@ -89,14 +89,26 @@ def gather(
 
 
 def gather_existing(
-    directories: Sequence[Path], measures: Sequence[Measure], baseline: str | None, margins: Mapping[str, float]
+    directories: Sequence[Path],
+    measures: Sequence[Measure],
+    baseline: str | None,
+    margins: Mapping[str, float],
+    *,
+    where_logged: bool = False,
 ) -> Comparison:
     """The same of runs that exist; without a baseline it is the method of the first.
+
+    Args:
+        where_logged: leave out a measure that no run has, as another engine logs other metrics.
 
     Raises:
         TokenPOError: what `read_existing` and `gather` raise.
     """
     subject, runs = read_existing(directories, _metrics(measures))
+    everything = [run for by_seed in runs.values() for run in by_seed.values()]
+    if where_logged:
+        has = [measure for measure in measures if any(measure.of(run).number is not None for run in everything)]
+        measures = has or measures
     return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins)
 
 
