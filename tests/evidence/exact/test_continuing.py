@@ -33,9 +33,10 @@ def test_with_many_continuations_the_gain_of_a_token_is_its_advantage() -> None:
 
 
 def test_shared_prefixes_are_drawn_from_once_and_every_token_is_counted() -> None:
-    """Two responses of one group of `two_modes`, three of another: [1, 0], [1, 2]; [1, 0], [3, 0], [3, 0]. All have two
-    tokens, so a continuation takes two from the start and one from behind a token. Distinct prefixes: two starts, [1] of
-    the first group, [1] and [3] of the second: 5 continuations of each are 5 · (2 + 2 + 1 + 1 + 1) = 35 tokens."""
+    """Two responses of one group of `two_modes`, three of another: [1, 0], [1, 2]; [1, 0], [3, 0], [3, 0]. All
+    have two tokens, so a continuation takes two from the start and one from behind a token. Distinct prefixes:
+    two starts, [1] of the first group, [1] and [3] of the second: 5 continuations of each are 5 · (2 + 2 + 1 +
+    1 + 1) = 35 tokens."""
     world = WORLDS["two_modes"]()
     tokens = torch.tensor([[1, 0], [1, 2], [1, 0], [3, 0], [3, 0]])
     states = torch.stack([torch.zeros(5, dtype=torch.long), world.next[0][tokens[:, 0]]], 1)

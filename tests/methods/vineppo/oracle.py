@@ -1,4 +1,4 @@
-"""VinePPO (2410.01679) as one straight line: loss and hand-derived gradient, NumPy float64, from the gain of segments."""
+"""VinePPO (2410.01679) as one straight line, from the gain of segments: loss and its gradient, NumPy float64."""
 
 import numpy as np
 

@@ -90,7 +90,7 @@ REFUSED: dict[str, str] = {
     "delta": "give the method its dual clip, for example method_options={'dual': 10.0}",
     "importance_sampling_level": "choose the method 'gspo'",
     "scale_rewards": "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'",
-    "multi_objective_aggregation": "sum the rewards with reward_weights",
+    "multi_objective_aggregation": "choose the method 'gdpo' for 'normalize_then_sum'",
     "top_entropy_quantile": "choose the method 'forking_tokens'",
     "entropy_coef": "add core.parts.EntropyBonus to a method's penalties and hand the value over as method=",
     "use_adaptive_entropy": "choose the method 'skywork_entropy'",
@@ -116,7 +116,8 @@ HONOURED: dict[str, str] = {
     "ref_model_mixup_alpha": "with `sync_ref_model`",
     "ref_model_sync_steps": "with `sync_ref_model`",
     "num_generations": "rows of a group",
-    "reward_weights": "of the sum of rewards; rewards that are None are left out of it",
+    "reward_weights": "of the sum of rewards; rewards that are None are left out of it. A method that reads each one "
+    "has weights of its own, and others are refused",
     "mask_truncated_completions": "a response without an end counts in its group and teaches nothing; means over "
     "responses leave it out, where TRL counts it as 0",
     "temperature": "log-probabilities and entropies are taken at it",

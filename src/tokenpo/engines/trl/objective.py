@@ -30,14 +30,17 @@ from ...methods import method
 from ...methods.vespo import SoftWeight
 
 ENGINE = "the TRL engine"
-ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
+ALWAYS = frozenset(
+    {"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift", "rewards", "turn"}
+)
 # With vLLM, or a rollout_func that returns logprobs.
 SAMPLED = frozenset({"rollout_logprob"})
+_COMPUTED = "train with the embedded engine (tokenpo train), which computes it"
+_TOLD = "train with the embedded engine (tokenpo train) on a task that tells of its turns"
 REMEDIES = {
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
-    "prompt_logprob": "train with the embedded engine (tokenpo train), which computes it",
-    "influence": "train with the embedded engine (tokenpo train), which computes it",
-    "divergence": "train with the embedded engine (tokenpo train), which computes it",
+    **dict.fromkeys(("prompt_logprob", "influence", "divergence", "old_collision"), _COMPUTED),
+    **dict.fromkeys(("token_reward", "anchor"), _TOLD),
 }
 # How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
 CORRECTIONS = {
@@ -72,6 +75,8 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
     )
     objective = _corrected(args, objective)
     require_inputs(objective, reported=reported)
+    if "rewards" in objective.needs:
+        _require_weights(args, objective)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
         raise Unsupported(
             f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
@@ -91,6 +96,17 @@ def require_inputs(objective: Objective, *, reported: bool, remedies: Mapping[st
         remedies: input -> what the user can do about it.
     """
     negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, remedies)
+
+
+def _require_weights(args: Any, objective: Objective) -> None:
+    """Raises Unsupported where TRL weighs rewards otherwise than an objective that takes them one by one."""
+    own = getattr(objective.credit, "weights", ())
+    theirs = tuple(args.reward_weights or ())
+    if theirs and theirs != (tuple(own) or (1.0,) * len(theirs)):
+        raise Unsupported(
+            f"TokenPOConfig.reward_weights = {list(theirs)} would not reach {objective.name}, which reads every reward "
+            "by itself: leave it out, and give method_options={'weights': [...]} where the method has them"
+        )
 
 
 def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
