@@ -296,7 +296,7 @@ def test_which_methods_trl_can_train() -> None:
         except Unsupported:
             refused.add(name)
     assert refused == {
-        *("tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl", "otb", "gigpo"),
+        *("tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl", "otb", "gigpo", "vineppo", "spo"),
         *("rollout_is", "prime_rl", "m2po_rollout"),
     }
 
