@@ -83,10 +83,9 @@ def answer(method: str, engine: str) -> str:
     try:
         launch.accepted(parse_config(raw, "recipe.toml"), engine)
     except Unsupported as error:
-        lacking = re.search(r"needs (\w+)|reads the (rewards)|adapts the (temperature)", str(error))
+        lacking = re.search(r"(?:needs|reads the) (\w+)|adapts the (temperature)", str(error))
         assert lacking, error
-        field = lacking[1] or lacking[2]
-        return f"no {code(field) if field else lacking[3]}"
+        return f"no {(lacking[1] and code(lacking[1])) or lacking[2]}"
     return "runs"
 
 

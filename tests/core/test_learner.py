@@ -256,8 +256,8 @@ def stale(version: list[int], updates: int, name: str = "dapo") -> tuple[Learner
 
 
 def test_metrics_by_lag() -> None:
-    """Lags 0, 3, 3 and 9 of the only update: A > 0 at 1.5 is clipped above 1.28, and A < 0 is never at a ratio > 1."""
-    learner, rollouts, policy = stale([9, 6, 6, 0], 9)
+    """Lags 0, 2, 3 and 8 of the only update: A > 0 at 1.5 is clipped above 1.28, and A < 0 is never at a ratio > 1."""
+    learner, rollouts, policy = stale([9, 7, 6, 1], 9)
     (update,) = learner.begin(rollouts).updates()
     update.loss(leaf(policy))
     learner.check(update)

@@ -121,6 +121,7 @@ def test_criteria_of_divergences() -> None:
     assert _kept(Criterion(Mean(), high=0.4, of=K3())) == [[1, 1, 1], [0, 0]]
     assert _kept(Criterion(Every(), high=0.7, of=K3())) == [[0, 0, 0], [1, 1]]
     assert _kept(Criterion(Every(), high=0.7, of=K2())) == [[1, 1, 1], [0, 0]]
+    assert _kept(Criterion(Every(), 0.2, of=K2())) == [[0, 0, 0], [1, 1]]  # padding, whose k2 is 0, vetoes nothing
 
 
 def test_all_criteria_must_be_met() -> None:

@@ -30,6 +30,11 @@ def test_by_hand() -> None:
     )
 
 
+def test_a_response_without_an_advantage_is_not_masked() -> None:
+    """Equal rewards, both at 1/4: A = 0, and weight 1 on what is 0."""
+    assert run(tokenpo.method("opsm"), by_hand([[0.25], [0.25]], [1, 1], [0, 0])).terms["weight"].tolist() == [[1], [1]]
+
+
 def test_the_divergence_stays_where_the_response_is_masked_and_has_the_gradient_of_the_divergence() -> None:
     """Wrong at ratio 1/2, the reference where the old policy is: y = log 2, r k3 = (2 − 1 − log 2)/2; slope −r y, so
     the loss falls by log 2 / 2 a unit of lp."""
