@@ -20,6 +20,7 @@ TOKEN_FIELDS = (
     "divergence",
     "token_reward",
     "old_collision",
+    "gain",
 )
 INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
@@ -44,6 +45,7 @@ class Sample:
     divergence: np.ndarray
     token_reward: np.ndarray
     old_collision: np.ndarray
+    gain: np.ndarray
     prompt_logprob: np.ndarray
     rewards: np.ndarray
     token_ids: np.ndarray
@@ -163,6 +165,13 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
     return sample.but(**_turns(rng, sample))
 
 
+def holed(seed: int) -> Sample:
+    """`ragged` of which a tool has written some tokens, anywhere in a response: they are outside the mask."""
+    sample = ragged(seed, binary=False)
+    mask = sample.mask & (np.random.default_rng(seed).random(sample.mask.shape) > 0.3)
+    return sample.but(**{name: getattr(sample, name) * mask for name in (*INDEX_FIELDS, *TOKEN_FIELDS)}, mask=mask)
+
+
 def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
     """Turns of a few tokens each, some of which begin in the same state, and what came of them."""
     mask, shape = sample.mask, sample.mask.shape
@@ -175,4 +184,5 @@ def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
         "anchor": np.where(mask, state, 0),
         "token_reward": np.where(mask & (rng.random(shape) < 0.4), rng.integers(-1, 3, shape), 0.0),
         "old_collision": np.where(mask, rng.uniform(0.05, 1.0, shape), 0.0),
+        "gain": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
     }

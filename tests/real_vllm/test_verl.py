@@ -62,9 +62,10 @@ def test_weights_reach_vllm_and_hapo_heats_its_second_batch(
     theirs, ours = cpu.environment(site), run.environment()
     paths = os.pathsep.join([theirs["PYTHONPATH"], ours["PYTHONPATH"]])
     env = {**theirs, **ours, "PYTHONPATH": paths, CHOSEN: "grpo,hapo"}
-    run.main_ppo(given, tmp_path, timeout=580, server="vllm", env=env)
+    with cpu.shared_memory_freed():
+        run.main_ppo(given, tmp_path, timeout=580, server="vllm", env=env)
     told = [json.loads(line) for line in (tmp_path / "checkpoints" / LOG).read_text().splitlines()]
     assert [line["method"] for line in told] == ["grpo", "grpo", "hapo", "hapo"]
-    apart = [line["training/rollout_probs_diff_max"] for line in told]
-    assert max(apart[:3]) < 1e-3 and apart[3] > 0.02, apart
+    apart = [line["training/rollout_probs_diff_mean"] for line in told]  # of probabilities, not of their logarithms
+    assert max(apart[:3]) < 1e-5 and apart[3] > 1e-4, apart
     assert all(line["actor/grad_norm"] > 0 for line in told)

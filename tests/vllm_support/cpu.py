@@ -93,6 +93,23 @@ def _wait(started: subprocess.Popen[bytes], health: str, timeout: float, log: Pa
     raise AssertionError(f"no answer from vllm serve: {log.read_text(errors='replace')[-6000:]}")
 
 
+@contextmanager
+def shared_memory_freed() -> Iterator[None]:
+    """Removes what was left in shared memory meanwhile, and nobody maps: verl sends weights through it and forgets."""
+    place = Path("/dev/shm")
+    before = set(place.glob("psm_*"))
+    try:
+        yield
+    finally:
+        mapped = ""
+        for maps in Path("/proc").glob("[0-9]*/maps"):
+            with contextlib.suppress(OSError):
+                mapped += maps.read_text()
+        for left in set(place.glob("psm_*")) - before:
+            if left.name not in mapped:
+                left.unlink(missing_ok=True)
+
+
 def run_script(script: str, directory: Path, *arguments: object, timeout: float = 280) -> str:
     """A script of this folder, in a process of its own that has vLLM; its output."""
     command = [sys.executable, str(Path(__file__).parent / script), *map(str, arguments)]

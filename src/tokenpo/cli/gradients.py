@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from .options import METHOD, add_command, need_engine, objectives, path
 
 if TYPE_CHECKING:
-    from ..engines.embedded.directions import Bed
+    from torch import Tensor
+
+    from ..engines.embedded.directions import AtCheckpoint
     from ..evidence.exact.at_checkpoint import Judged
 
 EXAMPLES = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0 grpo hapo mine.py:late
-  tokenpo gradients runs/quickstart-tepo-seed0 --step 20 --after 16 --json bed.json
+  tokenpo gradients runs/quickstart-tepo-seed0 --step 20 --after 16 --json step20.json
 
 What is measured: docs/exact.md#at-a-checkpoint-of-a-run
 """
@@ -58,18 +60,18 @@ def gradients(options: argparse.Namespace) -> int:
 
     Raises:
         UnknownName: no such method.
-        TokenPOError: no such run or checkpoint, too few rollouts, or a file of another bed.
+        TokenPOError: no such run or checkpoint, too few rollouts, or a file of another checkpoint.
     """
     need_engine()
-    from ..engines.embedded.directions import Bed
+    from ..engines.embedded.directions import AtCheckpoint
     from ..evidence.exact import at_checkpoint as judge
     from ..evidence.page.terminal import print_parts
 
     chosen, fresh = objectives(options.methods, "gradients")
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
-    with closing(Bed(options.directory, needs, options.step, options.batches, options.rollouts)) as bed:
-        about = {"run": str(bed.objective), **bed.about(), "after": options.after}
+    with closing(AtCheckpoint(options.directory, needs, options.step, options.batches, options.rollouts)) as at:
+        about = {"run": str(at.objective), **at.about(), "after": options.after}
         rows: dict[str, Judged] = {}
         if options.json and options.json.exists():
             held, rows = judge.load(options.json)
@@ -80,7 +82,7 @@ def gradients(options: argparse.Namespace) -> int:
             if label in fresh or label not in rows or rows[label].objective != str(objective)
         }  # fmt: skip
         if new:
-            about |= _judge(bed, new, rows, options.after)
+            about |= _judge(at, new, rows, options.after)
     judge.compare(rows)
     title = f"{options.directory} after step {about['step']}: mean reward {about['reward']:.3g}"
     print_parts([judge.table(rows, title), judge.MEANING, judge.told(about)], sys.stdout, least=132)
@@ -89,29 +91,38 @@ def gradients(options: argparse.Namespace) -> int:
     return 0
 
 
-def _judge(bed: Bed, new: dict[str, Any], rows: dict[str, Judged], after: int) -> dict[str, Any]:
-    """Adds the new methods to the rows; what was found of the bed itself."""
-    import torch
-
+def _judge(at: AtCheckpoint, new: dict[str, Any], rows: dict[str, Judged], after: int) -> dict[str, Any]:
+    """Adds the new methods to the rows; what was found of the checkpoint itself."""
     from ..evidence.exact import at_checkpoint as judge
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     say("sampling for the gradient of the reward, and what all methods share")
-    truth, shared, sizes = torch.stack([*bed.gradients()]), bed.rollouts(), {}
-    for label, single in zip(new, bed.directions([*new.values()], shared, moved=False), strict=True):
+    truth, found = _truth(at, "")
+    shared, sizes = at.rollouts(), {}
+    for label, single in zip(new, at.directions([*new.values()], shared, moved=False), strict=True):
         sizes[label] = single.norm(dim=-1)
         rows[label] = judge.Judged(str(new[label]))
         rows[label].add(judge.on_policy(truth, single))
         say(f"{label}: on policy")
-    found = {"reliability": judge.reliability(truth)}
     if after:
-        bed.move(after)
-        moved = bed.distance(shared)
-        truth = torch.stack([*bed.gradients()])
-        for label, single in zip(new, bed.directions([*new.values()], shared, moved=True), strict=True):
+        at.move(after)
+        moved = at.distance(shared)
+        truth, later = _truth(at, "after/")
+        for label, single in zip(new, at.directions([*new.values()], shared, moved=True), strict=True):
             rows[label].add(judge.off_policy(truth, sizes[label], single), "after/")
             say(f"{label}: after {after} minibatches")
-        found |= {"after/reliability": judge.reliability(truth), "kl": moved.kl, "far": moved.far}
+        found |= {**later, "kl": moved.kl, "far": moved.far}
     return {key: float(f"{x:.4g}") for key, x in found.items()}
+
+
+def _truth(at: AtCheckpoint, where: str) -> tuple[Tensor, dict[str, float]]:
+    """The replicates [R, D] of the gradient of the reward; how much of it is signal, and the mean reward."""
+    import torch
+
+    from ..evidence.exact.at_checkpoint import reliability
+
+    gradients, rewards = zip(*at.gradients(), strict=True)
+    truth = torch.stack(gradients)
+    return truth, {f"{where}reliability": reliability(truth), f"{where}reward": sum(rewards) / len(rewards)}

@@ -24,6 +24,7 @@ from .parts import (
     AdaptiveTemperature,
     Aggregate,
     BatchSignal,
+    Continuations,
     CreditStage,
     Memory,
     MemorySignal,
@@ -133,6 +134,11 @@ class Objective:
     def draws(self) -> bool:
         """True where `observe` chooses tokens at random."""
         return any(isinstance(part, BatchSignal) and part.draws for part in self._parts)
+
+    @functools.cached_property
+    def continuations(self) -> Continuations | None:
+        """Where the credit wants continuations drawn; None where it wants none."""
+        return next((part for part in self._parts if isinstance(part, Continuations)), None)
 
     @functools.cached_property
     def follows_advantage(self) -> bool:

@@ -79,11 +79,13 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
     }  # fmt: skip
     policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
-    turn = torch.arange(length).div(3, rounding_mode="floor").expand(n, length)
+    turn = (torch.rand(n, length, generator=g) < 0.3).cumsum(1)
+    state = torch.randint(0, 2, (n, length + 1), generator=g)
     rollouts |= {
         "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
-        "turn": turn, "anchor": (torch.rand(n, length, generator=g) > 0.5).long().gather(1, turn * 3),
+        "turn": turn, "anchor": state.gather(1, turn),
         "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
+        "gain": normal(0.5),
     }  # fmt: skip
     rollouts["rewards"][2, 1] = torch.nan
     inputs = Inputs(rollouts, policy)

@@ -22,7 +22,7 @@ from .boundary import Boundary
 
 _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
-    "token_reward", "old_collision",
+    "token_reward", "old_collision", "gain",
 )  # fmt: skip
 _INDEX_FIELDS = ("turn", "anchor", "version")
 _LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
@@ -90,6 +90,9 @@ class Rollouts(Fields):
         anchor: [N, T] int >= 0, the state that the token's turn began in: the same number for the same state, compared
             within a group.
         old_collision: [N, T] in (0, 1], Σ_v π_v² of the old policy: how probable it is that two draws agree.
+        gain: [N, T], what the token's segment added to the reward to be expected: the value behind it less the value
+            before it, each estimated by continuations of the policy that sampled; behind the last segment the reward.
+            Where responses are cut is said by `core.parts.Continuations`.
 
     Raises:
         TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
@@ -115,6 +118,7 @@ class Rollouts(Fields):
     anchor: Tensor | None = None
     old_collision: Tensor | None = None
     version: Tensor | None = None
+    gain: Tensor | None = None
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")

@@ -112,7 +112,7 @@ def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
     low, high = wilson(sum(right), len(right))
     # As `tokenpo eval` finds it from the same samples and seed; it resamples with a generator of its own.
     seed = config.seed
-    ends = interval(rates, seed)
+    ends = interval(rates)
     graded = any(score.reward != score.correct for score in (*scores, *sampled))
     return Evaluation(
         problems=len(right),

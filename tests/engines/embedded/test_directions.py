@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.engines.embedded.directions import Bed
+from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.updates import Trainer, gradients
 from tokenpo.engines.embedded.view import SilentView
@@ -26,8 +26,8 @@ def run(small, tmp_path: Path, coin) -> Path:
 
 
 @pytest.fixture
-def bed(run: Path) -> Iterator[Bed]:
-    with closing(Bed(run, frozenset({"influence", "ref_logprob"}), 2, 8, 64)) as made:
+def at(run: Path) -> Iterator[AtCheckpoint]:
+    with closing(AtCheckpoint(run, frozenset({"influence", "ref_logprob"}), 2, 8, 64)) as made:
         yield made
 
 
@@ -41,14 +41,14 @@ def close(x: Tensor, y: Tensor) -> None:
     [("dapo", {}), ("tepo", {}), ("kl_cov", {}), ("lopti", {}), ("skywork_entropy", {"start": 0.005, "target": 9.0})],
 )
 @pytest.mark.parametrize("moved", [False, True])
-def test_is_the_engines_own(bed: Bed, name: str, options: dict[str, float], moved: bool) -> None:
+def test_is_the_engines_own(at: AtCheckpoint, name: str, options: dict[str, float], moved: bool) -> None:
     """The same rollouts through the engine's own forward passes, which fuse the head and the loss."""
-    shared = [[bed.rollouts()[0][0]]]
+    shared = [[at.rollouts()[0][0]]]
     if moved:
-        bed.move(2)
+        at.move(2)
     objective = method(name, **options)
-    (found,) = bed.directions([objective], shared, moved=moved)
-    trainer = Trainer.of(bed.engine.config, bed.engine.lm, objective)
+    (found,) = at.directions([objective], shared, moved=moved)
+    trainer = Trainer.of(at.engine.config, at.engine.lm, objective)
     rollouts, prompts = shared[0][0]
     step, total = trainer.learner.begin(rollouts), torch.zeros(())
     for part in range(len(objective.split())):
@@ -57,28 +57,29 @@ def test_is_the_engines_own(bed: Bed, name: str, options: dict[str, float], move
     close(found[0, 0], total)
 
 
-def test_the_gradient_of_the_reward(bed: Bed) -> None:
+def test_the_gradient_of_the_reward(at: AtCheckpoint) -> None:
     """Dr. GRPO divides by a constant: on the same rollouts it is REINFORCE against the group's mean, to a scale."""
-    first = next(bed.gradients())
-    start = bed._next.cursor + 8 * bed._groups
-    drawn = bed._draw(start, bed._problems)
-    (direction,) = bed.directions([method("dr_grpo")], [[(facts(drawn), drawn.prompts)]], moved=False)
+    first, reward = next(at.gradients())
+    start = at._next.cursor + 8 * at._groups
+    drawn = at._draw(start, at._problems)
+    (direction,) = at.directions([method("dr_grpo")], [[(facts(drawn), drawn.prompts)]], moved=False)
+    assert reward == pytest.approx(float(drawn.reward().mean()))
     # (R − mean of all) / (N · length) for (R − mean of the other 3) / N
-    close(direction[0, 0] * bed.engine.config.rollout.max_new_tokens * 4 / 3, first)
+    close(direction[0, 0] * at.engine.config.rollout.max_new_tokens * 4 / 3, first)
 
 
-def test_moves_as_the_run_would(bed: Bed, run: Path) -> None:
+def test_moves_as_the_run_would(at: AtCheckpoint, run: Path) -> None:
     """One step of two minibatches from step 2 on, bit for bit; and nothing in the run's directory has changed."""
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    shared = bed.rollouts()
-    assert bed.distance(shared).kl == pytest.approx(0, abs=1e-9)
-    bed.move(2)
-    assert bed.distance(shared).kl > 1e-5
+    shared = at.rollouts()
+    assert at.distance(shared).kl == pytest.approx(0, abs=1e-9)
+    at.move(2)
+    assert at.distance(shared).kl > 1e-5
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     config = load_config(run / "config.json", overrides=["train.steps=3"], out=run.parent / "other")
     train(config, SilentView())
-    with closing(Bed(run.parent / "other", frozenset(), 3, 8, 64)) as next_one:
-        for ours, theirs in zip(bed.trainer.parameters, next_one.trainer.parameters, strict=True):
+    with closing(AtCheckpoint(run.parent / "other", frozenset(), 3, 8, 64)) as next_one:
+        for ours, theirs in zip(at.trainer.parameters, next_one.trainer.parameters, strict=True):
             assert torch.equal(ours, theirs)
 
 
@@ -92,4 +93,4 @@ def test_moves_as_the_run_would(bed: Bed, run: Path) -> None:
 )
 def test_refuses(run: Path, given: dict[str, int], said: str) -> None:
     with pytest.raises(TokenPOError, match=said):
-        Bed(run, frozenset(), **{"step": 2, "batches": 8, "rollouts": 64, **given})
+        AtCheckpoint(run, frozenset(), **{"step": 2, "batches": 8, "rollouts": 64, **given})

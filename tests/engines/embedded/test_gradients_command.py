@@ -9,7 +9,7 @@ import pytest
 
 from tokenpo.cli.main import main
 from tokenpo.core.objective import Objective
-from tokenpo.engines.embedded.directions import Bed
+from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
 
@@ -27,18 +27,18 @@ def test_command(small, tmp_path: Path, coin, monkeypatch: pytest.MonkeyPatch, c
     Path("mine.py").write_text(MINE)
     train(small(Path("run"), train={"steps": 2}), SilentView())
     asked: list[list[str]] = []
-    made_by = Bed.directions
+    made_by = AtCheckpoint.directions
 
-    def watched(bed: Bed, chosen: list[Objective], *given, moved: bool):
+    def watched(at: AtCheckpoint, chosen: list[Objective], *given, moved: bool):
         asked.append([objective.name for objective in chosen])
-        return made_by(bed, chosen, *given, moved=moved)
+        return made_by(at, chosen, *given, moved=moved)
 
-    monkeypatch.setattr(Bed, "directions", watched)
-    common = ["--batches", "8", "--rollouts", "64", "--after", "3", "--json", "bed.json"]
+    monkeypatch.setattr(AtCheckpoint, "directions", watched)
+    common = ["--batches", "8", "--rollouts", "64", "--after", "3", "--json", "found.json"]
     assert main(["gradients", "run", "mine.py:doubled", "grpo", *common]) == 0
     assert asked == [["dapo", "dapo", "grpo"]] * 2
-    held = json.loads(Path("bed.json").read_text())
-    assert held["bed"]["step"] == 2 and held["bed"]["kl"] > 0 and held["bed"]["rollouts"] == 64
+    held = json.loads(Path("found.json").read_text())
+    assert held["about"]["step"] == 2 and held["about"]["kl"] > 0 and held["about"]["rollouts"] == 64
     numbers = held["methods"]["doubled"]["numbers"]
     assert numbers["against"] == numbers["after/against"] == [0, 0]
     assert numbers["useful"] == held["methods"]["dapo"]["numbers"]["useful"]
@@ -47,6 +47,6 @@ def test_command(small, tmp_path: Path, coin, monkeypatch: pytest.MonkeyPatch, c
     assert main(["gradients", "run", "mine.py:doubled", "gspo", *common]) == 0
     assert asked == [["dapo", "gspo"]] * 2
     out = capsys.readouterr().out
-    assert "after step 2" in out and "gspo" in out and "numbers: bed.json" in out
+    assert "after step 2" in out and "gspo" in out and "numbers: found.json" in out
     assert main(["gradients", "run", "gspo", *common, "--batches", "16"]) == 2
-    assert "another bed (batches differ)" in capsys.readouterr().err
+    assert "another checkpoint or setting (batches differ)" in capsys.readouterr().err

@@ -72,13 +72,13 @@ def test_differences_are_paired() -> None:
 def test_file(tmp_path: Path) -> None:
     row = Judged("text")
     row.add({"useful": Estimate(0.5, (0.4, 0.6))}, "after/")
-    path = at_checkpoint.save({"step": 3}, {"x": row}, tmp_path / "bed.json")
-    bed, rows = at_checkpoint.load(path)
-    assert bed == {"step": 3} and rows["x"].paired == row.paired
+    path = at_checkpoint.save({"step": 3}, {"x": row}, tmp_path / "found.json")
+    about, rows = at_checkpoint.load(path)
+    assert about == {"step": 3} and rows["x"].paired == row.paired
     assert rows["x"].numbers["after/useful"].value == 0.5
-    at_checkpoint.require_same(path, bed, {"step": 3})
-    with pytest.raises(TokenPOError, match=r"another bed \(step differ"):
-        at_checkpoint.require_same(path, bed, {"step": 4})
+    at_checkpoint.require_same(path, about, {"step": 3})
+    with pytest.raises(TokenPOError, match=r"another checkpoint or setting \(step differ"):
+        at_checkpoint.require_same(path, about, {"step": 4})
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(TokenPOError, match="no file of `tokenpo gradients --json`"):
         at_checkpoint.load(tmp_path / "no.json")

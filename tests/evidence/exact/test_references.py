@@ -21,8 +21,9 @@ def test_are_those_of_the_page() -> None:
     published = study.load(EXACT)
     for label, row in study.shipped(USUAL).items():
         assert row.objective == published[label].objective
-        for world in WORLDS | LARGE:
-            ours, theirs = row.cells[world], published[label].cells[world]
+        assert row.cells.keys() == published[label].cells.keys() >= WORLDS.keys()
+        for world, ours in row.cells.items():
+            theirs = published[label].cells[world]
             assert ours.useful == theirs.useful and ours.curve == theirs.curve
             assert {k: x.value for k, x in ours.numbers.items() if not math.isnan(x.value)} == {
                 k: x.value for k, x in theirs.numbers.items() if not math.isnan(x.value)
@@ -45,10 +46,10 @@ def test_can_be_made_again(label: str, world: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [*WORLDS, *LARGE])
 @pytest.mark.parametrize("label", ["dapo", "exact credit"])
-def test_all_can_be_made_again(label: str, world: str) -> None:
-    made_again(label, world)
+def test_all_can_be_made_again(label: str) -> None:
+    for world in study.shipped(USUAL)[label].cells:
+        made_again(label, world)
 
 
 def test_a_first_run_makes_the_method_alone(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

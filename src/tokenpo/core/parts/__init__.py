@@ -5,6 +5,16 @@ part that only one paper uses lives in that paper's file.
 """
 
 from .aggregate import ConstantLength, SequenceMean, TokenMean
+from .continuations import (
+    BehindToken,
+    Continuations,
+    Cuts,
+    EqualEntropy,
+    EveryTokens,
+    Improbable,
+    SegmentGain,
+    WhitenedGain,
+)
 from .correction import (
     Criterion,
     EachToken,
@@ -17,7 +27,7 @@ from .correction import (
     Strayed,
     Total,
 )
-from .credit import GroupAdvantage, ShrunkAdvantage
+from .credit import GroupAdvantage, RewardToGo, ShrunkAdvantage
 from .entropy import CurrentEntropyQuantile, CurrentEntropyScore, OldEntropyQuantile, OldEntropyScore
 from .part import BatchSignal, Look, Memory, MemorySignal, Part, Signal, check_parts, walk
 from .penalties import (
@@ -61,19 +71,24 @@ __all__ = [
     "ArithmeticSequence",
     "BatchSignal",
     "BatchWeight",
+    "BehindToken",
     "Bounds",
     "Clip",
     "ConstantLength",
+    "Continuations",
     "CreditStage",
     "Criterion",
     "CurrentEntropyQuantile",
     "CurrentEntropyScore",
+    "Cuts",
     "DetachedClip",
     "Drop",
     "EachToken",
     "EntropyBonus",
+    "EqualEntropy",
     "Estimator",
     "Every",
+    "EveryTokens",
     "FixedBounds",
     "GeometricSequence",
     "GeometricToken",
@@ -81,6 +96,7 @@ __all__ = [
     "GroupOverlong",
     "HighInBatch",
     "HighInResponse",
+    "Improbable",
     "K3Within",
     "Keep",
     "Level",
@@ -100,11 +116,13 @@ __all__ = [
     "ReferenceKl",
     "Region",
     "Rejection",
+    "RewardToGo",
     "Reweighted",
     "RolloutCorrection",
     "RolloutMean",
     "RolloutRatio",
     "RowNormalised",
+    "SegmentGain",
     "SelectedBounds",
     "Selection",
     "SequenceMean",
@@ -122,6 +140,7 @@ __all__ = [
     "Unclipped",
     "Weight",
     "WeightedRatio",
+    "WhitenedGain",
     "check_parts",
     "walk",
 ]

@@ -52,7 +52,7 @@ class Moved:
     far: float
 
 
-class Bed:
+class AtCheckpoint:
     """A checkpoint of a run, what is sampled there, and the updates that the run would make next.
 
     Args:
@@ -89,11 +89,10 @@ class Bed:
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:
-        """What the bed is, for a file."""
-        drawn = torch.cat([piece.reward() for piece in self._next.drawn])
+        """Which checkpoint, and how much is sampled there; for a file."""
         return {
             "step": self.step, "weights": checkpoint.weights(self.run, self.step),
-            "reward": round(float(drawn.mean()), 4), "replicates": REPLICATES, "batches": REPLICATES * self._batches,
+            "replicates": REPLICATES, "batches": REPLICATES * self._batches,
             "rollouts": REPLICATES * self._problems * self.group, "batch": self._groups * self.group,
             "group": self.group,
         }  # fmt: skip
@@ -118,8 +117,9 @@ class Bed:
             found.append([(whole.rows(part), drawn.prompts) for part in rows])
         return found
 
-    def gradients(self) -> Iterator[Tensor]:
-        """R times [D], the gradient of the mean reward by REINFORCE, each response against the mean of its siblings.
+    def gradients(self) -> Iterator[tuple[Tensor, float]]:
+        """R times the gradient [D] of the mean reward by REINFORCE, each response against the mean of its siblings, and
+        the mean reward itself.
 
         It is unbiased, and on other problems than `rollouts` and every other replicate.
         """
@@ -177,18 +177,19 @@ class Bed:
         autocast = config.train.autocast
         return draw(engine.lm, engine.task, "train", start, count, self.group, sampling, autocast=autocast)
 
-    def _gradient(self, start: int) -> Tensor:
-        end, total = start + self._problems, torch.zeros(())
+    def _gradient(self, start: int) -> tuple[Tensor, float]:
+        end, total, reward = start + self._problems, torch.zeros(()), 0.0
         for at in range(start, end, PIECE):
             drawn = self._draw(at, min(PIECE, end - at))
             rollouts = facts(drawn)
             apart = rollouts.reward - rollouts.reward.view(-1, self.group).mean(1).repeat_interleave(self.group)
+            reward += float(rollouts.reward.sum())
             credit = apart * self.group / (self.group - 1)  # from the mean of the others
             for part in self._forward.splits(rollouts, drawn.prompts, credit.nonzero()[:, 0]):
                 logprob = self._forward.policy(rollouts.rows(part), drawn.prompts).logprob
                 value = (credit[part, None] * logprob).sum() / (self._problems * self.group)
                 total = total + self._flat(torch.autograd.grad(value, self.trainer.parameters, allow_unused=True))
-        return total
+        return total, reward / (self._problems * self.group)
 
     def _direction(self, objective: Objective, rollouts: Rollouts, seen: Policy, moved: bool) -> Tensor:
         """[D] of a batch, all passes of the objective at these weights."""

@@ -157,8 +157,8 @@ def _cell(x: Number | None) -> Cell:
     return Cell(number(round(x.value, 3) + 0.0), f"±{number(round(x.error, 6), 2)}")
 
 
-def save(bed: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
-    """What the bed is, and all numbers, as JSON."""
+def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
+    """Which checkpoint, what was found of it, and all numbers of the methods, as JSON."""
 
     def kept(row: Judged) -> dict[str, Any]:
         numbers = {key: [_short(x.value), _short(x.error, 2)] for key, x in row.numbers.items()}
@@ -166,7 +166,7 @@ def save(bed: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path
         return {"objective": row.objective, "numbers": numbers, "paired": paired}
 
     lines = [json.dumps(label) + ": " + json.dumps(kept(row), separators=(",", ":")) for label, row in rows.items()]
-    return write_whole(path, f'{{"bed": {json.dumps(bed)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
+    return write_whole(path, f'{{"about": {json.dumps(about)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
@@ -177,7 +177,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        return dict(held["bed"]), {label: _judged(row) for label, row in held["methods"].items()}
+        return dict(held["about"]), {label: _judged(row) for label, row in held["methods"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise TokenPOError(f"{path} is no file of `tokenpo gradients --json` ({error!r}): give another name") from error
 
@@ -192,24 +192,28 @@ def _short(x: float, digits: int = 4) -> float | None:
     return float(f"{x:.{digits}g}") if math.isfinite(x) else None
 
 
-def told(bed: Mapping[str, Any]) -> str:
+def told(about: Mapping[str, Any]) -> str:
     """How well the gradient of the reward is known, and how far the policy has moved."""
-    known = f"Of the power of the estimated gradient of the reward {percent(bed['reliability'])} is signal"
-    if "kl" not in bed:
+    known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
+    if "kl" not in about:
         return f"{known}."
+    later, far = percent(about["after/reliability"]), percent(about["far"])
+    reward, kl = number(about["after/reward"]), number(about["kl"], 2)
     return (
-        f"{known}, {percent(bed['after/reliability'])} after {bed['after']} minibatches. By then the policy has moved "
-        f"{number(bed['kl'], 2)} nats a token, and the ratio of {percent(bed['far'])} of the tokens is further than "
-        f"0.2 from 1. What this takes out of a statistic of the gradient is put back."
+        f"{known}, {later} after {about['after']} minibatches; what noise takes out of a statistic is put back. By "
+        f"then the mean reward is {reward}, the policy has moved {kl} nats a token, and the ratio of {far} of the "
+        "tokens is further than 0.2 from 1."
     )
 
 
-def require_same(path: Path, held: Mapping[str, Any], bed: Mapping[str, Any]) -> None:
+def require_same(path: Path, held: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Refuses to put methods at two checkpoints beside each other.
 
     Raises:
         TokenPOError: naming the file and what differs.
     """
-    differs = [key for key in bed if held.get(key) != bed[key]]
+    differs = [key for key in about if held.get(key) != about[key]]
     if differs:
-        raise TokenPOError(f"{path} is of another bed ({', '.join(differs)} differ): give another file")
+        raise TokenPOError(
+            f"{path} is of another checkpoint or setting ({', '.join(differs)} differ): give another file"
+        )

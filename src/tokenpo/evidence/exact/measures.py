@@ -126,14 +126,15 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
     for replicate in range(REPLICATES):
         population = _population(model, name, setting, replicate)
         facts = _facts(model, name, setting, replicate)
-        credit = contestant.credit(world, population, logits)
+        credit, sampler = contestant.credit(world, population, logits), setting.sampled_by(logits)
         learner = contestant.learner(world)
-        step = learner.begin(facts, credit=credit)
+        step = learner.begin(contestant.completed(world, population, sampler, facts), credit=credit)
         whole.append(model.back(at, push(learner, step, population, logits)).flatten())
         learner = contestant.learner(world)
         for piece in torch.arange(len(population.group)).split(setting.group * setting.batch):
             batch = population.rows(piece)
-            step = learner.begin(facts.rows(piece), credit=None if credit is None else credit[piece])
+            of_batch = contestant.completed(world, batch, sampler, facts.rows(piece))
+            step = learner.begin(of_batch, credit=None if credit is None else credit[piece])
             g = push(learner, step, batch, logits)
             single.append(model.back(at, g).flatten())
             share.append((unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
@@ -150,6 +151,7 @@ def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: S
     for replicate in range(REPLICATES):
         population = _population(model, "init", setting, replicate)
         facts = _facts(model, "init", setting, replicate)
+        facts = contestant.completed(world, population, setting.sampled_by(logits), facts)
         learner = contestant.learner(world, moved=True)
         step = learner.begin(facts, credit=contestant.credit(world, population, logits))
         moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())

@@ -30,6 +30,7 @@ BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
 SEEDS, PAIRS = 4, 2  # noisy runs, exact runs of a step size
 _MADE_BY = (
     "contestant",
+    "continuing",
     "estimate",
     "measures",
     "model",

@@ -34,6 +34,7 @@ MEANINGS = {
     "turn": "the number of the turn that the token was sampled in",
     "anchor": "the number of the state that the token's turn began in",
     "old_collision": "Σ_v π_v² of the policy that sampled",
+    "gain": "what the token's segment added to the reward to be expected, by continuations, see tokenpo.Rollouts",
     "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
 }
 

@@ -18,7 +18,7 @@ from ...core.types import Policy, Rollouts
 # One number for each token, by the names of the fields of `Rollouts` and of `Policy`.
 FACTS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
-    "token_reward", "old_collision",
+    "token_reward", "old_collision", "gain",
 )  # fmt: skip
 NOW = ("logprob", "entropy", "entropy_drift")
 WHOLE = ("token_ids", "turn", "anchor")  # whole numbers
@@ -202,6 +202,9 @@ def plain(name: str) -> str:
     return (name if name.isprintable() else repr(name))[:40]
 
 
+_Numbering = list[Annotated[int, Field(ge=0, lt=2**63)]]
+
+
 class _Fields(BaseModel):
     # Nothing is converted: true is no group, and 1 says nothing about right or wrong.
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
@@ -209,6 +212,7 @@ class _Fields(BaseModel):
     group: int | str
     reward: float
     tokens: list[str] | None = None
+    token_ids: _Numbering | None = None
     prompt: str = ""
     correct: bool | None = None
     step: int | None = None
@@ -218,7 +222,7 @@ class _Fields(BaseModel):
 
 _PLAIN = ("group", "reward", "prompt", "correct", "step", "prompt_logprob", "rewards")
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
-_PER_TOKEN |= dict.fromkeys(WHOLE, (list[Annotated[int, Field(ge=0, lt=2**63)]] | None, None))
+_PER_TOKEN |= dict.fromkeys(WHOLE[1:], (_Numbering | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
 _Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
 _KINDS = {

@@ -23,11 +23,13 @@ WORKER = "ray::WorkerDict"  # verl's, as Ray names its process
 
 @contextmanager
 def cluster(directory: Path, count: int, gpus: int) -> Iterator[tuple[str, int]]:
-    """The address of the cluster and the process that holds it."""
+    """The address of the cluster and the process that holds it. Its processes work in `directory` and not, as those
+    that a run starts itself, where its command was given."""
     with (directory / "nodes.txt").open("w") as log:
         started = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), str(count), str(gpus)], env=run.environment(), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+            [sys.executable, str(Path(__file__)), str(count), str(gpus)], cwd=directory, text=True,
+            env=run.environment() | {"TOKENPO_TEST_SEEN": str(directory / run.SEEN)}, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
         )  # fmt: skip
         assert started.stdin is not None and started.stdout is not None
         try:
