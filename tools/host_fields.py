@@ -85,6 +85,7 @@ ENGINES: dict[str, Callable[[str], object]] = {
 # What a refusal says -> what stands in the way, in a cell.
 REASONS = {
     r"needs (\w+)": r"no `\1`",
+    r"reads the (rewards)": r"no `\1`",
     "adapts the temperature": "no temperatures",
     "looks at a whole update": "no look at an update",
     "several passes": "no passes",

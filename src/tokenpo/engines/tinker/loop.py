@@ -46,9 +46,9 @@ from ...runs.trackers import Trackers, require_trackers
 from ...runs.view import View
 from ...tasks import Split, Task, make_task
 from ...tasks.draw import Draw, posed, verified
-from ...tasks.experience import Experience, gather
+from ...tasks.experience import Experience, credited, gather
 from . import service
-from .needs import RATIO, accepted
+from .needs import RATIO, accepted, require_one_answer
 from .responses import samples
 from .service import result
 from .trainer import Trainer, sequence
@@ -195,7 +195,7 @@ class Training:
             return None
         try:
             step = self.trainer.train(
-                self.completed(rollouts, kept.prompts),
+                self.completed(rollouts, kept),
                 kept.prompts,
                 drawn=everything,
                 epochs=options.epochs,
@@ -213,9 +213,10 @@ class Training:
             self.view.say(f"step {self.number + 1}: skipped {why}")
         return step
 
-    def completed(self, rollouts: Rollouts, prompts: list[list[int]]) -> Rollouts:
-        """The rollouts with what takes further requests, where the objective reads it or the recipe asks for it."""
-        fields: dict[str, Tensor] = {}
+    def completed(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
+        """The rollouts with what the task tells of rewards and turns, and what takes further requests, where the
+        objective reads it or the recipe asks for it."""
+        prompts, fields = kept.prompts, credited(kept, rollouts, self.objective.needs)
         if self.config.rollout.rescore:
             fields["old_logprob"] = self.trainer.score(rollouts, prompts)
         if self.reference is not None:
@@ -323,7 +324,9 @@ def told(directory: Path) -> tuple[list[dict[str, float]], str]:
 
 def _task(config: Config) -> Task:
     seed = config.seed if config.task.seed is None else config.task.seed
-    return make_task(config.task.name, config.task.options, seed)
+    task = make_task(config.task.name, config.task.options, seed)
+    require_one_answer(task)
+    return task
 
 
 def _due(step: int, every: int) -> bool:
