@@ -43,7 +43,7 @@ from ...runs.records import Clock, rollout_metrics, rollout_records, sample_reco
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers, require_trackers
-from ...runs.view import View
+from ...runs.view import View, about
 from ...tasks import Split, Task, make_task
 from ...tasks.draw import Draw, posed, verified
 from ...tasks.experience import Experience, credited, gather
@@ -140,7 +140,9 @@ class Training:
     def run(self, notes: Sequence[str]) -> bool:
         """To the end, or to an interrupt: whether it is the end."""
         config = self.config
-        self.view.start(self.introduction([*notes, *warnings(self.objective, config, "tinker")]))
+        model = f" on a Tinker server, training run {self.client.model_id}"
+        lines = about(config, model, str(self.objective))
+        self.view.start(lines, self.directory, self.number, [*notes, *warnings(self.objective, config, "tinker")])
         try:
             with self.interrupt:
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
@@ -303,18 +305,6 @@ class Training:
         progress = Progress(self.number, self.cursor, state, records.sizes(), records.settings, self.remote)
         checkpoint.begin(self.directory, progress)
         checkpoint.prune(self.directory, records.keep, progress.step)
-
-    def introduction(self, notes: Sequence[str]) -> list[str]:
-        config, step = self.config, self.number
-        updates = config.train.epochs * config.train.minibatches
-        return [
-            f"{'resuming' if step else 'run'} {self.directory}{f' after step {step}' if step else ''}",
-            f"model {config.model.path} on a Tinker server, training run {self.client.model_id}",
-            f"task {config.task.name}, {config.train.steps} steps of {config.rollout.prompts} prompts x "
-            f"{config.rollout.group_size} responses and {updates} update{'s' * (updates > 1)}, seed {config.seed}",
-            str(self.objective),
-            *(f"warning: {note}" for note in notes),
-        ]
 
 
 def told(directory: Path) -> tuple[list[dict[str, float]], str]:
