@@ -10,7 +10,7 @@ from typing import Any
 from layout import cell, code, table
 
 from tokenpo.base.errors import Unsupported
-from tokenpo.engines import launch
+from tokenpo.engines import launch, prime_rl, skyrl
 from tokenpo.engines.trl import fields as trl
 from tokenpo.engines.verl import fields as verl
 from tokenpo.methods import METHODS
@@ -68,24 +68,49 @@ def verl_fields() -> str:
     return table(("key", "", "what becomes of it"), rows)
 
 
-ENGINES = {"embedded": "embedded", "trl": "TRL", "verl": "verl", "tinker": "Tinker"}
+def recipe(engine: str) -> Callable[[str], object]:
+    """Asks an engine with a recipe that it takes otherwise."""
+    raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}}
+    return lambda name: launch.accepted(parse_config({**raw, "method": {"name": name}}, "recipe.toml"), engine)
+
+
+ENGINES: dict[str, Callable[[str], object]] = {
+    "embedded": recipe("embedded"),
+    "TRL": recipe("trl"),
+    "verl": recipe("verl"),
+    "Tinker": recipe("tinker"),
+    "SkyRL": lambda name: skyrl.require(METHODS[name]()),
+    "prime-rl": lambda name: prime_rl.require(METHODS[name]()),
+}
+# What a refusal says -> what stands in the way, in a cell.
+REASONS = {
+    r"needs (\w+)": r"no `\1`",
+    r"reads the (rewards)": r"no `\1`",
+    "adapts the temperature": "no temperatures",
+    "looks at a whole update": "no look at an update",
+    "several passes": "no passes",
+    "remembers": "no memory",
+    "into its loss": "no signals",
+    "makes its own credit": "no credit",
+    "credit of": "no old log-probs for credit",
+    "not proportional": "scaled advantages",
+    "divides by": "other denominator",
+}
 
 
 def runs_where() -> str:
-    """One row for each method: each engine is asked, with a recipe that it takes otherwise."""
-    rows = [(f"[`{name}`](methods/{name}.md)", *(answer(name, engine) for engine in ENGINES)) for name in METHODS]
-    return table(("method", *ENGINES.values()), rows)
+    """One row for each method: every engine is asked."""
+    rows = [(f"[`{name}`](methods/{name}.md)", *(answer(name, ask) for ask in ENGINES.values())) for name in METHODS]
+    return table(("method", *ENGINES), rows)
 
 
-def answer(method: str, engine: str) -> str:
+def answer(method: str, ask: Callable[[str], object]) -> str:
     """Whether an engine takes a method, and otherwise why not."""
-    raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}, "method": {"name": method}}
     try:
-        launch.accepted(parse_config(raw, "recipe.toml"), engine)
+        ask(method)
     except Unsupported as error:
-        lacking = re.search(r"(?:needs|reads the) (\w+)|adapts the (temperature)", str(error))
-        assert lacking, error
-        return f"no {(lacking[1] and code(lacking[1])) or lacking[2]}"
+        found = ((re.search(pattern, str(error)), cell) for pattern, cell in REASONS.items())
+        return next(match.expand(cell) for match, cell in found if match)
     return "runs"
 
 

@@ -14,6 +14,7 @@ from .page import PAGE, section
 # How a sentence may name the engine: its name, or that of what a user of it holds in hand.
 NAMED = {
     "embedded": r"the embedded engine",
+    "handed": r"\bSkyRL\b|\bprime-rl\b",
     "tinker": r"\bTinker\b",
     "trl": r"\bTRL\b|\bTokenPOConfig\b|\bTokenPOTrainer\b",
     "verl": r"\bverl\b",

@@ -12,6 +12,7 @@ TITLES = {
     "trl": ("TRL", "[`TokenPOConfig`, `TokenPOTrainer`](trl.md) and `--engine trl`."),
     "tinker": ("Tinker", "`--engine tinker` and [`tokenpo.engines.tinker`](tinker.md); a server is asked for nothing."),
     "verl": ("verl", "[`algorithm.tokenpo`](verl.md) in verl's own command, and `--engine verl`."),
+    "handed": ("SkyRL and prime-rl", "Their [contracts](other_hosts.md); neither was run."),
     "vllm": ("vLLM", "The [logits processor](vllm.md); read on a stand-in for vLLM's interfaces."),
 }
 HEAD = """\

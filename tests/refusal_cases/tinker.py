@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from tokenpo.core.learner import Learner
-from tokenpo.engines.tinker.needs import RATIO, accepted
+from tokenpo.engines.tinker.needs import RATIO, accepted, require_one_answer
 from tokenpo.engines.tinker.responses import rollouts
 from tokenpo.methods import method
 from tokenpo.recipe.config import parse_config
+from tokenpo.tasks import make_task
 
 from .case import Case
 from .embedded import typed
@@ -48,6 +49,7 @@ CASES = [
         Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS)
         for name, needed in (
             ("tepo", "entropy"), ("gtpo", "old_entropy"), ("nthr", "influence"), ("tw_grpo", "divergence"),
+            ("otb", "old_collision"),
         )
     ),
     Case(
@@ -85,6 +87,12 @@ CASES = [
         _recipe(rollout={"temperature": 0.7}),
         ("rollout.temperature",),
         "--set rollout.temperature=1",
+    ),
+    Case(
+        "`dial_calculator`, a task with a tool",
+        lambda directory: require_one_answer(make_task("dial_calculator", {}, 0)),
+        ("dial_calculator",),
+        "take another task",
     ),
     Case(
         "a server whose responses lack the token that ended them",

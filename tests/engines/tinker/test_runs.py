@@ -62,13 +62,13 @@ def test_a_resumed_run_makes_the_same_updates(method: str, small, cloud: Cloud, 
         resume(part, SilentView(), config)
 
 
-@pytest.mark.parametrize("method", ["adv_reweight", "arm", "dppo_tv"])
+@pytest.mark.parametrize("method", ["adv_reweight", "arm", "dppo_tv", "gdpo"])
 def test_what_a_method_reads_is_asked_of_the_server(method: str, small, cloud: Cloud) -> None:
-    """A reference of the base model, the prompt's log-probability, the sampler's."""
+    """A reference of the base model, the prompt's log-probability, the sampler's; and the task's rewards by name."""
     directory, _ = train(small(method={"name": method}, train={"steps": 2}), SilentView())
     (first, *_) = lines(directory, f"rollouts/{next((directory / 'rollouts').iterdir()).name}")
     # Lines of recorded rollouts hold what the objective was given.
-    name = {"adv_reweight": "ref_logprob", "arm": "prompt_logprob", "dppo_tv": "rollout_logprob"}[method]
+    name = {"adv_reweight": "ref_logprob", "arm": "prompt_logprob", "dppo_tv": "rollout_logprob"}.get(method, "rewards")
     assert name in first
 
 

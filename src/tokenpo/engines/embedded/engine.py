@@ -18,6 +18,7 @@ from ...recipe.config import Config
 from ...recipe.model import load_model
 from ...recipe.objective import build_objective
 from ...runs.trackers import require_trackers
+from ...runs.view import about
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
 from ...tasks.experience import credited
@@ -39,6 +40,14 @@ class Engine:
     @property
     def device(self) -> str:
         return str(self.lm.device)
+
+    def about(self) -> list[str]:
+        """What is trained, in lines."""
+        sizes = [(x.numel(), x.requires_grad) for x in self.lm.model.parameters()]
+        size, trained = sum(n for n, _ in sizes), sum(n for n, grad in sizes if grad)
+        part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
+        model = f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {self.device}"
+        return about(self.config, model, str(self.objective))
 
 
 def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:

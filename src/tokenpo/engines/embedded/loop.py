@@ -34,11 +34,11 @@ from ...runs.records import Clock, rollout_metrics, rollout_records, sample_reco
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers
+from ...runs.view import View
 from ...tasks.experience import Experience
 from .engine import Engine, build_engine, judged, with_optional_inputs
 from .rollout import collect
 from .updates import Trainer, improve
-from .view import View, introduction
 
 _SHORTER = "rollout.max_new_tokens"
 _FEWER = f"rollout.prompts, rollout.group_size or {_SHORTER}"
@@ -134,7 +134,7 @@ class Training:
         """To the end, or to an interrupt."""
         config, directory = self.config, self.records.path
         notes = [*notes, *warnings(self.engine.objective, config)]
-        self.view.start(introduction(self.engine, directory, self.number, notes))
+        self.view.start(self.engine.about(), directory, self.number, notes)
         try:
             with self.interrupt:
                 # The checkpoint knows the sizes of the logs.

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from ...base.console import Console
 from ...base.text import duration, number
-from ...runs.view import View
-from .engine import Engine
+from ...runs.view import View, introduction
 
 # (metric, name, meaning); the first six also make a plain line.
 ROWS = (
@@ -47,7 +46,7 @@ def make_view(stream: TextIO) -> View:
 class SilentView:
     """Shows nothing."""
 
-    def start(self, lines: Sequence[str]) -> None:
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -67,8 +66,8 @@ class PlainView:
         self._stream = stream
         self._pace = Pace()
 
-    def start(self, lines: Sequence[str]) -> None:
-        for line in lines:
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
+        for line in introduction(about, directory, step, notes):
             self.say(line)
 
     def say(self, text: str) -> None:
@@ -93,8 +92,8 @@ class LiveView:
         self._history: deque[Mapping[str, float]] = deque(maxlen=400)
         self._pace = Pace()
 
-    def start(self, lines: Sequence[str]) -> None:
-        for line in lines:
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
+        for line in introduction(about, directory, step, notes):
             self.say(line)
         self._live = Live(Text("sampling the first batch", style="dim"), console=self._console, auto_refresh=False)
         self._live.start()
@@ -169,24 +168,6 @@ class Pace:
         if not self._seconds:
             return f"{spent} so far"
         return f"{spent} so far, about {duration(steps * sum(self._seconds) / len(self._seconds))} left"
-
-
-def introduction(engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> list[str]:
-    """What is about to run: directory, model, task, objective, warnings."""
-    config = engine.config
-    model = engine.lm.model
-    size = sum(x.numel() for x in model.parameters())
-    trained = sum(x.numel() for x in model.parameters() if x.requires_grad)
-    part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
-    updates = config.train.epochs * config.train.minibatches
-    return [
-        f"{'resuming' if step else 'run'} {directory}{f' after step {step}' if step else ''}",
-        f"model {config.model.path}: {size / 1e6:.2f} M parameters{part}, {config.model.dtype} on {engine.device}",
-        f"task {config.task.name}, {config.train.steps} steps of {config.rollout.prompts} prompts x "
-        f"{config.rollout.group_size} responses and {updates} update{'s' if updates > 1 else ''}, seed {config.seed}",
-        str(engine.objective),
-        *(f"warning: {note}" for note in notes),
-    ]
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:

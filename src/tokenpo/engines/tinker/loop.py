@@ -43,12 +43,12 @@ from ...runs.records import Clock, rollout_metrics, rollout_records, sample_reco
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers, require_trackers
-from ...runs.view import View
+from ...runs.view import View, about
 from ...tasks import Split, Task, make_task
 from ...tasks.draw import Draw, posed, verified
-from ...tasks.experience import Experience, gather
+from ...tasks.experience import Experience, credited, gather
 from . import service
-from .needs import RATIO, accepted
+from .needs import RATIO, accepted, require_one_answer
 from .responses import samples
 from .service import result
 from .trainer import Trainer, sequence
@@ -140,7 +140,9 @@ class Training:
     def run(self, notes: Sequence[str]) -> bool:
         """To the end, or to an interrupt: whether it is the end."""
         config = self.config
-        self.view.start(self.introduction([*notes, *warnings(self.objective, config, "tinker")]))
+        model = f" on a Tinker server, training run {self.client.model_id}"
+        lines = about(config, model, str(self.objective))
+        self.view.start(lines, self.directory, self.number, [*notes, *warnings(self.objective, config, "tinker")])
         try:
             with self.interrupt:
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
@@ -195,7 +197,7 @@ class Training:
             return None
         try:
             step = self.trainer.train(
-                self.completed(rollouts, kept.prompts),
+                self.completed(rollouts, kept),
                 kept.prompts,
                 drawn=everything,
                 epochs=options.epochs,
@@ -213,9 +215,10 @@ class Training:
             self.view.say(f"step {self.number + 1}: skipped {why}")
         return step
 
-    def completed(self, rollouts: Rollouts, prompts: list[list[int]]) -> Rollouts:
-        """The rollouts with what takes further requests, where the objective reads it or the recipe asks for it."""
-        fields: dict[str, Tensor] = {}
+    def completed(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
+        """The rollouts with what the task tells of rewards and turns, and what takes further requests, where the
+        objective reads it or the recipe asks for it."""
+        prompts, fields = kept.prompts, credited(kept, rollouts, self.objective.needs)
         if self.config.rollout.rescore:
             fields["old_logprob"] = self.trainer.score(rollouts, prompts)
         if self.reference is not None:
@@ -303,18 +306,6 @@ class Training:
         checkpoint.begin(self.directory, progress)
         checkpoint.prune(self.directory, records.keep, progress.step)
 
-    def introduction(self, notes: Sequence[str]) -> list[str]:
-        config, step = self.config, self.number
-        updates = config.train.epochs * config.train.minibatches
-        return [
-            f"{'resuming' if step else 'run'} {self.directory}{f' after step {step}' if step else ''}",
-            f"model {config.model.path} on a Tinker server, training run {self.client.model_id}",
-            f"task {config.task.name}, {config.train.steps} steps of {config.rollout.prompts} prompts x "
-            f"{config.rollout.group_size} responses and {updates} update{'s' * (updates > 1)}, seed {config.seed}",
-            str(self.objective),
-            *(f"warning: {note}" for note in notes),
-        ]
-
 
 def told(directory: Path) -> tuple[list[dict[str, float]], str]:
     """Of a finished run: its evaluations, and where the weights are that a sampler takes."""
@@ -323,7 +314,9 @@ def told(directory: Path) -> tuple[list[dict[str, float]], str]:
 
 def _task(config: Config) -> Task:
     seed = config.seed if config.task.seed is None else config.task.seed
-    return make_task(config.task.name, config.task.options, seed)
+    task = make_task(config.task.name, config.task.options, seed)
+    require_one_answer(task)
+    return task
 
 
 def _due(step: int, every: int) -> bool:

@@ -8,15 +8,18 @@ from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...recipe.config import Config, Lora
 from ...recipe.objective import build_objective
+from ...tasks import Task
+from ...tasks.experience import CREDITED
+from ...tasks.types import ToolTask
 
 ENGINE = "the Tinker engine"
-PROVIDES = frozenset({"prompt_logprob", "ref_logprob", "rollout_logprob", "temperature", "token_ids"})
+PROVIDES = CREDITED | {"prompt_logprob", "ref_logprob", "rollout_logprob", "temperature", "token_ids"}
 _LOGITS = (
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
     "train with the embedded engine, TRL or verl"
 )
 REMEDIES: dict[str, str] = dict.fromkeys(
-    ("divergence", "entropy", "entropy_drift", "influence", "old_entropy"), _LOGITS
+    ("divergence", "entropy", "entropy_drift", "influence", "old_collision", "old_entropy"), _LOGITS
 ) | {"gain": "train with the embedded engine (tokenpo train), which draws the continuations"}
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
@@ -78,3 +81,15 @@ def accepted(config: Config) -> Objective:
     objective = build_objective(config)
     require(objective)
     return objective
+
+
+def require_one_answer(task: Task) -> None:
+    """
+    Raises:
+        Unsupported: a tool of the task's answers in the middle of a response, which one request cannot hold.
+    """
+    if isinstance(task, ToolTask):
+        raise Unsupported(
+            f"{ENGINE} samples a response in one request, and the task {task.name} has a tool that answers inside of "
+            "it: take another task, leave out --engine tinker, or sample in a loop of your own, which Trainer takes"
+        )

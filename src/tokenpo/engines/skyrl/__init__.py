@@ -1,0 +1,133 @@
+"""SkyRL: our credit as an advantage estimator and our loss as a policy loss, in its two registries.
+
+Its trainer divides advantages by the denominators of each mini-batch before the loss, which adds up. So what an
+objective divides by is SkyRL's own `loss_reduction`, and a loss has to be proportional to its advantages.
+
+Importing this package imports nothing heavy; `register` imports `skyrl`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import Unsupported
+from ...core.handed import REMEDY, require_handed, require_proportional, require_reward_credit
+from ...core.objective import Objective
+from ...core.parts import ConstantLength, SequenceMean, TokenMean
+from ...core.types import Batch, Credit, Policy, Rollouts, Totals
+
+PROVIDES = frozenset({"rollout_logprob", "token_reward"})
+REDUCTIONS = {
+    TokenMean: "token_mean",
+    SequenceMean: "sequence_mean",
+    ConstantLength: "seq_mean_token_sum_norm",
+}
+_PLACE = "trainer.algorithm"
+
+
+def register(objective: Objective, name: str = "tokenpo") -> None:
+    """Makes an objective known, before Ray starts: trainer.algorithm.policy_loss_type and .advantage_estimator = NAME.
+
+    Raises:
+        Unsupported: SkyRL does not hand over what the objective reads.
+    """
+    from skyrl.backends.skyrl_train.utils.ppo_utils import (  # pyright: ignore[reportMissingImports]
+        AdvantageEstimatorRegistry,
+        PolicyLossRegistry,
+    )
+
+    AdvantageEstimatorRegistry.register(name, estimator(objective))
+    PolicyLossRegistry.register(name, policy_loss(objective))
+
+
+def require(objective: Objective) -> None:
+    """
+    Raises:
+        Unsupported: SkyRL does not hand over what the objective reads, or divides by what it does not.
+    """
+    require_handed(objective, PROVIDES, "SkyRL")
+    require_proportional(objective, "SkyRL")
+    require_reward_credit(objective, "SkyRL")
+    if type(objective.aggregate) not in REDUCTIONS:
+        raise Unsupported(
+            f"{objective.name} divides by {objective.aggregate}, which SkyRL has no reduction for: {REMEDY}"
+        )
+
+
+def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Phase one on the whole training batch, in the driver."""
+    require(objective)
+
+    def estimate(
+        *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
+    ) -> tuple[Tensor, Tensor]:
+        require_settings(objective, config)
+        places = {uid: place for place, uid in enumerate(dict.fromkeys(index))}
+        rollouts = Rollouts(
+            mask=response_mask.bool(),
+            reward=token_level_rewards.sum(-1),
+            group=torch.tensor([places[uid] for uid in index], device=response_mask.device),
+            old_logprob=torch.zeros_like(token_level_rewards),
+            rollout_logprob=torch.zeros_like(token_level_rewards),
+            token_reward=token_level_rewards,
+        )
+        advantage = objective.prepare(rollouts.only(objective.needs)).advantage
+        return advantage, advantage
+
+    return estimate
+
+
+def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, float]]]:
+    """Phase two on any micro-batch: the sum over its tokens."""
+    require(objective)
+    summed = dataclasses.replace(objective, aggregate=TokenMean())
+
+    def loss(
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        config: Any,
+        loss_mask: Tensor | None = None,
+        rollout_logprobs: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, float]]:
+        require_settings(objective, config)
+        mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
+        rows = len(mask)
+        rollouts = Rollouts(
+            mask=mask,
+            reward=log_probs.new_zeros(rows),
+            group=torch.arange(rows, device=mask.device),
+            old_logprob=old_log_probs,
+            rollout_logprob=rollout_logprobs,
+        )
+        batch = Batch(rollouts, Credit(advantages.where(mask, 0.0)), Policy(log_probs))
+        found = summed.loss(batch, Totals(1.0, 1.0, 1.0))
+        clipped = found.terms["clipped"][mask].float()
+        return found.value, {"clip_ratio": float(clipped.mean()) if len(clipped) else 0.0}
+
+    return loss
+
+
+def require_settings(objective: Objective, config: Any) -> None:
+    """
+    Args:
+        config: SkyRL's trainer.algorithm.
+
+    Raises:
+        Unsupported: a setting by which SkyRL would train something else than the objective.
+    """
+    reduction = REDUCTIONS[type(objective.aggregate)]
+    wanted = {"loss_reduction": reduction, "use_kl_loss": False, "advantage_batch_normalize": False}
+    if isinstance(objective.aggregate, ConstantLength) and objective.aggregate.length is not None:
+        wanted["max_seq_len"] = objective.aggregate.length
+    for name, value in wanted.items():
+        if (given := getattr(config, name, None)) != value:
+            raise Unsupported(
+                f"{_PLACE}.{name} = {given!r} would make SkyRL train something else than {objective.name}: set it to "
+                f"{value!r}"
+            )

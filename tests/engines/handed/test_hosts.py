@@ -1,0 +1,186 @@
+"""SkyRL and prime-rl by their contracts: stand-ins with the signatures of their sources call our loss as they do.
+
+A batch of sixteen responses is recorded from the package's own sampler; what the hosts compute of it, mini-batch by
+mini-batch and sample by sample, is what the objective says of each whole mini-batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+import tokenpo
+from tokenpo.base.errors import TokenPOError
+from tokenpo.core.trial import example
+from tokenpo.core.types import Batch, Policy, Rollouts, Totals
+from tokenpo.engines import prime_rl, skyrl
+
+ALGORITHM = {"use_kl_loss": False, "advantage_batch_normalize": False, "max_seq_len": 9.0}
+HALVES = (slice(0, 8), slice(8, 16))
+
+
+@pytest.fixture
+def batch() -> tuple[Rollouts, Tensor]:
+    """Facts of sixteen ragged responses in four groups, and the current log-probabilities."""
+    inputs = example()
+    rollouts = Rollouts(**inputs.rollouts).only({"rollout_logprob", "ref_logprob"})
+    return rollouts, inputs.policy["logprob"].nan_to_num(-1.0)
+
+
+def expected(objective: tokenpo.Objective, rollouts: Rollouts, logprob: Tensor, rows: slice) -> tuple[float, Tensor]:
+    """Loss and gradient of one mini-batch, credit given on the whole batch."""
+    leaf = logprob.clone().requires_grad_()
+    credit = objective.prepare(rollouts)
+    part = rollouts.rows(rows)
+    loss = objective.loss(Batch(part, credit.rows(rows), Policy(leaf[rows])), Totals.of(part, 9.0))
+    loss.value.backward()
+    return loss.value.item(), leaf.grad
+
+
+# --- SkyRL, as its trainer and worker call the two registries -----------------------------------------------------
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.known: dict = {}
+
+    def register(self, name, fn) -> None:
+        if name in self.known:
+            raise ValueError(name)
+        self.known[name] = fn
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> tuple[Registry, Registry]:
+    module = ModuleType("skyrl.backends.skyrl_train.utils.ppo_utils")
+    module.AdvantageEstimatorRegistry, module.PolicyLossRegistry = Registry(), Registry()
+    parts = module.__name__.split(".")
+    for i in range(1, len(parts)):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.AdvantageEstimatorRegistry, module.PolicyLossRegistry
+
+
+def normalised(advantages: Tensor, mask: Tensor, reduction: str) -> Tensor:
+    """SkyRL's trainer divides the advantages of each mini-batch."""
+    if reduction == "token_mean":
+        return advantages / mask.sum()
+    if reduction == "sequence_mean":
+        return advantages / (mask.sum(1, keepdim=True).clamp(min=1) * len(mask))
+    assert reduction == "seq_mean_token_sum_norm"
+    return advantages / (9.0 * len(mask))
+
+
+@pytest.mark.parametrize("method", ["dapo", "grpo", "dr_grpo", "gspo", "cispo", "rloo", "maxrl", "dppo_kl"])
+def test_skyrl_computes_the_objective(method: str, batch, registries) -> None:
+    rollouts, logprob = batch
+    objective = tokenpo.method(method)
+    skyrl.register(objective)
+    config = SimpleNamespace(**ALGORITHM, loss_reduction=skyrl.REDUCTIONS[type(objective.aggregate)])
+    estimate, loss = (registry.known["tokenpo"] for registry in registries)
+    rewards = torch.zeros_like(logprob)
+    rewards[torch.arange(16), rollouts.mask.sum(1) - 1] = rollouts.reward
+    advantages, _ = estimate(
+        token_level_rewards=rewards, response_mask=rollouts.mask.long(), index=[f"uid-{g}" for g in rollouts.group],
+        values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0, config=config,
+    )  # fmt: skip
+    for rows in HALVES:
+        leaf = logprob.clone().requires_grad_()
+        mask, scaled = rollouts.mask[rows], advantages[rows].clone()
+        scaled = normalised(scaled, mask, config.loss_reduction)
+        total = 0.0
+        for micro in (slice(0, 3), slice(3, 8)):
+            value, metrics = loss(
+                leaf[rows][micro], rollouts.old_logprob[rows][micro], scaled[micro],
+                config=config, loss_mask=mask[micro].float(), rollout_logprobs=rollouts.rollout_logprob[rows][micro],
+            )  # fmt: skip
+            value.backward()
+            total += value.item()
+            assert 0 <= metrics["clip_ratio"] <= 1
+        wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, rows)
+        assert total == pytest.approx(wanted, rel=1e-12)
+        torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
+    with pytest.raises(ValueError):
+        skyrl.register(objective)
+
+
+# --- prime-rl, as its trainer calls a custom loss -----------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class LossInputs:
+    trainer_logprobs: Tensor
+    inference_logprobs: Tensor
+    ref_logprobs: Tensor | None
+    advantages: Tensor
+    loss_mask: Tensor
+    loss_weights: Tensor | None = None
+
+
+@dataclasses.dataclass
+class LossOutputs:
+    loss: Tensor
+    metrics: dict
+
+
+@pytest.fixture
+def prime(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("prime_rl", "prime_rl.trainer", "prime_rl.trainer.rl", "prime_rl.trainer.rl.loss"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["prime_rl.trainer.rl.loss"].LossOutputs = LossOutputs
+
+
+def sample(rollouts: Rollouts, logprob: Tensor, advantages: Tensor, row: int, **more: Tensor) -> LossInputs:
+    """A prompt of two tokens before each response, which the mask leaves out."""
+
+    def whole(x: Tensor) -> Tensor:
+        return torch.cat([x.new_zeros(2), x[row]])
+
+    ref = None if rollouts.ref_logprob is None else whole(rollouts.ref_logprob)
+    old, credit, mask = whole(rollouts.old_logprob), whole(advantages), whole(rollouts.mask)
+    return LossInputs(whole(logprob), old, ref, credit, mask, **more)
+
+
+@pytest.mark.parametrize("method", ["dapo", "cispo", "dppo_kl", "adv_reweight"])
+def test_prime_rl_computes_the_objective(method: str, batch, prime) -> None:
+    """Sums of samples over the tokens of the step are the token mean, with the ratio to the policy that sampled."""
+    rollouts, logprob = batch
+    rollouts = dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob)
+    objective = tokenpo.method(method)
+    wanted, gradient = expected(objective, rollouts.only(objective.needs), logprob, slice(0, 16))
+    advantages, leaf = objective.prepare(rollouts.only(objective.needs)).advantage, logprob.clone().requires_grad_()
+    outputs = [prime_rl.loss(sample(rollouts, leaf, advantages, row), method=method) for row in range(16)]
+    total = torch.stack([output.loss for output in outputs]).sum() / rollouts.mask.sum()
+    total.backward()
+    assert total.item() == pytest.approx(wanted, rel=1e-12)
+    torch.testing.assert_close(leaf.grad, gradient, rtol=1e-12, atol=1e-15)
+    assert sum(len(output.metrics["clipped"]) for output in outputs) == rollouts.mask.sum()
+
+
+def test_prime_rls_token_weights_are_multiplied_in(batch, prime) -> None:
+    rollouts, logprob = batch
+    advantages = tokenpo.method("dapo").prepare(rollouts.only(frozenset())).advantage
+    plain = prime_rl.loss(sample(rollouts, logprob, advantages, 0), method="dapo").loss
+    half = torch.full((11,), 0.5, dtype=torch.float64)
+    weighted = prime_rl.loss(sample(rollouts, logprob, advantages, 0, loss_weights=half), method="dapo").loss
+    assert weighted.item() == pytest.approx(plain.item() / 2, rel=1e-12) and plain.item() != 0
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("grpo", r"grpo divides by SequenceMean.*prime-rl by the tokens of the step"),
+        ("tepo", "tepo needs entropy, which prime-rl does not provide"),
+        ("kl_cov", "kl_cov looks at a whole update"),
+        ("rloo", "rloo makes its own credit"),
+    ],
+)
+def test_prime_rl_is_refused_what_it_does_not_hand_over(method: str, said: str, batch, prime) -> None:
+    rollouts, logprob = batch
+    with pytest.raises(TokenPOError, match=said):
+        prime_rl.loss(sample(rollouts, logprob, torch.zeros_like(logprob), 0), method=method)

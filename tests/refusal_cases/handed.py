@@ -1,0 +1,94 @@
+"""SkyRL and prime-rl: their contracts; neither has to be installed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+from tokenpo.core.handed import REMEDY
+from tokenpo.core.objective import Objective
+from tokenpo.core.parts import CreditStage, Penalty, ReferenceKl
+from tokenpo.engines import prime_rl, skyrl
+from tokenpo.methods import method
+
+from .case import Case
+
+
+@dataclasses.dataclass(frozen=True)
+class _Likelihood(Penalty):
+    """A penalty that reads nothing but the loss's own log-probabilities."""
+
+    def __call__(self, batch, trust):
+        return batch.policy.logprob
+
+
+@dataclasses.dataclass(frozen=True)
+class _Surprise(CreditStage):
+    """Credit from old log-probabilities."""
+
+    def __call__(self, rollouts, bonus):
+        return rollouts.old_logprob
+
+
+@dataclasses.dataclass(frozen=True)
+class _Own(type(method("dapo").aggregate)):
+    """A denominator of the user's."""
+
+
+def _skyrl(objective: Objective | str, **parts: object) -> Callable[[Path], object]:
+    value = method(objective) if isinstance(objective, str) else objective
+    return lambda directory: skyrl.require(dataclasses.replace(value, **parts))
+
+
+def _prime(name: str) -> Callable[[Path], object]:
+    return lambda directory: prime_rl.require(method(name))
+
+
+def _setting(**given: object) -> Callable[[Path], object]:
+    usual = {"loss_reduction": "token_mean", "use_kl_loss": False, "advantage_batch_normalize": False}
+    return lambda directory: skyrl.require_settings(method("dapo"), SimpleNamespace(**(usual | given)))
+
+
+CASES = [
+    Case("SkyRL: `tepo`, which reads `entropy`", _skyrl("tepo"), ("tepo", "entropy"), REMEDY),
+    Case("SkyRL: `clip_cov`, which looks at a whole update", _skyrl("clip_cov"), ("clip_cov", "whole update"), REMEDY),
+    Case("SkyRL: `ha_dw`, which remembers", _skyrl("ha_dw"), ("ha_dw", "remembers"), REMEDY),
+    Case(
+        "SkyRL: an objective with a penalty of your own",
+        _skyrl("grpo", penalties=(_Likelihood(),)),
+        ("grpo", "not proportional"),
+        REMEDY,
+    ),
+    Case(
+        "SkyRL: an objective with a penalty on leaving the reference",
+        _skyrl("grpo", penalties=(ReferenceKl(0.1),)),
+        ("grpo", "ref_logprob"),
+        REMEDY,
+    ),
+    Case(
+        "SkyRL: an objective whose credit reads old log-probabilities",
+        _skyrl("grpo", credit=_Surprise()),
+        ("grpo", "credit"),
+        REMEDY,
+    ),
+    Case("SkyRL: an objective with a denominator of your own", _skyrl("dapo", aggregate=_Own()), ("dapo",), REMEDY),
+    Case(
+        "SkyRL: `trainer.algorithm.use_kl_loss=true`", _setting(use_kl_loss=True), ("use_kl_loss",), "set it to False"
+    ),
+    Case(
+        "SkyRL: `trainer.algorithm.loss_reduction=prompt_mean` with `dapo`",
+        _setting(loss_reduction="prompt_mean"),
+        ("loss_reduction",),
+        "set it to 'token_mean'",
+    ),
+    Case(
+        "SkyRL: `trainer.algorithm.advantage_batch_normalize=true`",
+        _setting(advantage_batch_normalize=True),
+        ("advantage_batch_normalize",),
+        "set it to False",
+    ),
+    Case("prime-rl: `grpo`, the mean over responses", _prime("grpo"), ("grpo", "SequenceMean"), REMEDY),
+    Case("prime-rl: `gtpo`, which reads `old_entropy`", _prime("gtpo"), ("gtpo", "old_entropy"), REMEDY),
+]
