@@ -86,6 +86,7 @@ def loss(
     pieces: Collection[Any] = WHOLE,
     tokens: int | None = None,
     correction: np.ndarray | None = None,
+    sampled: bool = False,
     trainer: Trainer | None = None,
     **settings: Any,
 ) -> Outcome:
@@ -97,6 +98,7 @@ def loss(
         pieces: the micro-batches of the step, as rows; TRL accumulates over that many.
         tokens: what TRL believes the generation batch holds; None counts the sample.
         correction: [N, T] or [N, 1], the importance weight of the engine that sampled.
+        sampled: TRL is told the log-probabilities of the engine that sampled.
         trainer: one that remembers earlier steps; None takes a fresh one with the `settings`.
     """
     with float64():
@@ -113,6 +115,8 @@ def loss(
         }
         if correction is not None:
             fields["importance_sampling_ratio"] = torch.tensor(correction)
+        if sampled:
+            fields["sampling_per_token_logps"] = torch.tensor(sample.rollout_logprob)
         counted = torch.tensor(int(sample.mask.sum()) if tokens is None else tokens)
         total = torch.zeros(())
         for rows in pieces:

@@ -59,6 +59,9 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("dhpo", {"mixing": "entropy"}),
     ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
     ("egspo", {"curve": "chord"}),
+    ("opsm", {"delta": 0.05, "anchor": "rollout", "beta": 0.1}),
+    ("fipo", {"dual": 3.0, "least": 0.5}),
+    ("m2po", {"low": 0.0, "high": 0.0}),
     ("gdpo", {"form": "verl", "beta": 0.1}),
     ("gdpo", {"form": "nemo_rl", "weights": (1.0, 0.5, 2.0)}),
     ("otb", {"token_reward": True, "rollout_cap": 1.5}),
@@ -71,7 +74,8 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 # Penalties act without any advantage; these settings switch them off.
 UNPENALISED = {
     "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
-    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0},
+    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0}, "prime_rl": {"kl": 0.0},
+    "dro": {"beta": 0.0}, "opsm": {"beta": 0.0},
     **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti", "hmpo")},
     "gdpo": {"beta": 0.0}, "mt_grpo": {"beta": 0.0},
 }  # fmt: skip
@@ -96,6 +100,8 @@ SEQUENCE_MEAN = {
     "thr",
     "ha_dw",
     "dhpo",
+    "opsm",
+    "real",
 }
 SEQUENCE_SUM = {"topr", "luspo"}
 # Only the best response of a group learns: rewards without ties, and fewer tokens that move.

@@ -59,6 +59,8 @@ TOGETHER = {
     ("dapo", "overlong_cache"): "cache",
     ("aer", "start"): "initial",
     ("skywork_entropy", "start"): "initial",
+    ("fipo", "least"): "most",
+    ("fipo", "most"): "most",
 }
 
 
@@ -232,7 +234,8 @@ def test_infinite_are_only_limits() -> None:
     limits = {name for name in _accepting(math.inf) if name.partition(".")[2] not in ("high", "dual")}
     assert limits == {
         "clip_cov.cov_high", "gmpo.low", "dppo_tv.threshold", "dppo_tv.cap", "dppo_kl.threshold", "dppo_kl.cap",
-        "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high",
+        "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high", "opsm.delta", "m2po.budget",
+        "m2po_rollout.threshold", "fipo.decay", "fipo.safety",
     }  # fmt: skip
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
 
@@ -244,6 +247,7 @@ def test_above_one_is_no_share() -> None:
         "aspo.low_eps", "aspo.high_eps", "aspo.quantile", "archer.low_clip", "archer.high_clip", "archer.quantile",
         "forking_tokens.fraction", "stapo.prob", "stapo.quantile", "sent.fraction", "sent.low_entropy",
         "s_grpo.fraction", "lopti.a", "arm.fraction", "dhpo.sequence_low", "egspo.quantile", "egspo.attenuation",
+        "fipo.least",
     }  # fmt: skip
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
 
@@ -253,7 +257,7 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
     assert _accepting(0.5) - _accepting(0.0) == {
         "dr_grpo.length", "clip_cov.fraction", "kl_cov.fraction", "sapo.tau_pos", "sapo.tau_neg",
         "forking_tokens.fraction", "sent.fraction", "sent.low_entropy", "s_grpo.fraction", "lopti.eta", "ha_dw.scale",
-        "aer.rho", "arm.fraction", "hmpo.cap",
+        "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
     }  # fmt: skip
 
 
@@ -271,7 +275,9 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         ("thr", {"p": -0.5}), ("arm", {"alpha": -0.1}), ("kl_cov", {"coef": 0.0}), ("tr_grpo", {"tau": -9.0}),
         ("tr_grpo", {"mu": -1.0}), ("tr_grpo", {"lower": 0.0}), ("gtpo", {"a2": 0.0}), ("gtpo", {"threshold": -1.0}),
         ("gtpo", {"entropy_clamp": (0.2, math.inf)}), ("topr", {"threshold": -1.0}), ("vespo", {"k_pos": 0.0}),
-        ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}),
+        ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}), ("opsm", {"delta": math.inf}),
+        ("m2po", {"budget": math.inf}), ("m2po", {"budget": 0.0}), ("m2po_rollout", {"threshold": math.inf}),
+        ("fipo", {"decay": math.inf, "safety": math.inf}),
     ],
 )  # fmt: skip
 def test_a_value_with_a_meaning_is_accepted(name: str, options: dict[str, Any]) -> None:

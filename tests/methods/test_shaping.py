@@ -11,8 +11,9 @@ import tokenpo
 from tokenpo.core.trial import example
 from tokenpo.methods import METHODS
 
-# Their roles are those of the reward before shaping: by hand in test_polar.py, and topr's sign likewise.
-BY_ROLE = {"gtpo", "grpo_s", "topr"}
+# Their roles are those of the reward before shaping: by hand in test_polar.py, and topr's sign likewise. A small bonus
+# changes no label of real: by hand in its own file.
+BY_ROLE = {"gtpo", "grpo_s", "topr", "real"}
 
 
 def _earned(name: str, rollouts: tokenpo.Rollouts, bonus: torch.Tensor) -> tokenpo.Rollouts:

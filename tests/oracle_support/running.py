@@ -21,7 +21,7 @@ METHODS = Path(__file__).parents[1] / "methods"
 POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
 OPTIONAL = (
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
-    "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision",
+    "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision", "gain",
 )  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def assemble(
     credit = objective.prepare(rollouts, state)
     if advantage is not None:
         credit = tokenpo.Credit(torch.tensor(advantage, dtype=lp.dtype), credit.signals)
+    rollouts = objective.counted(rollouts)
     batch = tokenpo.Batch(rollouts=rollouts, credit=credit, policy=policy)
     if objective.scope == "batch":
         batch = objective.observe(batch, torch.Generator().manual_seed(seed))

@@ -8,7 +8,21 @@ from collections.abc import Sequence
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.memory import enough_memory
-from . import check, compare, completion, evaluate, exact, explain, launch, methods, recipes, report, show, train
+from . import (
+    check,
+    compare,
+    completion,
+    evaluate,
+    exact,
+    explain,
+    gradients,
+    launch,
+    methods,
+    recipes,
+    report,
+    show,
+    train,
+)
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -21,10 +35,25 @@ EXAMPLES = """examples:
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
+  tokenpo gradients runs/quickstart-tepo-seed0             the same at a checkpoint, against very many rollouts
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 # As --help lists them.
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, launch, completion)
+COMMANDS = (
+    train,
+    evaluate,
+    methods,
+    show,
+    check,
+    recipes,
+    report,
+    compare,
+    explain,
+    exact,
+    gradients,
+    launch,
+    completion,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

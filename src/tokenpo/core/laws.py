@@ -18,7 +18,7 @@ from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
-from .trial import OPTIONAL, Evaluation, Inputs, close, evaluate, example, same
+from .trial import OPTIONAL, Evaluation, Inputs, close, counted, evaluate, example, same
 from .types import Batch, Policy, Rollouts, Totals
 
 # A spread of log-ratios at which some ratios are above 1,000 and some below 1/1,000.
@@ -233,6 +233,7 @@ def same_inputs_same_bytes(objective: Any) -> None:
     kept = inputs.map(Tensor.clone)
     rollouts = Rollouts(**inputs.rollouts)
     credit = objective.prepare(rollouts)
+    rollouts = counted(objective, rollouts)
     batch = Batch(rollouts=rollouts, credit=credit, policy=Policy(**inputs.policy))
     advantage = credit.advantage.clone()
     objective.loss(objective.observe(batch) if hasattr(objective, "observe") else batch, Totals.of(rollouts))

@@ -72,6 +72,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
         "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
         "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
+        "version": torch.zeros(n, length, dtype=torch.long),
     }  # fmt: skip
     rollouts |= {
         "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
@@ -84,6 +85,7 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
         "turn": turn, "anchor": state.gather(1, turn),
         "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
+        "gain": normal(0.5),
     }  # fmt: skip
     rollouts["rewards"][2, 1] = torch.nan
     inputs = Inputs(rollouts, policy)
@@ -110,9 +112,9 @@ def evaluate(
     rollouts = Rollouts(**inputs.rollouts)
     leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
     policy = Policy(**{**inputs.policy, **leaves})
-    batch = Batch(
-        rollouts=rollouts, credit=objective.prepare(rollouts, *(() if state is None else (state,))), policy=policy
-    )
+    credit = objective.prepare(rollouts, *(() if state is None else (state,)))
+    rollouts = counted(objective, rollouts)
+    batch = Batch(rollouts=rollouts, credit=credit, policy=policy)
     if hasattr(objective, "observe"):
         batch = objective.observe(batch)
     totals = Totals.of(rollouts)
@@ -121,6 +123,11 @@ def evaluate(
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
     gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
     return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
+
+
+def counted(objective: Any, rollouts: Rollouts) -> Rollouts:
+    """What phase two is given; a method that is no `Objective` may have no say in it."""
+    return objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
 
 
 def same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:

@@ -22,9 +22,9 @@ from .boundary import Boundary
 
 _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
-    "token_reward", "old_collision",
+    "token_reward", "old_collision", "gain",
 )  # fmt: skip
-_INDEX_FIELDS = ("turn", "anchor")
+_INDEX_FIELDS = ("turn", "anchor", "version")
 _LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
 _SHAPES = {"prompt_logprob": "[N]", "rewards": "[N, R]"}  # of optional fields that are not [N, T]
 
@@ -74,6 +74,7 @@ class Rollouts(Fields):
         temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
             also where a method adapts it from token to token (`objective.temperature`).
         token_ids: [N, T] int, the sampled tokens.
+        version: [N, T] int >= 0, how many updates the policy that sampled the token had had.
         prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
         influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
             how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
@@ -89,6 +90,9 @@ class Rollouts(Fields):
         anchor: [N, T] int >= 0, the state that the token's turn began in: the same number for the same state, compared
             within a group.
         old_collision: [N, T] in (0, 1], Σ_v π_v² of the old policy: how probable it is that two draws agree.
+        gain: [N, T], what the token's segment added to the reward to be expected: the value behind it less the value
+            before it, each estimated by continuations of the policy that sampled; behind the last segment the reward.
+            Where responses are cut is said by `core.parts.Continuations`.
 
     Raises:
         TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
@@ -113,6 +117,8 @@ class Rollouts(Fields):
     turn: Tensor | None = None
     anchor: Tensor | None = None
     old_collision: Tensor | None = None
+    version: Tensor | None = None
+    gain: Tensor | None = None
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -147,6 +153,18 @@ class Rollouts(Fields):
 
     def __len__(self) -> int:
         return self.mask.shape[0]
+
+    def under(self, mask: Tensor) -> Rollouts:
+        """The same facts with fewer response tokens, [N, T] bool; nothing is checked again."""
+        return _copied(self, {**vars(self), "mask": self.mask & mask})
+
+    def bypassed(self) -> Rollouts:
+        """The same facts, of which the old policy is the one that sampled, as its engine reported it.
+
+        Raises:
+            MissingInput: there is no rollout_logprob.
+        """
+        return _copied(self, {**vars(self), "old_logprob": self.need("rollout_logprob")})
 
     def _repr_html_(self) -> str:
         groups, tokens = len(self.group.unique()), int(self.mask.sum())

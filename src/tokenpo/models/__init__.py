@@ -8,12 +8,14 @@ from .lora import LoraOptions
 from .model import LanguageModel, load, save, save_adapter
 from .sampler import Samples, Sampling, require_room, sample
 from .score import score
+from .vocabulary import Vocabulary
 
 __all__ = [
     "LanguageModel",
     "LoraOptions",
     "Samples",
     "Sampling",
+    "Vocabulary",
     "collision",
     "divergence",
     "influence",

@@ -60,7 +60,8 @@ class Samples:
         token_ids: [N, T] int64, pad_id beyond the response.
         mask: [N, T] bool, true on what was sampled, EOS inside.
         logprob: [N, T] float32 nats, of the token at the base temperature; 0 beyond the response.
-        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond.
+        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond. None from a sampler elsewhere
+            that tells log-probabilities alone.
         temperature: [N, T] float32 that sampled the token; 1 beyond the response and for greedy sampling.
         rollout_logprob: [N, T] float32 nats, of the token at the temperature that sampled it; 0 beyond.
         prompt: [N] int64, index into the prompts.
@@ -70,7 +71,7 @@ class Samples:
     token_ids: Tensor
     mask: Tensor
     logprob: Tensor
-    entropy: Tensor
+    entropy: Tensor | None
     temperature: Tensor
     rollout_logprob: Tensor
     prompt: Tensor

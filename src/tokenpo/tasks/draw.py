@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..base.errors import NotFinite, TokenPOError
-from ..models import LanguageModel, Sampling, require_room, sample
+from ..models import LanguageModel, Samples, Sampling, require_room, sample
 from ..models.precision import precision
 from ..models.token_draw import TemperatureRule
+from ..models.vocabulary import Tokenized
 from . import Problem, Score, Split, Task, ToolTask
 
 
@@ -22,8 +23,9 @@ class Draw:
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them. What a
-            tool wrote stands in the tokens and in the completions, outside the mask.
+        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them; a sampler
+            that tells log-probabilities alone has no entropy. What a tool wrote stands in the tokens and in the
+            completions, outside the mask.
         base: temperature at which logprob and entropy are taken.
         finished: [N] bool, EOS was reached.
     """
@@ -34,7 +36,7 @@ class Draw:
     token_ids: Tensor
     mask: Tensor
     logprob: Tensor
-    entropy: Tensor
+    entropy: Tensor | None
     temperature: Tensor
     rollout_logprob: Tensor
     base: float
@@ -75,17 +77,63 @@ def draw(
 
     A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
     """
-    problems = task.problems(split, start, count)
-    names = [problem.place or f"{split} problem {start + place}" for place, problem in enumerate(problems)]
-    prompts = [_encoded(lm, problem, name, sampling) for problem, name in zip(problems, names, strict=True)]
+    problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
     with precision(lm.device, autocast):
         streams = range(start, start + count)
-        repeated = [problem for problem in problems for _ in range(group_size)]
-        tool = Called(lm, task, repeated) if isinstance(task, ToolTask) else None
+        tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
         out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
+    return verified(lm, task, start, problems, prompts, out, sampling.temperature or 1.0)
+
+
+def posed(
+    vocabulary: Tokenized,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    check: Callable[[list[int]], None] = lambda ids: None,
+) -> tuple[list[Problem], list[list[int]]]:
+    """`count` problems from position `start` on, and their prompts as token ids.
+
+    Args:
+        check: raises where a prompt cannot be answered.
+
+    Raises:
+        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` does.
+    """
+    problems = task.problems(split, start, count)
+    prompts = []
+    for place, problem in enumerate(problems):
+        try:
+            prompts.append(vocabulary.encode(problem.prompt))
+            check(prompts[-1])
+        except TokenPOError as error:
+            raise TokenPOError(f"{problem.place or f'{split} problem {start + place}'}: {error}") from error
+    return problems, prompts
+
+
+def verified(
+    vocabulary: Tokenized,
+    task: Task,
+    start: int,
+    problems: list[Problem],
+    prompts: list[list[int]],
+    out: Samples,
+    base: float,
+) -> Draw:
+    """The responses `out` to some problems with their scores, whoever sampled them.
+
+    Args:
+        base: temperature at which log-probabilities and entropies are taken.
+
+    Raises:
+        NotFinite: a reward is not finite.
+    """
+    group_size = len(out) // len(problems)
     length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
     token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
-    completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
+    completions = [vocabulary.decode(_without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
+    repeated = _repeated(problems, group_size)
     scores = task.score(repeated, completions, token_ids)
     _check(task, scores, len(repeated), start, group_size)
     return Draw(
@@ -98,7 +146,7 @@ def draw(
         entropy=out.entropy,
         temperature=out.temperature,
         rollout_logprob=out.rollout_logprob,
-        base=sampling.temperature or 1.0,
+        base=base,
         finished=out.finished,
         completions=completions,
         scores=scores,
@@ -121,13 +169,9 @@ class Called:
         return [] if not answer else self._lm.inserted(answer)
 
 
-def _encoded(lm: LanguageModel, problem: Problem, name: str, sampling: Sampling) -> list[int]:
-    try:
-        ids = lm.encode(problem.prompt)
-        require_room(lm, ids, sampling)
-    except TokenPOError as error:
-        raise TokenPOError(f"{name}: {error}") from error
-    return ids
+def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
+    """The problem of each row."""
+    return [problem for problem in problems for _ in range(group_size)]
 
 
 def _check(task: Task, scores: Sequence[Score], expected: int, start: int, group_size: int) -> None:

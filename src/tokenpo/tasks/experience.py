@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,6 +43,23 @@ class Experience:
         return facts(whole)
 
 
+def gather(draws: Callable[[int, int], Draw], cursor: int, wanted: int, extra: int, *, choose: bool) -> Experience:
+    """One rollout batch from position `cursor` of the training problems on.
+
+    Args:
+        draws: (start, count) -> responses to these problems.
+        wanted: groups to train on.
+        extra: how often what dynamic sampling dropped may be refilled.
+        choose: dynamic sampling: only groups whose rewards differ are trained on.
+    """
+    drawn, kept = _fill(draws, cursor, wanted, extra if choose else 0, choose=choose)
+    groups = sum(len(piece.problems) for piece in drawn)
+    usable = sum(len(groups_of) for groups_of in kept)
+    chosen = joined(drawn, _first(kept, wanted))
+    rollouts = None if chosen is None else facts(chosen)
+    return Experience(rollouts, chosen, drawn, 1 - usable / groups, cursor + groups)
+
+
 def mixed_groups(piece: Draw) -> list[int]:
     """The groups whose rewards are not all equal."""
     mixed = dynamic_sampling.mixed_groups(piece.reward().to(piece.mask.device), piece.group(), piece.mask)
@@ -71,7 +88,7 @@ def joined(drawn: Sequence[Draw], kept: Sequence[Sequence[int]]) -> Draw | None:
         token_ids=rows("token_ids"),
         mask=rows("mask", False),
         logprob=rows("logprob"),
-        entropy=rows("entropy"),
+        entropy=None if drawn[0].entropy is None else rows("entropy"),
         temperature=rows("temperature", 1.0),
         rollout_logprob=rows("rollout_logprob"),
         base=drawn[0].base,
@@ -94,6 +111,32 @@ def facts(kept: Draw) -> Rollouts:
         temperature=torch.full_like(kept.logprob, kept.base),
         token_ids=kept.token_ids,
     )
+
+
+def _fill(
+    draws: Callable[[int, int], Draw], cursor: int, wanted: int, extra: int, *, choose: bool
+) -> tuple[list[Draw], list[list[int]]]:
+    """Draws until `wanted` groups are worth training on, at most 1 + `extra` times; the draws and their kept groups.
+
+    A refill asks for as many groups as the share kept so far suggests, at most a whole batch.
+    """
+    drawn: list[Draw] = []
+    kept: list[list[int]] = []
+    count = wanted
+    while True:
+        drawn.append(draws(cursor, count))
+        cursor += count
+        kept.append(mixed_groups(drawn[-1]) if choose else list(range(count)))
+        have, seen = sum(map(len, kept)), sum(len(piece.problems) for piece in drawn)
+        if have >= wanted or len(drawn) > extra:
+            return drawn, kept
+        count = dynamic_sampling.refill(wanted, have, seen)
+
+
+def _first(kept: Sequence[list[int]], most: int) -> list[list[int]]:
+    """The first `most` of the kept groups of each draw."""
+    before = [sum(map(len, kept[:i])) for i in range(len(kept))]
+    return [groups[: max(0, most - seen)] for groups, seen in zip(kept, before, strict=True)]
 
 
 # What `credited` knows of a rollout beside its reward.

@@ -39,8 +39,11 @@ class Engine:
         return str(self.lm.device)
 
 
-def build_engine(config: Config) -> Engine:
+def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:
     """Loads everything a run needs, cheapest first, so that a mistake shows before a model is loaded.
+
+    Args:
+        needs: of other objectives beside the run's own.
 
     Raises:
         TokenPOError: what is wrong, with its remedy.
@@ -53,21 +56,27 @@ def build_engine(config: Config) -> Engine:
     seed = config.seed if config.task.seed is None else config.task.seed
     task = make_task(config.task.name, config.task.options, seed)
     try:
-        lm = load_model(config)
-        if "influence" in objective.needs:
+        lm, needs = load_model(config), needs | objective.needs
+        if "influence" in needs:
             language.require_plain_head(lm, f"{objective.name} needs influence, and in the embedded engine ")
         # Under LoRA the reference is the same model with its adapters switched off.
-        apart = "ref_logprob" in objective.needs and lm.adapter is None
+        apart = "ref_logprob" in needs and lm.adapter is None
         return Engine(config, objective, lm, task, load_model(config) if apart else None)
     except BaseException:
         task.close()
         raise
 
 
-def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
+def with_optional_inputs(
+    engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
+) -> Rollouts:
     """The rollouts with what the task tells of turns and rewards, and what takes another forward pass: the reference's
-    log-prob, on request the old policy's, and what the objective compares inside a group beyond the rewards."""
-    needs = engine.objective.needs
+    log-prob, on request the old policy's, and what the objective compares inside a group beyond the rewards.
+
+    Args:
+        needs: of objectives; None is those of the engine's own.
+    """
+    needs = engine.objective.needs if needs is None else needs
     fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     with torch.no_grad():
         if engine.config.rollout.rescore:

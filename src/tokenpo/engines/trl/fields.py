@@ -98,7 +98,6 @@ REFUSED: dict[str, str] = {
     "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
     "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
     "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
-    "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
     "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
     "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
     "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
@@ -129,8 +128,10 @@ HONOURED: dict[str, str] = {
     "generation_batch_size": "the same in rows",
     "num_iterations": "times that a rollout batch is trained on; a multiple of the objective's passes",
     "max_completion_length": "also the constant that `dr_grpo` divides by, which is then refused without it",
-    "vllm_importance_sampling_correction": f"{_CORRECTION}; refused for `vespo`, into whose weight TRL puts it",
-    "vllm_importance_sampling_mode": _CORRECTION,
+    "off_policy_mask_threshold": "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the "
+    "engine that sampled where they are reported; the method `opsm` has it of its own",
+    "vllm_importance_sampling_correction": f"{_CORRECTION}, of `vespo` in the weight of its surrogate",
+    "vllm_importance_sampling_mode": f"{_CORRECTION}; of `vespo` a `token_` one, as TRL itself wants",
     "vllm_importance_sampling_clip_max": _CORRECTION,
     "vllm_importance_sampling_clip_min": _CORRECTION,
     "vllm_importance_sampling_cap": "TRL's old name of `vllm_importance_sampling_clip_max`",
@@ -150,8 +151,10 @@ THEIRS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "dataloader_persistent_workers", "dataloader_prefetch_factor", "data_seed", "train_sampling_strategy",
         "length_column_name", "label_names", "accelerator_config", "ignore_data_skip",
     )),
-    ("sampling", "the loss is that of the whole distribution, as in TRL; with an adaptive temperature several are "
-     "refused ([below](#what-is-refused)), and `generation_kwargs` that contradict a setting always", (
+    ("sampling", "the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
+     "what is sampled from; these are refused where ratios to vLLM's log-probabilities are read, which are of what is "
+     "kept; with an adaptive temperature several are refused ([below](#what-is-refused)), and `generation_kwargs` "
+     "that contradict a setting always", (
         "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs", "cache_implementation",
         "ds3_gather_for_generation", "use_transformers_continuous_batching", "use_transformers_paged",
         "transformers_continuous_batching_config",

@@ -18,7 +18,7 @@ from ...core.types import Policy, Rollouts
 # One number for each token, by the names of the fields of `Rollouts` and of `Policy`.
 FACTS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
-    "token_reward", "old_collision",
+    "token_reward", "old_collision", "gain",
 )  # fmt: skip
 NOW = ("logprob", "entropy", "entropy_drift")
 WHOLE = ("token_ids", "turn", "anchor")  # whole numbers
