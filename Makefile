@@ -100,7 +100,7 @@ $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	@echo "Setting up $(ENGINES): torch, TRL, verl and Ray, some 2 GB. Several minutes, once."
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
-	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton jmespath
 	touch $@
 
 $(VLLM)/.ready: constraints-vllm.txt pyproject.toml

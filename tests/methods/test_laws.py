@@ -65,7 +65,7 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("gdpo", {"form": "verl", "beta": 0.1}),
     ("gdpo", {"form": "nemo_rl", "weights": (1.0, 0.5, 2.0)}),
     ("otb", {"token_reward": True, "rollout_cap": 1.5}),
-    ("mt_grpo", {"turn_rewards": 2, "beta": 0.1}),
+    ("mt_grpo", {"outcome_rewards": 2, "beta": 0.1}),
     ("gigpo", {"gamma": 0.9, "std": True}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])

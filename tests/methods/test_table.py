@@ -283,7 +283,7 @@ DEFAULTS = {
         {"needs": "old_collision"},
     ),
     "mt_grpo": (
-        "FirstTurn(coef=1.0, turn_rewards=1, group=GroupAdvantage(std=True, eps=0.0001))", _clip(_fixed(0.2, 0.2)),
+        "FirstTurn(coef=1.0, outcome_rewards=1, group=GroupAdvantage(std=True, eps=0.0001))", _clip(_fixed(0.2, 0.2)),
         "TokenMean()", {"needs": "rewards, turn"},
     ),
     "gigpo": (

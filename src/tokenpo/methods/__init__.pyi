@@ -881,7 +881,7 @@ def method(
     name: Literal["mt_grpo"],
     *,
     coef: float = 1.0,
-    turn_rewards: int = 1,
+    outcome_rewards: int = 1,
     low: float = 0.2,
     high: float = 0.2,
     beta: float = 0.0,

@@ -8,14 +8,14 @@ Paper: Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assi
            norm(R^turn + R^out)_i                  where no result came
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
 
-R^turn is what the first `turn_rewards` reward functions gave, R^out what the others did.
-Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the turn; beta = 0, as
+R^out is what the last `outcome_rewards` reward functions gave, R^turn what those before them did.
+Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome; beta = 0, as
 everywhere here for verifiable rewards.
 Departures: the authors take the mean over the tokens of a micro-batch. They find the result in the text of the
 messages; here a result came where the response has a second turn, so that a response which ends with its tool call
 counts as one without. Written for one call: of several, the turns after the first share one advantage. The code has a
 second form, in which the first turn gets norm(R^turn + gamma R^out) alone, which is not here.
-Reductions: with one turn for each response and no weights it is GRPO with eps 1e-4 and the token mean.
+Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ class FirstTurn(CreditStage):
 
     Args:
         coef: weight of the turn's advantage.
-        turn_rewards: how many of the reward functions, the first ones, judge the turn.
+        outcome_rewards: how many of the reward functions, the last ones, judge the outcome; the others the turn.
         group: how rewards of a group become advantages.
     """
 
     reads = {"rewards", "turn"}
     coef: NotNegative
-    turn_rewards: Count
+    outcome_rewards: Count
     group: GroupAdvantage
 
     @property
     def columns(self) -> int:
-        return self.turn_rewards + 1
+        return self.outcome_rewards
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         each, alive = rollouts.need("rewards").nan_to_num(0.0).double(), rollouts.mask.any(1)
         if each.shape[1] < self.columns:
             raise TokenPOError(
-                f"mt_grpo: the first {self.turn_rewards} rewards judge the turn, and Rollouts.rewards has "
-                f"{each.shape[1]} columns: give one more at least, for the outcome"
+                f"mt_grpo: the last {self.outcome_rewards} rewards judge the outcome, and Rollouts.rewards has "
+                f"{each.shape[1]} columns: give so many, and before them those of the turn"
             )
-        of_turn = each[:, : self.turn_rewards].sum(1)
-        of_outcome = each[:, self.turn_rewards :].sum(1) + bonus
+        of_turn = each[:, : -self.outcome_rewards].sum(1)
+        of_outcome = each[:, -self.outcome_rewards :].sum(1) + bonus
         groups, turns = Groups.of(rollouts.group, alive), Turns.of(rollouts.need("turn"), rollouts.mask)
         turn, outcome, both = (self.group.of(groups, x)[:, None] for x in (of_turn, of_outcome, of_turn + of_outcome))
         called = (turns.count > 1)[:, None]
@@ -78,7 +78,7 @@ class FirstTurn(CreditStage):
 def mt_grpo(
     *,
     coef: NotNegative = 1.0,
-    turn_rewards: Count = 1,
+    outcome_rewards: Count = 1,
     low: Share = 0.2,
     high: Limit = 0.2,
     beta: NotNegative = 0.0,
@@ -87,14 +87,14 @@ def mt_grpo(
 
     Args:
         coef: weight of the first turn's own advantage.
-        turn_rewards: how many of the reward functions, the first ones, judge the first turn; the others the outcome.
+        outcome_rewards: how many of the reward functions, the last ones, judge the outcome; the others the first turn.
         low: clip below.
         high: clip above.
         beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
     """
     return Objective(
         name="mt_grpo",
-        credit=FirstTurn(coef, turn_rewards, GroupAdvantage(eps=1e-4)),
+        credit=FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4)),
         surrogate=Clip(FixedBounds(low, high)),
         penalties=(ReferenceKl(beta),) if beta else (),
         aggregate=TokenMean(),

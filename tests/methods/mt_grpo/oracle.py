@@ -4,10 +4,10 @@ import numpy as np
 
 
 def mt_grpo(
-    mask, group, rewards, turn, old_logprob, logprob, ref_logprob, *, coef=1.0, turn_rewards=1, beta=0.0
+    mask, group, rewards, turn, old_logprob, logprob, ref_logprob, *, coef=1.0, outcome_rewards=1, beta=0.0
 ):  # fmt: skip
     alive = mask.any(1)
-    of_turn, of_outcome = rewards[:, :turn_rewards].sum(1), rewards[:, turn_rewards:].sum(1)
+    of_turn, of_outcome = rewards[:, :-outcome_rewards].sum(1), rewards[:, -outcome_rewards:].sum(1)
 
     def norm(R):
         out = np.zeros(len(R))

@@ -13,7 +13,7 @@ from tokenpo.core.parts import GroupAdvantage, TokenMean
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("options", [{}, {"coef": 0.3}, {"turn_rewards": 2}, {"beta": 0.1}])
+@pytest.mark.parametrize("options", [{}, {"coef": 0.3}, {"outcome_rewards": 2}, {"outcome_rewards": 3}, {"beta": 0.1}])
 def test_is_its_oracle(seed: int, options: dict) -> None:
     agrees("mt_grpo", ragged(seed, binary=seed == 0), **options)
     agrees("mt_grpo", holed(seed), **options)
@@ -40,12 +40,10 @@ def test_a_single_turn_is_grpo_of_the_sum() -> None:
     close(run(tokenpo.method("mt_grpo"), sample), run(grpo, sample.but(reward=sample.rewards.sum(1))), rtol=1e-12)
 
 
-def test_the_outcome_needs_a_reward_of_its_own() -> None:
-    with pytest.raises(
-        tokenpo.TokenPOError, match=r"^mt_grpo: the first 3 rewards judge the turn, and .* has 3 columns"
-    ):
-        run(tokenpo.method("mt_grpo", turn_rewards=3), ragged(0))
+def test_there_are_as_many_rewards_as_judge_the_outcome() -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=r"^mt_grpo: the last 4 rewards judge the outcome, .* has 3 columns"):
+        run(tokenpo.method("mt_grpo", outcome_rewards=4), ragged(0))
 
 
 def test_obeys_the_laws() -> None:
-    tokenpo.check_method(tokenpo.method("mt_grpo", coef=0.5, turn_rewards=2))
+    tokenpo.check_method(tokenpo.method("mt_grpo", coef=0.5, outcome_rewards=2))

@@ -99,7 +99,13 @@ def recorded(trainer: Any, drawn: RolloutBatch, step: Step, number: int) -> list
         for ids, mask in zip(rollouts.token_ids, rollouts.mask, strict=True)
     ]
     correct = verdicts(trainer, drawn)[kept]
-    return [*responses(rollouts, tokens, prompts=prompts[kept], correct=correct, step=number, policy=policy.rows(kept))]
+    names = trainer.reward_func_names
+    return [
+        *responses(
+            rollouts, tokens, prompts=prompts[kept], correct=correct, step=number, policy=policy.rows(kept),
+            reward_names=names,
+        )
+    ]  # fmt: skip
 
 
 def verdicts(trainer: Any, drawn: RolloutBatch) -> list[bool | None]:

@@ -89,14 +89,21 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
     return objective
 
 
-def require_inputs(objective: Objective, *, reported: bool, remedies: Mapping[str, str] = REMEDIES) -> None:
+def require_inputs(
+    objective: Objective,
+    *,
+    reported: bool,
+    remedies: Mapping[str, str] = REMEDIES,
+    provides: frozenset[str] = ALWAYS,
+) -> None:
     """Raises Unsupported where the objective reads what TRL does not have.
 
     Args:
         reported: whoever samples reports log-probabilities.
         remedies: input -> what the user can do about it.
+        provides: what TRL has whoever samples.
     """
-    negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, remedies)
+    negotiate(objective, provides | SAMPLED if reported else provides, ENGINE, remedies)
 
 
 def _require_weights(args: Any, objective: Objective) -> None:

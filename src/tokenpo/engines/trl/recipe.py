@@ -12,12 +12,13 @@ from ...models import locate
 from ...recipe.config import Config
 from ...recipe.objective import build_objective
 from ...tasks import Problem, Task
-from .objective import REMEDIES, require_inputs
+from .objective import ALWAYS, REMEDIES, require_inputs
 
 # A recipe has no setting for vLLM or a rollout_func: there the trainer's own model samples.
 RECIPE_REMEDIES = REMEDIES | {
     "rollout_logprob": "take the ratio to the old policy, which is the one that samples in a recipe's run (for dppo: "
     "--set method.anchor=old), or leave out --engine trl",
+    "rewards": "give TokenPOTrainer the functions as reward_funcs, or leave out --engine trl",
 }
 
 
@@ -141,12 +142,8 @@ def accepted(config: Config) -> Objective:
         if refused:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
     objective = build_objective(config)
-    require_inputs(objective, reported=False, remedies=RECIPE_REMEDIES)
-    if "rewards" in objective.needs:
-        raise Unsupported(
-            f"{objective.name} reads the rewards of several functions, and a recipe's run hands the TRL engine those "
-            "of its task as one: leave out --engine trl, or give TokenPOTrainer the functions as reward_funcs"
-        )
+    # A recipe's run hands TRL the reward of its task as one function.
+    require_inputs(objective, reported=False, remedies=RECIPE_REMEDIES, provides=ALWAYS - {"rewards"})
     return objective
 
 

@@ -208,7 +208,7 @@ def distance(one: Any, other: Any) -> tuple[float, str]:
 def _further(needs: frozenset[str]) -> Iterator[Axis]:
     """An axis for each input [N, T] that is not designed: from its lowest to its highest value in `example`."""
     inputs = example()
-    known = {**inputs.rollouts, **inputs.policy}
+    known, mask = {**inputs.rollouts, **inputs.policy}, inputs.rollouts["mask"]
     for name in sorted(needs & frozenset().union(*OPTIONAL.values()) - _DESIGNED):
         mask = inputs.rollouts["mask"]
         if name in known and known[name].shape == mask.shape and known[name].is_floating_point():

@@ -208,6 +208,7 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
         "old_entropy": entropy, "prompt_logprob": prompt, "divergence": divergence, "token_ids": ids,
         "rollout_logprob": _beside(old, column, 1 / facts.rollout_ratio), "temperature": torch.ones_like(old),
         "ref_logprob": _beside(old, column, facts.ref_ratio), "influence": math.sqrt(12) * (share - 0.5),
+        "rewards": reward[:, None],
     }  # fmt: skip
     designed["influence"][focal, column] = facts.influence
     # Two turns of equal length, and a second reward that has nothing to do with the first.
