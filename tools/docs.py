@@ -1,10 +1,9 @@
-"""Writes what comes from the code: docs/methods/, docs/family.md with its picture, docs/tasks.md, docs/house.svg, the
-tables of docs/papers_recipes.md, docs/trl.md and docs/verl.md, and the stub of tokenpo.methods.
+"""Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
+docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of docs/papers_recipes.md, docs/trl.md and docs/verl.md,
+and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
-
-The picture of the family is drawn anew when the choices or numbers that it shows have changed, or when it is gone.
 """
 
 from __future__ import annotations
@@ -31,12 +30,16 @@ from tokenpo.core.ranges import range_of
 from tokenpo.evidence.exact import sentences, study
 from tokenpo.evidence.exact.world import World
 from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.evidence.fingerprint import explorer
+from tokenpo.evidence.fingerprint.curves import EQUAL, axes_of
+from tokenpo.evidence.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, kinds_of, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
-PICTURE = "family.png"
+PICTURE = "family.svg"
+EQUAL_ONES = "[the same everywhere](../family.md#methods-with-the-same-fingerprint)"
 
 PROVENANCE = {
     "paper": "read in the text of the paper",
@@ -92,6 +95,12 @@ PAGE = """\
 {choices}
 ```
 
+## How hard it pushes a token
+
+![{name} over the facts of a token]({name}.svg)
+
+{pushes}
+
 ## Builder
 
 The method as a composition of named choices.
@@ -132,9 +141,35 @@ def page(name: str) -> str:
         choices=METHODS[name](),
         builder=inspect.getsource(inspect.unwrap(build)).strip(),
         parts=parts(METHODS[name]()),
+        pushes=pushes(name),
         exact=exact(name),
         score=oracle.strip(),
     )
+
+
+def pushes(name: str) -> str:
+    """What the picture shows, what is left out of it, and the nearest method."""
+    objectives = every_objective()
+    other, far, where = family.nearest(name, objectives)
+    drawn = {(panel.axis.key, panel.channel) for panel in panels(objectives[name], objectives[family.BASE])}
+    left_out = [a.title for a in axes_of(objectives[name]) if not a.plain and (a.key, 0) not in drawn]
+    text = (
+        f"Blue in a right response, orange in a wrong one; the broad grey lines are `{family.BASE}`'s. "
+        f"[How it is computed](../family.md#how-hard-each-method-pushes-a-token). Flat, and left out: "
+        f"{', '.join(left_out)}. The nearest method is [`{other}`]({other}.md)"
+    )
+    near = (
+        f": it differs by {far:.2g} in the mean over “{where}”, and by less over the others."
+        if far > EQUAL
+        else f": {EQUAL_ONES}."
+    )
+    return textwrap.fill(text + near, 120, break_on_hyphens=False)
+
+
+@functools.cache
+def every_objective() -> dict[str, Objective]:
+    """The methods of the table at their defaults."""
+    return {name: build() for name, build in METHODS.items()}
 
 
 def exact(name: str) -> str:
@@ -247,8 +282,11 @@ def generated() -> dict[Path, str]:
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
+    base = METHODS[family.BASE]()
+    files |= {PAGES / f"{name}.svg": draw(name, build(), base) for name, build in METHODS.items()}
     files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(), provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
+    files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
     files[stub.STUB] = stub.text()
@@ -267,19 +305,20 @@ def main(given: Sequence[str] | None = None) -> int:
     check = parser.parse_args(given).check
     wanted = generated()
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    gone = [path for path in sorted(PAGES.glob("*.md")) if path not in wanted]
-    # Pixels depend on the version of matplotlib, so what is compared is what they were drawn from.
-    picture = PAGES.parent / PICTURE
-    if family.drawn_from(picture) != family.fingerprint(METHODS):
-        stale.append(picture)
+    gone = [path for path in sorted(PAGES.glob("*.*")) if path not in wanted]
+    # Its grid takes a minute, so what is compared is what it was made from.
+    page_of_sliders = PAGES.parent / "explorer.html"
+    made_from = explorer.drawn_from(page_of_sliders.read_text(encoding="utf-8")) if page_of_sliders.exists() else ""
+    if made_from != explorer.digest(every_objective()):
+        stale.append(page_of_sliders)
     for path in [*stale, *gone]:
         print(f"{'stale' if check else 'removed' if path in gone else 'written'}: {path.relative_to(ROOT)}")
         if check:
             continue
         if path in gone:
             path.unlink()
-        elif path == picture:
-            family.draw(METHODS, picture)
+        elif path == page_of_sliders:
+            path.write_text(explorer.render(every_objective()), encoding="utf-8")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path], encoding="utf-8")

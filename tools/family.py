@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import struct
+import itertools
+import textwrap
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
+import torch
 from layout import GENERATED, code, table
 
-from tokenpo.core.coefficient import COPIES, MEAN_ENTROPY, ROWS, TOKENS
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
-from tokenpo.evidence.report.coefficients import OLD_PROB, RATIOS, numbers, write_family
+from tokenpo.core.trial import evaluate, example
+from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
+from tokenpo.evidence.fingerprint import step
+from tokenpo.evidence.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
+from tokenpo.evidence.fingerprint.drawing import draw_family
 
 BASE = "grpo"
 # Groups of methods by the slot in which they use different parts than the base, in the order of the page.
@@ -40,8 +42,7 @@ PAGE = """\
 # The family
 
 This page compares all methods in two ways: by what each one changes relative to [`{base}`](methods/{base}.md), and by
-its [effective coefficient](ideas.md#effective-coefficient), which says how hard it pushes a token. Both are computed
-from the objectives at their default options.
+how hard it pushes a token. Both are computed from the objectives at their default options.
 
 ## What each method changes
 
@@ -60,28 +61,38 @@ the name of that part, with the parts inside it in brackets; all their numbers a
 
 ## How hard each method pushes a token
 
-![The effective coefficient of every method]({picture})
+![The panels in which each method differs most from {base}]({picture})
 
-`tokenpo show METHOD --coefficients --out FILE.png` draws a larger picture of one method, which also shows c over ratio
-and advantage. The table below gives c at a few ratios r, for a token with p_old = {old_prob:g}. Methods with the same c
-at all of these ratios share a row; at other ratios they may differ.
+A push is what the loss does to the log-probability of one token: −∂L/∂lp, in units in which a mean over all tokens of
+the step gives each its advantage. Blue is the push in a right response, orange in a wrong one; the broad grey lines are
+{base}'s. Each method is shown in the few panels in which it differs most from `{base}`; [its page](methods/README.md)
+has all of them, [the explorer](explorer.html) puts any six beside each other under sliders (one file, to be opened in
+a browser), and `tokenpo show METHOD --fingerprint --out FILE.svg` draws one, also of a file of yours.
 
-How c is computed here:
+How a push is computed:
 
-- The advantage A is set to +1 or −1 and not computed, so methods that differ only in their credit have the same c.
-- The reference policy and the rollout policy equal the old policy, and the token's influence is 1.
-- c includes the penalties, so a clipped token can have a c other than 0. A gradient through the entropy is left out.
-- All tokens of the response have the same ratio r, and r is also the ratio of the whole sequence.
-- The column "entropy" is filled only where entropy makes a difference. A method that reads the entropy H of the current
-  policy is shown at several values of H, with the entropy H_old of the old policy at its median; a method that reads
-  only H_old is shown at several values of H_old. Both are in nats.
-- Some methods compare a token with the other tokens of the optimiser step. For them the step holds {rows} other
-  responses of {tokens} tokens each, half of them right, on which the policy has not changed. The entropies of these
-  tokens follow an exponential distribution with mean {mean_entropy:g} nats, and each token has lp = −H. This
-  distribution is our choice and comes from no paper.
-- For methods that draw tokens at random, c is the mean over {copies} draws.
+- Rewards, facts and policy of a designed optimiser step go through `prepare`, `observe` and `loss`, so that credit,
+  trust region, weights, penalties and denominators all count. The step has {groups} groups of {size} responses with
+  {length} tokens on average, half of them right.
+- One fact varies at a time, the others stand still: ratio 1, p_old = {probability:g}, entropy {entropy:g} nats,
+  position {position:g} of {length}, half of the group right. The token is the same in a right and in a wrong response.
+- The entropies of the other tokens follow an exponential distribution with mean {mean_entropy:g} nats, each token has
+  lp = −H, and every other right response has one token with p = {surprise:g}. These are our choices and come from no
+  paper.
+- A method with a memory has seen two batches before: one with entropy {first:g} nats, and one like this.
+- For methods that draw tokens at random, it is the mean over {draws} draws, and a dependence below three standard
+  errors is left out.
+- "Push on the entropy" is −∂L/∂H, for methods whose loss has a gradient through the entropy.
+- Not in it: the temperature at which a method samples, and the order of its optimiser passes.
+
+The table says on which facts the push depends, and which other method is the nearest: the mean difference between the
+two over the panel in which it is largest.
 
 {numbers}
+
+### Methods with the same fingerprint
+
+{equal}
 """
 
 
@@ -107,12 +118,18 @@ def page(methods: Mapping[str, Callable[..., Objective]], picture: str) -> str:
         unchanged=f"No method changes the slot{'s' * (len(idle) > 1)} {', '.join(idle)}." if idle else "",
         tables="\n\n".join(parts),
         picture=picture,
-        old_prob=OLD_PROB,
-        rows=ROWS,
-        tokens=TOKENS,
-        mean_entropy=MEAN_ENTROPY,
-        copies=COPIES,
-        numbers=number_table(objectives),
+        groups=step.GROUPS,
+        size=step.SIZE,
+        length=step.LENGTH,
+        probability=step.Facts.probability,
+        entropy=step.Facts.entropy,
+        position=step.Facts.position,
+        mean_entropy=step.Facts.batch_entropy,
+        surprise=step.SURPRISE,
+        first=step.FIRST_ENTROPY,
+        draws=step.DRAWS,
+        numbers=dependences(objectives),
+        equal=equal_ones(objectives),
     )
 
 
@@ -161,47 +178,82 @@ def group(objective: Objective, base: Objective) -> str:
     return "several" if len(changed) > 1 else "".join(changed)
 
 
-def number_table(objectives: Mapping[str, Objective]) -> str:
-    """c of every method at a few ratios, methods with equal rows together."""
-    together: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+def dependences(objectives: Mapping[str, Objective]) -> str:
+    """On what the push of each method depends, and its nearest neighbour."""
+    rows = []
     for name, objective in objectives.items():
-        together.setdefault(number_rows(objective), []).append(f"[`{name}`](methods/{name}.md)")
-    rows = [
-        (", ".join(members) if i == 0 else "", *row) for body, members in together.items() for i, row in enumerate(body)
+        other, far, where = nearest(name, objectives)
+        near = f"[`{other}`](methods/{other}.md): {far:.2g}, {where}" if far > EQUAL else f"`{other}`: equal"
+        rows.append((f"[`{name}`](methods/{name}.md)", ", ".join(depends_on(objective)) or "nothing", near))
+    return table(("method", "depends on", "nearest"), rows)
+
+
+def depends_on(objective: Objective) -> list[str]:
+    """The titles of the panels in which a method's lines are not flat."""
+    own = fingerprint(objective)
+    varying = [(axis, channel) for channel in (0, 1) for axis in axes_of(objective) if own.varies(axis, channel)]
+    return [f"{axis.title} (push on the entropy)" if channel else axis.title for axis, channel in varying]
+
+
+def nearest(name: str, objectives: Mapping[str, Objective]) -> tuple[str, float, str]:
+    """The method whose fingerprint is the least far away, how far, and the title of the panel that says so."""
+    others = [(*distance(objectives[name], other), key) for key, other in objectives.items() if key != name]
+    far, where, other = min(others, key=lambda found: found[0])
+    return other, far, where
+
+
+def equal_ones(objectives: Mapping[str, Objective]) -> str:
+    """Every pair whose fingerprints are equal, with the reason."""
+    pairs = [
+        textwrap.fill(f"- `{a}` and `{b}`: {why_equal(objectives[a], objectives[b])}.", 120, subsequent_indent="  ")
+        for a, b in itertools.combinations(objectives, 2)
+        if distance(objectives[a], objectives[b])[0] <= EQUAL
     ]
-    return table(("method", "A", "entropy", *(f"r = {r:g}" for r in RATIOS)), rows)
+    return "\n".join(pairs) or "None."
 
 
-@functools.cache
-def number_rows(objective: Objective) -> tuple[tuple[str, ...], ...]:
-    """(A, entropy, c...) as text; computed once for equal objectives."""
-    return tuple((f"{a:+.0f}", label, *(f"{x:.3g}" for x in c)) for a, label, c in numbers(objective))
+def why_equal(one: Objective, other: Objective) -> str:
+    """What two methods differ in that no push shows, computed from their choices and from trials.
+
+    Raises:
+        SystemExit: they differ on random batches: a fact is missing among those that are varied.
+    """
+    slots = [field.name for field in dataclasses.fields(Objective) if field.name != "name"]
+    changed = {slot for slot in slots if getattr(one, slot) != getattr(other, slot)}
+    said = {"temperature": "the temperature at which tokens are sampled", "passes": "the order of the optimiser passes"}
+    if changed <= set(said):
+        return (
+            f"they differ only in {' and '.join(said[slot] for slot in sorted(changed))}" if changed else "one method"
+        )
+    for seed in range(3):
+        a, b = (evaluate(objective, example(seed)) for objective in (one, other))
+        if gap(a.gradient, b.gradient) > EQUAL:
+            raise SystemExit(f"{one.name} and {other.name} have equal fingerprints and differ on random batches")
+    where = ", ".join(f"`{slot}`" for slot in sorted(changed))
+    batch = Rollouts(**example().rollouts)
+    credit = one.prepare(batch)
+    uneven = dataclasses.replace(credit, advantage=credit.advantage * torch.linspace(0.5, 1.5, batch.mask.shape[1]))
+    pushed = [pushed_by(objective, batch, uneven) for objective in (one, other)]
+    if gap(*pushed) > EQUAL:
+        return (
+            f"they differ in {where}, which tells only where the tokens of one response have different advantages; "
+            "their credit gives all of them the same"
+        )
+    return f"they differ in {where}, which changes no push on random batches either"
 
 
-def fingerprint(methods: Mapping[str, Callable[..., Objective]]) -> str:
-    """Stands for everything that the picture shows: all choices, and the numbers they lead to."""
-    objectives = {name: build() for name, build in methods.items()}
-    shown = "\n".join(str(objective) for objective in objectives.values()) + number_table(objectives)
-    return hashlib.sha256(shown.encode()).hexdigest()
+def pushed_by(objective: Objective, rollouts: Rollouts, credit: Credit) -> torch.Tensor:
+    """The gradient [N, T] of an objective's loss with a credit from outside, on the batch of `example`."""
+    given = {name: x for name, x in example().policy.items() if name == "logprob" or name in objective.needs}
+    given["logprob"] = given["logprob"].clone().requires_grad_()
+    batch = Batch(rollouts, credit, Policy(**given))
+    value = objective.loss(objective.observe(batch), Totals.of(rollouts, length=1024)).value
+    return torch.autograd.grad(value, given["logprob"])[0]
 
 
-def drawn_from(picture: Path) -> str:
-    """The fingerprint in a PNG's metadata; "" where there is no picture, or none of ours."""
-    if not picture.exists():
-        return ""
-    data, place = picture.read_bytes(), 8
-    while place + 8 <= len(data):
-        length, kind = struct.unpack(">I4s", data[place : place + 8])
-        key, _, value = data[place + 8 : place + 8 + length].partition(b"\0")
-        if kind == b"tEXt" and key == b"Description":
-            return value.decode("latin-1")
-        place += 12 + length
-    return ""
-
-
-def draw(methods: Mapping[str, Callable[..., Objective]], picture: Path) -> None:
-    """Writes the picture; groups stand together as on the page."""
+def picture(methods: Mapping[str, Callable[..., Objective]]) -> str:
+    """The picture as SVG; groups stand together as on the page, the base first."""
     objectives = {name: build() for name, build in methods.items()}
     order = list(TITLES)
-    ranked = sorted(objectives, key=lambda name: order.index(group(objectives[name], objectives[BASE])))
-    write_family({name: objectives[name] for name in ranked}, picture, fingerprint(methods))
+    ranked = sorted(objectives, key=lambda name: (name != BASE, order.index(group(objectives[name], objectives[BASE]))))
+    return draw_family({name: objectives[name] for name in ranked}, objectives[BASE])

@@ -16,7 +16,14 @@ import tokenpo
 from foreign_support import ours, summed
 from foreign_support.trl_trainer import GRPOConfig, loss
 from oracle_support import Sample, by_hand, close, of, ragged, run
-from tokenpo.core.parts import EntropyBonus, GeometricSequence, ReferenceKl, Reweighted, TokenRatio
+from tokenpo.core.parts import (
+    EntropyBonus,
+    GeometricSequence,
+    ReferenceKl,
+    Reweighted,
+    RolloutCorrection,
+    TokenRatio,
+)
 from tokenpo.methods import METHODS
 
 seeds = pytest.mark.parametrize("seed", range(2))
@@ -118,6 +125,22 @@ def test_vespo(options: dict, level: str, seed: int) -> None:
     got, advantage = ours(objective, sample)
     settings = {f"vespo_{name}": value for name, value in options.items()}
     close(got, loss(sample, advantage, loss_type="vespo", importance_sampling_level=level, **settings))
+
+
+@seeds
+@pytest.mark.parametrize("correction", [RolloutCorrection(cap=1.005), RolloutCorrection(mask=True, cap=1.005)])
+def test_vespo_with_the_correction_inside_its_weight(correction: RolloutCorrection, seed: int) -> None:
+    """TRL multiplies W by the weights of the tokens; one that is dropped has 1e-8."""
+    sample = ragged(seed).alive()
+    objective = tokenpo.method("vespo")
+    inside = dataclasses.replace(objective.surrogate, inside=correction)
+    got, advantage = ours(dataclasses.replace(objective, surrogate=inside), sample)
+    rho = np.where(sample.mask, np.exp(sample.old_logprob - sample.rollout_logprob), 1)
+    weight = np.where(rho <= 1.005, rho, 0 if correction.mask else 1.005)
+    how = {"use_vllm": True, "vllm_importance_sampling_mode": "token_mask"}
+    close(got, loss(sample, advantage, loss_type="vespo", correction=weight, **how))
+    plain = run(objective, sample).gradient
+    assert not np.allclose(plain, got.gradient)
 
 
 @seeds

@@ -32,6 +32,7 @@ from tokenpo.core.parts import (
     Total,
     Weight,
 )
+from tokenpo.engines.verl.correction import preset_of
 
 helper = need("verl.trainer.ppo.rollout_corr_helper", MISSING)
 VerlConfig = need("verl.trainer.config.algorithm", MISSING).RolloutCorrectionConfig
@@ -195,3 +196,47 @@ def test_verl_holds_the_sum_of_a_responses_log_ratios_at_20_when_it_weighs_and_n
     np.testing.assert_allclose(theirs[0, 0], np.exp(20), rtol=1e-12)
     assert not mask.any()
     assert not _ours(sample, Rejection((Criterion(Total(), math.exp(-25), math.exp(25)),))).any()
+
+
+# verl's own settings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_verls_settings_of_a_preset_are_read_as_ours(name: str) -> None:
+    assert preset_of(_asked(name)) == PRESETS[name]
+
+
+def test_its_other_settings_are_read_too() -> None:
+    tis = RolloutCorrection()
+    assert preset_of({"rollout_is": "token", "rollout_is_batch_normalize": True}).weights == (
+        NormalisedWeight(tis, RolloutMean(tis)),
+    )
+    asked = {"rollout_rs": "token_k1, seq_max_k3,token_k1", "rollout_rs_threshold": "2,0.5"}
+    criteria = (Criterion(EachToken(), 0.5, 2.0), Criterion(Every(), high=0.5, of=K3()))
+    assert preset_of(asked).weights == (Rejection(criteria),)
+    assert preset_of({}) == PRESETS["disabled"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"rollout_is": "tokens"}, "rollout_is='tokens' is no choice; did you mean 'token'"),
+        (
+            {"rollout_is": "token", "rollout_is_threshold": "2-3"},
+            "rollout_is_threshold = '2-3' is no threshold above 0",
+        ),
+        ({"rollout_is": "token", "rollout_is_threshold": -1.0}, "= -1.0 is no threshold above 0"),
+        ({"rollout_rs": "seq_max_k1", "rollout_rs_threshold": 2}, "rollout_rs='seq_max_k1' is no choice"),
+        ({"rollout_rs": "token_k2", "rollout_rs_threshold": "0.1_2"}, "token_k2 has an upper bound only"),
+        ({"rollout_rs": "token_k2"}, "rollout_rs_threshold = None: give one threshold"),
+        ({"rollout_rs": "token_k1,token_k2", "rollout_rs_threshold": "1,2,3"}, "or one for each of token_k1, token_k2"),
+        ({"loss_type": "reinforce"}, "together with bypass_mode alone"),
+        (
+            {"rollout_is": "token", "rollout_is_batch_normalize": True, "bypass_mode": True, "loss_type": "reinforce"},
+            "rollout_is_batch_normalize with bypass_mode",
+        ),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(asked: dict, message: str) -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=message):
+        preset_of(asked)

@@ -232,8 +232,8 @@ DEFAULTS = {
     ),
     "luspo": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricSequence()"), "ConstantLength(length=1.0)", {}),
     "vespo": (
-        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0))", "TokenMean()",
-        {},
+        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0), "
+        "inside=None)", "TokenMean()", {},
     ),
     "dhpo": (
         GROUP, f"MixOfMins(token={_fixed(0.2, 0.28)}, sequence={_fixed(0.0003, 0.0004)}, share=EvenShare())",

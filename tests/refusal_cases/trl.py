@@ -224,6 +224,11 @@ def _corrected(setting: str, value: Any) -> Case:
                 _trainer(method="dppo_tv", use_vllm=True, **asked), ("dppo_tv", setting), "leave it at")  # fmt: skip
 
 
+def _kept(name: str, value: Any, remedy: str) -> Case:
+    return Case(f"`{name}={value}` in vLLM, with a correction for it", _trainer(use_vllm=True, **{name: value}),
+                ("grpo", "rollout_logprob", f"{name} = {value}"), remedy)  # fmt: skip
+
+
 def _reads(method: str, name: str, remedy: str = EMBEDDED, asked: str = "", **given: Any) -> Case:
     return Case(
         f"`{method}`, which reads `{name}`{asked}", _trainer(method=method, given=given), (method, name), remedy
@@ -249,8 +254,15 @@ CASES = [
     _reads("vineppo", "gain"),
     _reads("spo", "gain"),
     _reads("arm", "prompt_logprob"),
+    _reads("otb", "old_collision"),
+    _reads("gigpo", "anchor", "train with the embedded engine"),
+    Case("`gdpo` with `reward_weights=[2.0]`", _trainer(method="gdpo", reward_weights=[2.0]),
+         ("gdpo", "reward_weights"), "give method_options={'weights': [...]}"),
+    _recipe("`gdpo`, which reads the rewards of several functions", {"method": {"name": "gdpo"}}, "gdpo",
+            "leave out --engine trl"),
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
+    *(_reads(name, "rollout_logprob", SAMPLER) for name in ("rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(name) for name in REFUSED if name != "loss_type"),
@@ -275,11 +287,14 @@ CASES = [
         "method_options={'length': ...}",
     ),
     Case(
-        "`vespo` with TRL's correction for vLLM",
+        "`vespo` with TRL's correction for vLLM of whole responses, its default",
         _trainer(method="vespo", use_vllm=True),
-        ("vllm_importance_sampling_correction", "vespo"),
-        "set it to False",
+        ("vllm_importance_sampling_mode = 'sequence_mask'", "vespo"),
+        "set it to 'token_truncate' or 'token_mask'",
     ),
+    _kept("top_p", 0.9, "leave it at 1.0"),
+    _kept("top_k", 5, "leave it at 0"),
+    _kept("min_p", 0.1, "leave it at 0.0"),
     Case(
         "a `vllm_importance_sampling_mode` that is none of TRL's",
         lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),

@@ -192,20 +192,28 @@ class Sampler(SamplingClient):
 
     def _answer(self) -> None:
         asked, self._asked = self._asked, []
-        _, each, params, _ = asked[0]
-        assert all(
-            (n, p.max_tokens, p.temperature) == (each, params.max_tokens, params.temperature) for _, n, p, _ in asked
-        )
-        prompts, seeds = [prompt.to_ints() for prompt, *_ in asked], [p.seed for _, _, p, _ in asked]
-        out = sample(self.lm, prompts, each, Sampling(params.max_tokens, params.temperature), streams=seeds)
+        try:
+            for response, (*_, answer) in zip(self._drawn([one[:3] for one in asked]), asked, strict=True):
+                answer.set_result(response)
+        except Exception as error:
+            for *_, answer in asked:
+                answer.set_exception(error)
+
+    def _drawn(self, asked: Sequence[tuple[ModelInput, int, Any]]) -> list[SampleResponse]:
+        _, each, params = asked[0]
+        alike = {(number, one.max_tokens, one.temperature) for _, number, one in asked}
+        assert len(alike) == 1, alike
+        # Without a seed a server draws as it likes.
+        seeds = [place if one.seed is None else one.seed for place, (_, _, one) in enumerate(asked)]
+        how = Sampling(params.max_tokens, params.temperature)
+        out = sample(self.lm, [prompt.to_ints() for prompt, *_ in asked], each, how, streams=seeds)
         rows = []
         for ids, lp, mask, finished in zip(out.token_ids, out.logprob, out.mask, out.finished, strict=True):
             told = self.cloud.told or (lambda *pair: pair)
             tokens, logprobs = told(ids[mask].tolist(), lp[mask].tolist())
             reason = "stop" if finished else "length"
             rows.append(SampledSequence(reason, str(len(rows)), _tokens_list=tokens, _logprobs_list=logprobs))
-        for place, (*_, answer) in enumerate(asked):
-            answer.set_result(SampleResponse(rows[place * each : (place + 1) * each]))
+        return [SampleResponse(rows[place : place + each]) for place in range(0, len(rows), each)]
 
 
 class Service:

@@ -48,6 +48,12 @@ def add(commands: Any) -> None:
         "--runs", type=path, nargs="+", metavar="DIR", help="compare runs that exist, of any engine, and train nothing"
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, counted up from the recipe's; default: 10")
+    parser.add_argument(
+        "--engine",
+        choices=("embedded", "tinker", "trl"),
+        default="embedded",
+        help="engine that trains all runs; default: embedded. for verl's runs: --runs",
+    )
     add_set(parser, "change a setting of all runs")
     parser.add_argument(
         "--out",
@@ -88,14 +94,24 @@ def compare(options: argparse.Namespace) -> int:
     need_engine()
     if options.runs is not None:
         return _existing(options)
+    from ..engines.launch import accepted, require_installed
     from ..evidence.compare.plan import make_plan, pairs
 
     if options.recipe is None or options.methods is None:
         raise TokenPOError("compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)")
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
-    seeds = SEEDS if options.seeds is None else options.seeds
-    plan = make_plan(options.recipe, options.methods, seeds, overrides=options.set, out=options.out)
+    if options.engine != "embedded":
+        require_installed(options.engine)
+    plan = make_plan(
+        options.recipe,
+        options.methods,
+        SEEDS if options.seeds is None else options.seeds,
+        overrides=options.set,
+        out=options.out,
+        engine=options.engine,
+        accepted=lambda config: accepted(config, options.engine),
+    )
     chosen, margins = _chosen(options, plan.config)
     baseline = options.baseline or plan.labels[0]
     pairs(plan.labels, baseline)

@@ -18,13 +18,17 @@ def add(commands: Any) -> None:
         "--coefficients", action="store_true", help="its effective coefficient over ratio and advantage instead"
     )
     parser.add_argument(
-        "--out", metavar="FILE", type=path, help="with --coefficients, a picture of it: .png or .svg, or a directory"
+        "--fingerprint", action="store_true", help="what its push on a token depends on, and its picture with --out"
     )
+    parser.add_argument(
+        "--out", metavar="FILE", type=path,
+        help="a picture, or a directory for it: with --coefficients .png or .svg, with --fingerprint .svg",
+    )  # fmt: skip
     parser.set_defaults(run=show)
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints the docstrings of file and builder, and the objective; or its coefficients, and draws them."""
+    """Prints the docstrings of file and builder, and the objective; or how hard it pushes a token, and draws it."""
     import inspect
 
     from ..methods import builder
@@ -36,8 +40,10 @@ def show(options: argparse.Namespace) -> int:
     entry, objective = entries[0], _built(entries[0])
     if options.coefficients:
         return _coefficients(options.out, entry.label, objective)
+    if options.fingerprint:
+        return _fingerprint(options.out, entry.label, objective)
     if options.out:
-        raise TokenPOError("show writes a file only with --coefficients: add it, or leave out --out")
+        raise TokenPOError("show writes a file only with --coefficients or --fingerprint: add one, or leave out --out")
     build = inspect.unwrap(builder(entry.method))
     # The signature without the annotations, whose place is the docstring.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
@@ -68,4 +74,15 @@ def _coefficients(out: Path | None, label: str, objective: Any) -> int:
         picture = write_coefficients(label, objective, file)
     print("\n".join(text(label, objective)))
     print(f"picture: {picture}" if picture else "as a picture: --out FILE.png")
+    return 0
+
+
+def _fingerprint(out: Path | None, label: str, objective: Any) -> int:
+    from ..evidence.fingerprint.drawing import told, write
+    from ..methods import method
+
+    base = method("grpo")
+    print("\n".join(told(label, objective)))
+    file = out and (out / f"{objective.name}-fingerprint.svg" if out.is_dir() else out)
+    print(f"picture: {write(label, objective, base, file)}" if file else "as a picture: --out FILE.svg")
     return 0

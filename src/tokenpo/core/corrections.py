@@ -108,15 +108,21 @@ def corrected(objective: Objective, name: str, *, leaves: bool = False, said: st
         raise TokenPOError(
             f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
         )
-    return with_weights(
-        dataclasses.replace(
-            objective,
-            surrogate=LogLikelihood() if preset.plain else objective.surrogate,
-            bypass=objective.bypass or preset.bypass,
-        ),
-        weights,
-        said,
-    )
+    return applied(objective, dataclasses.replace(preset, weights=weights), said)
+
+
+def applied(objective: Objective, preset: Preset, said: str = "the correction") -> Objective:
+    """The objective with what a preset makes of it.
+
+    Args:
+        said: what messages call it.
+
+    Raises:
+        TokenPOError: the objective weighs against the policy that sampled already.
+    """
+    surrogate = LogLikelihood() if preset.plain else objective.surrogate
+    bypass = objective.bypass or preset.bypass
+    return with_weights(dataclasses.replace(objective, surrogate=surrogate, bypass=bypass), preset.weights, said)
 
 
 def rejected(objective: Objective, batch: Batch) -> Tensor | None:

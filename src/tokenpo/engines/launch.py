@@ -1,4 +1,4 @@
-"""Recipes trained by TRL or verl in processes of their own: the command, the run directory and the start.
+"""Which engine can train a recipe; and those that do in processes of their own: the command, the directory, the start.
 
 Neither is imported here: a recipe is checked, a command is put together and started.
 """
@@ -17,12 +17,40 @@ from typing import Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
+from ..core.negotiation import negotiate
+from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
 from ..recipe import inputs
 from ..recipe.config import Config
+from ..recipe.objective import build_objective
 from ..runs.directory import binding, held, never_began, new_directory, resumed_config
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"
+
+
+def accepted(config: Config, engine: str) -> Objective:
+    """The recipe's objective, where an engine can honour the recipe; none has to be installed to be asked.
+
+    Raises:
+        Unsupported: naming the setting, or what the method reads, and what to write instead.
+    """
+    if engine == "trl":
+        from .trl import recipe
+
+        return recipe.accepted(config)
+    if engine == "tinker":
+        from .tinker import needs
+
+        return needs.accepted(config)
+    objective = build_objective(config)
+    if engine == "verl":
+        from .verl import command, require_inputs
+
+        command.command(config)
+        require_inputs(objective)
+    else:
+        negotiate(objective)
+    return objective
 
 
 def train(config: Config, engine: str, resume: Path | None, processes: int) -> Path:

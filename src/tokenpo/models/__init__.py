@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .directory import locate
-from .group_stats import divergence, influence, prompt_logprob, require_plain_head
+from .group_stats import collision, divergence, influence, prompt_logprob, require_plain_head
 from .lora import LoraOptions
 from .model import LanguageModel, load, save, save_adapter
 from .sampler import Samples, Sampling, require_room, sample
@@ -16,6 +16,7 @@ __all__ = [
     "Samples",
     "Sampling",
     "Vocabulary",
+    "collision",
     "divergence",
     "influence",
     "load",

@@ -50,7 +50,7 @@ class LanguageModel(Tokenized):
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
-        abilities: what has been tried on the model, each once ("packed", "plain_head").
+        abilities: what has been tried on model and tokenizer, each once ("packed", "plain_head", "tokens_ending").
     """
 
     model: Any
@@ -58,7 +58,7 @@ class LanguageModel(Tokenized):
     eos_ids: tuple[int, ...]
     pad_id: int
     adapter: Any = None
-    abilities: dict[str, bool] = field(default_factory=dict, repr=False)
+    abilities: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -85,6 +85,21 @@ class LanguageModel(Tokenized):
                 f"the prompt has the token {token!r:.40} with the number {number}, but the model embeds {rows} tokens: "
                 "use the tokenizer that belongs to the weights"
             )
+
+    def inserted(self, text: str) -> list[int]:
+        """Token ids of a text inside a response, without any that a tokenizer puts around a text."""
+        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        self._require_embedded(max(ids))
+        return ids
+
+    def tokens_ending(self, text: str) -> frozenset[int]:
+        """The tokens whose own text ends with this one."""
+        found = self.abilities.setdefault("tokens_ending", {})
+        if text not in found:
+            every = range(self.model.get_input_embeddings().weight.shape[0])
+            texts = self.tokenizer.batch_decode([[i] for i in every], skip_special_tokens=True)
+            found[text] = frozenset(i for i, x in zip(every, texts, strict=True) if x.endswith(text))
+        return found[text]
 
 
 def load(

@@ -18,7 +18,7 @@ from ..core.statistics import Statistics
 from ..core.types import Credit, Policy, Rollouts
 from ..models.vocabulary import Tokenized
 from ..tasks.draw import Draw
-from ..tasks.experience import Experience, mixed_groups
+from ..tasks.experience import Experience, mixed_groups, reward_names
 from .rollouts import Response, responses
 from .tracer import Tracer
 
@@ -138,7 +138,8 @@ def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, po
     prompts = [in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]
-    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
+    names = reward_names(kept)
+    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy, reward_names=names)
 
 
 def in_words(prompt: str | list[dict[str, Any]]) -> str:

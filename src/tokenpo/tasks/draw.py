@@ -13,7 +13,7 @@ from ..models import LanguageModel, Samples, Sampling, require_room, sample
 from ..models.precision import precision
 from ..models.token_draw import TemperatureRule
 from ..models.vocabulary import Tokenized
-from . import Problem, Score, Split, Task
+from . import Problem, Score, Split, Task, ToolTask
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Draw:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
         token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them; a sampler
-            that tells log-probabilities alone has no entropy.
+            that tells log-probabilities alone has no entropy. What a tool wrote stands in the tokens and in the
+            completions, outside the mask.
         base: temperature at which logprob and entropy are taken.
         finished: [N] bool, EOS was reached.
     """
@@ -79,7 +80,8 @@ def draw(
     problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
     with precision(lm.device, autocast):
         streams = range(start, start + count)
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
+        tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
     return verified(lm, task, start, problems, prompts, out, sampling.temperature or 1.0)
 
 
@@ -128,14 +130,14 @@ def verified(
         NotFinite: a reward is not finite.
     """
     group_size = len(out) // len(problems)
-    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
+    length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
+    token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
     completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
-    repeated = [problem for problem in problems for _ in range(group_size)]
 
     def name(row: int) -> str:
         return f"response {row % group_size} to problem {start + row // group_size}"
 
-    scores = scored(task, repeated, completions, token_ids, name)
+    scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
     return Draw(
         start=start,
         problems=problems,
@@ -151,6 +153,27 @@ def verified(
         completions=completions,
         scores=scores,
     )
+
+
+class Called:
+    """A task's tool, as the sampler asks it.
+
+    Args:
+        problems: that each row answers.
+    """
+
+    def __init__(self, lm: LanguageModel, task: ToolTask, problems: Sequence[Problem]) -> None:
+        self._lm, self._task, self._problems = lm, task, problems
+        self.ends = lm.tokens_ending(task.calls)
+
+    def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
+        answer = self._task.reply(self._problems[row], self._lm.decode(token_ids))
+        return [] if not answer else self._lm.inserted(answer)
+
+
+def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
+    """The problem of each row."""
+    return [problem for problem in problems for _ in range(group_size)]
 
 
 def scored(

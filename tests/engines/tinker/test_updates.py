@@ -200,6 +200,7 @@ def test_responses_become_facts() -> None:
     assert facts.token_ids.tolist() == [[4, 2, 0], [2, 0, 0], [5, 6, 2], [2, 0, 0]]
     torch.testing.assert_close(facts.old_logprob[2], torch.tensor([-0.1, -0.2, -0.3]))
     assert torch.equal(facts.old_logprob, facts.rollout_logprob) and bool((facts.temperature[facts.mask] == 1).all())
+    assert facts.version is None and rollouts(told, facts.reward, version=7).version.max() == 7
     step = Learner(tokenpo.method("grpo"), length=3).begin(facts)
     assert step.credit.advantage[0, 0] == -step.credit.advantage[1, 0] > 0
 

@@ -119,17 +119,21 @@ def test_generate_is_itself_again_afterwards() -> None:
 def test_rows_of_several_draws_are_padded_to_the_widest() -> None:
     """Prompts on the left, responses on the right, rewards not at all."""
     parts = [
-        {"out_prompt_ids": torch.tensor([[1, 2]]), "mask": torch.tensor([[True]]), "each": torch.tensor([[0.5, 1.0]])},
+        {
+            "out_prompt_ids": torch.tensor([[1, 2]]),
+            "mask": torch.tensor([[True]]),
+            "rewards": torch.tensor([[0.5, 1.0]]),
+        },
         {
             "out_prompt_ids": torch.tensor([[3]]),
             "mask": torch.tensor([[True, True]]),
-            "each": torch.tensor([[2.0, 0.0]]),
+            "rewards": torch.tensor([[2.0, 0.0]]),
         },
     ]
     found = stacked(parts)
     assert found["out_prompt_ids"].tolist() == [[1, 2], [0, 3]]
     assert found["mask"].tolist() == [[True, False], [True, True]]
-    assert found["each"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
+    assert found["rewards"].tolist() == [[0.5, 1.0], [2.0, 0.0]]
 
 
 def test_generation_kwargs_may_repeat_a_setting_and_add_to_them() -> None:
@@ -291,7 +295,10 @@ def test_which_methods_trl_can_train() -> None:
             chosen(args(method=name), None, own_rollouts=False)
         except Unsupported:
             refused.add(name)
-    assert refused == {"tw_grpo", "nthr", "thr", "arm", "vineppo", "spo", "dppo_tv", "dppo_kl"}
+    assert refused == {
+        *("tw_grpo", "nthr", "thr", "arm", "vineppo", "spo", "dppo_tv", "dppo_kl", "otb", "gigpo"),
+        *("rollout_is", "prime_rl", "m2po_rollout"),
+    }
 
 
 def test_a_recipes_rollout_batch_is_trls() -> None:

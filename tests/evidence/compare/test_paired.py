@@ -168,7 +168,9 @@ def test_differences_of_bounds():
     d = paired.Differences.of([1, 5, 9, 9], [3, 9, 5, 9], [(False, False), (False, True), (True, False), (True, True)])
     assert (d.values, d.ahead, d.behind, d.bounded) == ((-2, None, None, None), 1, 2, True)
     assert (d.mean, d.direction, d.p()) == (-2, -1, paired.sign_test(1, 2, 4))
-    assert paired.Differences.of([5], [9], [(True, False)]).ahead == 0  # at least 5 may be more than 9, or less
+    for a, b, late in ((5, 9, (True, False)), (9, 5, (False, True))):  # at least 5 may be more than 9, or less
+        unknown = paired.Differences.of([a], [b], [late])
+        assert (unknown.ahead, unknown.behind, unknown.direction, unknown.mean) == (0, 0, 0, None)
     ratio = paired.Differences.of([2.0, 6.0], [8.0, 8.0], factor=0.5)
     assert ratio.values == pytest.approx((math.log(0.5), math.log(1.5))) and (ratio.ahead, ratio.behind) == (1, 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,9 @@ from tokenpo.evidence.report.coefficients import (
     RATIOS,
     SHOWN,
     draw,
-    draw_family,
     numbers,
     text,
     write_coefficients,
-    write_family,
 )
 
 
@@ -107,17 +104,6 @@ def test_text_is_aligned():
     assert len({len(line) for line in lines[1:]}) == 1
 
 
-def test_the_family_has_a_panel_for_every_method():
-    objectives = {name: tokenpo.method(name) for name in ("grpo", "hapo", "sapo")}
-    panels = draw_family(objectives, columns=2).axes
-    assert [axes.get_title(loc="left") for axes in panels] == ["grpo", "hapo", "sapo", ""]
-    assert [len([line for line in axes.lines if line.get_linestyle() == "--"]) for axes in panels[:3]] == [0, 2, 0]
-    # two axes, GRPO's pair in grey, the pair at one or two levels
-    assert [len(axes.lines) for axes in panels[:3]] == [6, 8, 6]
-    ratio, c = panels[2].lines[4].get_data()
-    np.testing.assert_allclose(c, coefficients(objectives["sapo"], torch.as_tensor(ratio), [1.0])[0], rtol=1e-12)
-
-
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_same_bytes_whatever_the_settings_of_the_reader(ending, tmp_path):
     import matplotlib
@@ -130,13 +116,6 @@ def test_the_same_bytes_whatever_the_settings_of_the_reader(ending, tmp_path):
     assert b"Date" not in first
     assert b"dc:date" not in first
     assert len(first) > 10_000
-
-
-def test_the_note_of_the_family_stands_in_the_file(tmp_path):
-    out = write_family({"grpo": tokenpo.method("grpo")}, tmp_path / "family.png", "a note", dpi=50)
-    data = out.read_bytes()
-    place = data.index(b"tEXtDescription\0a note")
-    assert struct.unpack(">I", data[place - 4 : place]) == (len("Description\0a note"),)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ...recipe.objective import build_objective
 from ...runs.trackers import require_trackers
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
+from ...tasks.experience import credited
 from .forward import Forward
 
 REMEDIES = {"gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"}
@@ -81,14 +82,14 @@ def provided(objective: Objective) -> None:
 def with_optional_inputs(
     engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
 ) -> Rollouts:
-    """The rollouts with what takes another forward pass: the reference's log-prob, on request the old policy's, and
-    what the objective compares inside a group beyond the rewards.
+    """The rollouts with what the task tells of turns and rewards, and what takes another forward pass: the reference's
+    log-prob, on request the old policy's, and what the objective compares inside a group beyond the rewards.
 
     Args:
         needs: of objectives; None is those of the engine's own.
     """
-    fields: dict[str, Tensor | None] = {}
     needs = engine.objective.needs if needs is None else needs
+    fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     with torch.no_grad():
         if engine.config.rollout.rescore:
             policy = forward.policy(rollouts, kept.prompts)
@@ -103,6 +104,8 @@ def with_optional_inputs(
             fields["influence"] = forward.influence(rollouts, kept.prompts).float()
         if "divergence" in needs:
             fields["divergence"] = forward.divergence(rollouts, kept.prompts).float()
+        if "old_collision" in needs:
+            fields["old_collision"] = forward.collision(rollouts, kept.prompts).float()
         if "prompt_logprob" in needs:
             heat = engine.config.rollout.temperature
             fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()

@@ -53,13 +53,19 @@ def samples(responses: Sequence[SampleResponse], ends: Collection[int] | None = 
     )
 
 
-def rollouts(responses: Sequence[SampleResponse], reward: Tensor, ends: Collection[int] | None = None) -> Rollouts:
+def rollouts(
+    responses: Sequence[SampleResponse],
+    reward: Tensor,
+    ends: Collection[int] | None = None,
+    version: int | None = None,
+) -> Rollouts:
     """Facts of the responses to P prompts, sampled at temperature 1 without top-k and top-p.
 
     Args:
         responses: one for each prompt, G sequences in each.
         reward: [N] of each sequence, N = P·G.
         ends: as `samples` takes them.
+        version: how many updates the weights had had that sampled; None where all is trained on at once.
 
     Raises:
         TokenPOError, Unsupported: as `samples`, and what `Rollouts` refuses.
@@ -73,6 +79,7 @@ def rollouts(responses: Sequence[SampleResponse], reward: Tensor, ends: Collecti
         rollout_logprob=out.rollout_logprob,
         temperature=out.temperature,
         token_ids=out.token_ids,
+        version=None if version is None else torch.full_like(out.token_ids, version),
     )
 
 

@@ -164,7 +164,7 @@ class _CustomLoss:
         self.tracer.watch(live, batch)
         loss = update.objective.loss(batch, update.totals)
         loss.value.backward()
-        update.statistics.add(batch, loss)
+        update.statistics.add(batch, loss, update.number)
         self.tracer.add(live, batch, loss)
         assert leaf.grad is not None
         if not (torch.isfinite(loss.value) and torch.isfinite(leaf.grad).all()):

@@ -1,9 +1,8 @@
-"""Pictures of the effective coefficient: one method over ratio and advantage, or the whole family side by side."""
+"""A picture of the effective coefficient of one method, over ratio and advantage."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,15 +49,6 @@ def write_coefficients(name: str, objective: Any, out: Path | str) -> Path:
         TokenPOError: an ending that is neither, a directory that does not exist, or a place that cannot be written.
     """
     return save(lambda: draw(name, objective), out)
-
-
-def write_family(objectives: Mapping[str, Any], out: Path | str, note: str = "", dpi: int = 110) -> Path:
-    """Draws c of every method into one PNG or SVG, `note` in its metadata.
-
-    Raises:
-        TokenPOError: as above.
-    """
-    return save(lambda: draw_family(objectives), out, note, dpi)
 
 
 def text(name: str, objective: Any) -> list[str]:
@@ -164,35 +154,7 @@ def _maps(panels: Sequence[Axes], objective: Any, outer_levels: list[Level], rat
     return ScalarMappable(norm, scale)
 
 
-def draw_family(objectives: Mapping[str, Any], columns: int = 7) -> Figure:
-    """One small panel of curves per method, GRPO's in grey behind each."""
-    from matplotlib.figure import Figure
-
-    ratio = torch.logspace(-1, 1, 97, dtype=torch.float64)
-    curves = {name: tables(objective, ratio, ADVANTAGES) for name, objective in objectives.items()}
-    rows = math.ceil(len(curves) / columns)
-    figure = Figure(figsize=(1.75 * columns, 1.55 * rows + 0.7), layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
-    for place, (axes, (name, table)) in enumerate(zip(grid, curves.items(), strict=False)):
-        if "grpo" in curves:
-            axes.plot(ratio.numpy(), curves["grpo"][0].T.numpy(), color="#bbbbbb", lw=2.6)
-        _curves(axes, ratio, table, _outer_levels(levels(objectives[name], table)), room=2.4)
-        axes.set_xticks([0.1, 1, 10], labels=["0.1", "1", "10"])
-        axes.tick_params(labelbottom=place + columns >= len(curves))
-        dress(axes, name, "")
-    for axes in grid[len(curves) :]:
-        axes.axis("off")
-    figure.supxlabel(RATIO_LABEL, fontsize=8)
-    figure.supylabel(C_LABEL, fontsize=8)
-    figure.suptitle(
-        "Effective coefficient c of every method at its defaults: blue A = +1, orange A = −1; solid at the lowest and "
-        "dashed at the highest entropy where it matters; grey is GRPO",
-        fontsize=9, x=0.01, ha="left",
-    )  # fmt: skip
-    return figure
-
-
-def _curves(axes: Axes, ratio: Tensor, table: Tensor, drawn_levels: list[Level], room: float = HIGHEST) -> None:
+def _curves(axes: Axes, ratio: Tensor, table: Tensor, drawn_levels: list[Level]) -> None:
     """c [E, K, R] over the ratio, A = +1 in blue and −1 in orange, one style of line for each level."""
     axes.axhline(0, color=GREY, lw=0.6)
     axes.axvline(1, color=GREY, lw=0.6)
@@ -201,7 +163,7 @@ def _curves(axes: Axes, ratio: Tensor, table: Tensor, drawn_levels: list[Level],
             label = f"A = {sign}{', ' + level.label if level.label else ''}"
             axes.plot(ratio.numpy(), table[level.place, k].numpy(), color=colour, ls=style, lw=1.5, label=label)
     _log_axis(axes)
-    axes.set_ylim(-room, room)
+    axes.set_ylim(-HIGHEST, HIGHEST)
 
 
 def _legend(axes: Axes) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY = "#0b62a4", "#c04a00", "#6a6a6a"
+DPI = 140
 FORMATS: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 
 
@@ -26,8 +27,8 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str = "") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save(make: Callable[[], Figure], out: Path | str, note: str = "", dpi: int = 140) -> Path:
-    """Writes what `make` draws, `note` in its metadata: the same bytes whatever the settings, the day and the hour.
+def save(make: Callable[[], Figure], out: Path | str) -> Path:
+    """Writes what `make` draws: the same bytes whatever the settings, the day and the hour.
 
     Raises:
         TokenPOError: an ending that is neither PNG nor SVG, a directory that does not exist, a place that cannot be
@@ -37,12 +38,11 @@ def save(make: Callable[[], Figure], out: Path | str, note: str = "", dpi: int =
     from matplotlib import style
 
     out = _place(out)
-    metadata = {**FORMATS[out.suffix], **({"Description": note} if note else {})}
     with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}):
         figure = make()
         try:
             with whole(out) as part:
-                figure.savefig(part, dpi=dpi, facecolor="white", metadata=metadata, format=out.suffix[1:])
+                figure.savefig(part, dpi=DPI, facecolor="white", metadata=FORMATS[out.suffix], format=out.suffix[1:])
         except OSError as error:
             why = error.strerror or error
             raise TokenPOError(f"{out} cannot be written: {why}; give another place") from error

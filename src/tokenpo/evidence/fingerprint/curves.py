@@ -1,0 +1,223 @@
+"""A fingerprint: the push of a method on a token over each fact that it may depend on, and how two of them differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.trial import OPTIONAL, example
+from .step import DRAWS, LENGTH, SIZE, Facts, pushes
+
+EQUAL = 1e-6  # two pushes that differ by less are one: far above rounding, far below what a picture shows
+_EIGHTHS = tuple(i / SIZE for i in range(SIZE + 1))
+_ENTROPIES = (0.01, 0.03, 0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0)
+_ENTROPY_READERS = frozenset({"entropy", "old_entropy"})
+
+
+def _logarithmic(low: float, high: float, count: int) -> tuple[float, ...]:
+    """Numbers in equal steps of their logarithm."""
+    steps = torch.logspace(torch.tensor(low).log10(), torch.tensor(high).log10(), count, dtype=torch.float64)
+    return tuple(float(f"{x:.4g}") for x in steps.tolist())
+
+
+# Closer where the trust regions end; on none of their bounds, where rounding would decide.
+_NEAR = tuple(round(0.695 + 0.03 * i, 3) for i in range(26))
+RATIOS = tuple(sorted({*_NEAR, *(x for x in _logarithmic(0.1, 9.9, 25) if not 0.66 < x < 1.5)}))
+PROBABILITIES = _logarithmic(0.001, 0.99, 17)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A fact that is varied while the others stand at their usual values, or at those of `at`.
+
+    Args:
+        key: names it.
+        title: above its panel.
+        unit: below it.
+        fact: the field of `Facts` that varies.
+        values: where it is looked at.
+        at: facts that stand elsewhere than usual.
+        reads: only a method that reads one of these inputs can depend on it; none for any method.
+        remembers: only a method with a memory can.
+        plain: the axis without `at`; where the curves are its, this one says nothing new.
+        logarithmic: equal steps of the logarithm.
+    """
+
+    key: str
+    title: str
+    unit: str
+    fact: str
+    values: tuple[float, ...]
+    at: Mapping[str, float] = field(default_factory=dict)
+    reads: frozenset[str] = frozenset()
+    remembers: bool = False
+    plain: str = ""
+    logarithmic: bool = False
+
+    def facts(self, value: float) -> Facts:
+        """The facts at one value of the axis."""
+        if self.fact in {f.name for f in dataclasses.fields(Facts)}:
+            return dataclasses.replace(Facts(), **{**self.at, self.fact: value})
+        return Facts(other=((self.fact, value),))
+
+    def matters(self, objective: Any) -> bool:
+        """Whether the objective is given what varies."""
+        if self.remembers:
+            return bool(getattr(objective, "memories", ()))
+        return not self.reads or bool(self.reads & objective.needs)
+
+
+AXES = (
+    Axis("ratio", "ratio", "p / p_old", "ratio", RATIOS, logarithmic=True),
+    Axis(
+        "ratio_sure", "ratio at a sure position", "p / p_old, H 0.03 nats", "ratio", RATIOS, {"entropy": 0.03},
+        reads=_ENTROPY_READERS, plain="ratio", logarithmic=True,
+    ),
+    Axis(
+        "ratio_fork", "ratio at a fork", "p / p_old, H 1.6 nats", "ratio", RATIOS, {"entropy": 1.6},
+        reads=_ENTROPY_READERS, plain="ratio", logarithmic=True,
+    ),
+    Axis(
+        "ratio_fallen", "ratio where entropy fell", "p / p_old, H 0.35 → 0.1 nats", "ratio", RATIOS,
+        {"entropy_change": -0.25}, reads=frozenset({"entropy"}), plain="ratio", logarithmic=True,
+    ),
+    Axis("probability", "probability", "p_old", "probability", PROBABILITIES, logarithmic=True),
+    Axis(
+        "probability_sure", "probability at a sure position", "p_old, H 0.03 nats", "probability", PROBABILITIES,
+        {"entropy": 0.03}, reads=_ENTROPY_READERS, plain="probability", logarithmic=True,
+    ),
+    Axis(
+        "entropy", "entropy", "H at the token, nats", "entropy", _ENTROPIES, reads=_ENTROPY_READERS, logarithmic=True
+    ),
+    Axis(
+        "response_ratio", "ratio of the response", "p / p_old of its other tokens", "response_ratio",
+        _logarithmic(0.5, 2.0, 21), logarithmic=True,
+    ),
+    Axis(
+        "response_entropy", "entropy of the response", "mean H of its other tokens", "response_entropy", _ENTROPIES,
+        reads=_ENTROPY_READERS, logarithmic=True,
+    ),
+    Axis("position", "position", f"of {LENGTH} tokens", "position", (*map(float, range(1, LENGTH, 2)), LENGTH)),
+    Axis("length", "length", "tokens of the response", "length", (9.0, 10.0, 12.0, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0)),
+    Axis("accuracy", "accuracy of the group", "share right", "accuracy", _EIGHTHS),
+    Axis("batch_accuracy", "accuracy of other groups", "share right", "batch_accuracy", _EIGHTHS),
+    Axis(
+        "batch_entropy", "entropy of other responses", "mean H, nats", "batch_entropy", _ENTROPIES[3:], logarithmic=True
+    ),
+    Axis(
+        "earlier_accuracy", "accuracy of the batch before", "share right", "earlier_accuracy", _EIGHTHS, remembers=True
+    ),
+    Axis(
+        "ref_ratio", "reference", "p_ref / p_old", "ref_ratio", _logarithmic(0.25, 4.0, 17),
+        reads=frozenset({"ref_logprob"}), logarithmic=True,
+    ),
+    Axis(
+        "rollout_ratio", "sampling engine", "p_old / p_engine", "rollout_ratio", _logarithmic(0.25, 4.0, 33),
+        reads=frozenset({"rollout_logprob"}), logarithmic=True,
+    ),
+    Axis(
+        "prompt_logprob", "how well the prompt is known", "lp of its tokens, nats", "prompt_logprob",
+        (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, -0.1), reads=frozenset({"prompt_logprob"}),
+    ),
+    Axis(
+        "influence", "influence", "on the right responses", "influence", tuple(i / 2 for i in range(-6, 7)),
+        reads=frozenset({"influence"}),
+    ),
+    Axis(
+        "divergence", "divergence", "of the group at the position", "divergence", tuple(i / 4 for i in range(13)),
+        reads=frozenset({"divergence"}),
+    ),
+)  # fmt: skip
+_DESIGNED = frozenset({"temperature", "token_ids", *(name for axis in AXES for name in axis.reads)})
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """`curves` holds [P, 2, 2] for each axis that can matter: points, right and wrong, push on lp and on the entropy.
+
+    Args:
+        base: the pushes [2, 2] at the usual facts, which is what every other axis shows.
+        noise: of a method that draws tokens at random, three standard errors of a push; 0 for any other.
+    """
+
+    base: Tensor
+    curves: Mapping[str, Tensor]
+    noise: float = 0.0
+
+    def on(self, axis: Axis) -> Tensor:
+        """The curve over an axis; where the method cannot depend on it, that of the plain axis or a flat one."""
+        if axis.key in self.curves:
+            return self.curves[axis.key]
+        return self.curves[axis.plain] if axis.plain else self.base.expand(len(axis.values), 2, 2)
+
+    def varies(self, axis: Axis, channel: int) -> bool:
+        """Whether the curve says something: it is not flat, and not that of the plain axis again."""
+        own = self.on(axis)[..., channel]
+        again = bool(axis.plain) and gap(own, self.on(_by_key()[axis.plain])[..., channel]) < EQUAL
+        return gap(own, own.nanmean(0)) >= EQUAL + self.noise and not again
+
+
+def fingerprint(objective: Any) -> Fingerprint:
+    """The curves of an objective over every axis that can matter to it, computed once for equal objectives.
+
+    Args:
+        objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
+    """
+    return _fingerprint(objective)
+
+
+@functools.lru_cache(maxsize=512)
+def _fingerprint(objective: Any) -> Fingerprint:
+    axes = [axis for axis in axes_of(objective) if axis.matters(objective)]
+    curves = {axis.key: pushes(objective, [axis.facts(value) for value in axis.values]) for axis in axes}
+    base, noise = pushes(objective, [Facts()])[0], 0.0
+    if getattr(objective, "draws", False):
+        single = torch.stack([pushes(objective, [Facts()], seeds=[seed])[0] for seed in range(DRAWS)])
+        noise = 3 * float(single.std(0).max()) / DRAWS**0.5
+    return Fingerprint(base, curves, noise)
+
+
+def axes_of(*objectives: Any) -> list[Axis]:
+    """The axes of `AXES`, and one for each further number at a token that an objective reads."""
+    return [*AXES, *_further(frozenset().union(*(objective.needs for objective in objectives)))]
+
+
+def gap(one: Tensor, other: Tensor) -> float:
+    """The largest difference; what is impossible, NaN, differs from nothing."""
+    return float(torch.nan_to_num(one - other).abs().max())
+
+
+@functools.lru_cache(maxsize=8192)
+def distance(one: Any, other: Any) -> tuple[float, str]:
+    """How far apart the fingerprints of two objectives lie: the largest mean difference over an axis, and its title.
+
+    It is 0 for equal fingerprints, and only for them.
+    """
+    a, b = fingerprint(one), fingerprint(other)
+    apart = [((a.on(axis) - b.on(axis)).abs().nanmean((0, 1)).max(), axis.title) for axis in axes_of(one, other)]
+    far, where = max(apart, key=lambda found: round(float(found[0]), 9))  # the first of those that are as far
+    return float(far), where
+
+
+def _further(needs: frozenset[str]) -> Iterator[Axis]:
+    """An axis for each input [N, T] that is not designed: from its lowest to its highest value in `example`."""
+    inputs = example()
+    known = {**inputs.rollouts, **inputs.policy}
+    for name in sorted(needs & frozenset().union(*OPTIONAL.values()) - _DESIGNED):
+        mask = inputs.rollouts["mask"]
+        if name in known and known[name].shape == mask.shape and known[name].is_floating_point():
+            held = known[name][mask]
+            values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()
+            title = name.replace("_", " ")
+            yield Axis(name, title, "at the token", name, tuple(values), reads=frozenset({name}))
+
+
+@functools.cache
+def _by_key() -> dict[str, Axis]:
+    return {axis.key: axis for axis in AXES}

@@ -1,0 +1,235 @@
+"""One designed optimiser step: everything stands still but the facts of one token, and the loss says how it is pushed.
+
+The step holds eight groups of eight responses. The token is the same in two of them: in a response that is right (first
+row of the first group) and in one that is wrong (first row of the second). Everything goes through the public door of a
+method, `prepare`, `observe` and `loss`, and the push is the gradient of that loss:
+
+    push = −∂L/∂lp · tokens of the step
+
+in which GRPO's at ratio 1, usual length and a group half right is about its advantage, ±0.94. Denominators are given,
+as in training: a step of this many responses with `LENGTH` tokens on average, which is also what Dr. GRPO's constant
+stands at here, so that it changes nothing by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.trial import example
+from ...core.types import Batch, Credit, Policy, Rollouts, Totals
+
+GROUPS, SIZE, WIDTH, LENGTH = 8, 8, 32, 16
+ROWS = GROUPS * SIZE
+FOCAL = (0, SIZE)  # rows of the token: right, wrong
+FIRST_ENTROPY = 1.5  # nats: of the run's first batch; by now the policy is surer
+SURPRISE = 0.001  # probability of one token in every other response that is right
+DRAWS = 32  # a method that draws tokens at random shows the mean over as many seeds
+TOTALS = Totals(tokens=float(ROWS * LENGTH), sequences=float(ROWS), length=float(LENGTH))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the token and its surroundings; the defaults are where a fact stands while another varies.
+
+    Args:
+        ratio: p / p_old of the token.
+        probability: p_old of the token.
+        entropy: of the old policy at the token, nats.
+        entropy_change: the current policy's entropy there less the old one's, nats.
+        response_ratio: p / p_old of every other token of its response.
+        response_entropy: mean entropy of those tokens, nats.
+        position: of the token, from 1.
+        length: tokens of its response.
+        accuracy: share of right responses in its group, in eighths.
+        batch_accuracy: share of right responses in every other group, in eighths.
+        batch_entropy: mean entropy of the other responses, nats; their tokens are as improbable as that says.
+        earlier_accuracy: share of right responses in the batch before, in eighths, for methods with a memory.
+        ref_ratio: p_ref / p_old of the token.
+        rollout_ratio: p_old / p of the sampling engine, for the token.
+        prompt_logprob: mean log-probability of a token of the prompt, nats.
+        influence: of the token; those of the others have mean 0 and deviation 1.
+        divergence: of the group's next-token distributions at the token's position; 0.5 on average elsewhere.
+        other: field -> value of any further input [N, T] of floating point, at the token.
+    """
+
+    ratio: float = 1.0
+    probability: float = 0.1
+    entropy: float = 0.35
+    entropy_change: float = 0.0
+    response_ratio: float = 1.0
+    response_entropy: float = 0.5
+    position: float = 9
+    length: float = LENGTH
+    accuracy: float = 0.5
+    batch_accuracy: float = 0.5
+    batch_entropy: float = 0.5
+    earlier_accuracy: float = 0.5
+    ref_ratio: float = 1.0
+    rollout_ratio: float = 1.0
+    prompt_logprob: float = -1.0
+    influence: float = 1.0
+    divergence: float = 0.5
+    other: tuple[tuple[str, float], ...] = ()
+
+
+def pushes(objective: Any, facts: Sequence[Facts], seeds: Sequence[int] | None = None) -> Tensor:
+    """[P, 2, 2]: for each of the facts, in the right and the wrong response, the push on the token's log-probability
+    and on its entropy; NaN where the group's accuracy leaves no such response.
+
+    Args:
+        objective: anything with `needs`, `prepare` and `loss` (and `observe`, `start`, `after`).
+        facts: those that differ only in what the current policy says share one credit.
+        seeds: of a method that draws tokens at random, whose mean it is; None takes `DRAWS` of them.
+    """
+    if seeds is None:
+        seeds = range(DRAWS if getattr(objective, "draws", False) else 1)
+    drawn = {f: dataclasses.replace(f, ratio=1.0, response_ratio=1.0, entropy_change=0.0) for f in facts}
+    found: dict[Facts, Tensor] = {}
+    for one in dict.fromkeys(drawn.values()):
+        alike = [f for f in facts if drawn[f] == one]
+        found |= dict(zip(alike, _pushes(objective, one, alike, seeds), strict=True))
+    return torch.stack([found[f] for f in facts])
+
+
+def _pushes(objective: Any, drawn: Facts, facts: Sequence[Facts], seeds: Sequence[int]) -> Tensor:
+    fields = _fields(drawn)
+    rollouts = _rollouts(objective, fields)
+    credit = objective.prepare(rollouts, *_state(objective, drawn))
+    policies = [_policy(objective, fields, one) for one in facts]
+    focal = torch.tensor(FOCAL)
+    if getattr(objective, "scope", "row") == "batch":
+        steps = [(policy, torch.Generator().manual_seed(seed)) for policy in policies for seed in seeds]
+        seen = [objective.observe(Batch(rollouts, credit, policy), draw).rows(focal) for policy, draw in steps]
+    else:
+        seen = [Batch(rollouts.rows(focal), credit.rows(focal), policy.rows(focal)) for policy in policies]
+    slopes = _slopes(objective, _joined(rollouts.rows(focal.repeat(len(seen))), seen))
+    found = slopes.view(len(facts), -1, 2, WIDTH, 2).mean(1)[:, :, round(drawn.position) - 1]
+    possible = torch.tensor([drawn.accuracy > 0.5 / SIZE, drawn.accuracy < 1 - 0.5 / SIZE])
+    return torch.where(possible[:, None], found, torch.nan)
+
+
+def _joined(rollouts: Rollouts, batches: Sequence[Batch]) -> Batch:
+    """The rows of several steps one below the other: they stand alone once the credit holds all that they share."""
+    credits, policies = [batch.credit for batch in batches], [batch.policy for batch in batches]
+    signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
+    credit = Credit(torch.cat([credit.advantage for credit in credits]), signals)
+    names = [name for name, x in vars(policies[0]).items() if x is not None]
+    return Batch(rollouts, credit, Policy(**{name: torch.cat([vars(p)[name] for p in policies]) for name in names}))
+
+
+@torch.enable_grad()
+def _slopes(objective: Any, batch: Batch) -> Tensor:
+    """−∂L times the tokens of the step, at log-probability and entropy: [N, T, 2]."""
+    leaves = {
+        name: x.detach().clone().requires_grad_()
+        for name, x in vars(batch.policy).items()
+        if x is not None and name in ("logprob", "entropy")
+    }
+    policy = Policy(**{**vars(batch.policy), **leaves})
+    value = objective.loss(Batch(batch.rollouts, batch.credit, policy), TOTALS).value
+    found = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+    zero = torch.zeros_like(leaves["logprob"])
+    both = [zero if found.get(name) is None else found[name] for name in ("logprob", "entropy")]
+    return -torch.stack(both, -1) * TOTALS.tokens
+
+
+def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
+    """What the memories hold after a batch of `FIRST_ENTROPY` and one of this, both `earlier_accuracy` right."""
+    if not getattr(objective, "memories", ()):
+        return ()
+    row, state = torch.arange(ROWS), objective.start()
+    for entropy in (FIRST_ENTROPY, facts.batch_entropy):
+        reward = _right(row % SIZE, row // SIZE, facts.earlier_accuracy)
+        state = objective.after(
+            state, _rollouts(objective, {**_fields(Facts(batch_entropy=entropy)), "reward": reward})
+        )
+    return (state,)
+
+
+def _rollouts(objective: Any, fields: Mapping[str, Tensor]) -> Rollouts:
+    always = ("mask", "reward", "group", "old_logprob")
+    names = [f.name for f in dataclasses.fields(Rollouts) if f.name in always or f.name in objective.needs]
+    return Rollouts(**{name: fields[name] for name in names})
+
+
+def _policy(objective: Any, fields: Mapping[str, Tensor], facts: Facts) -> Policy:
+    """The current policy: it has moved at the token, and at the others of its response."""
+    focal, column = list(FOCAL), round(facts.position) - 1
+    logprob = fields["old_logprob"].clone()
+    logprob[focal] += math.log(facts.response_ratio)
+    logprob[focal, column] = min(math.log(facts.probability) + math.log(facts.ratio), 0.0)
+    entropy = fields["old_entropy"].clone()
+    entropy[focal, column] = max(facts.entropy + facts.entropy_change, 0.0)
+    known = {**fields, "logprob": logprob.clamp(max=0.0), "entropy": entropy}
+    names = [f.name for f in dataclasses.fields(Policy) if f.name == "logprob" or f.name in objective.needs]
+    return Policy(**{name: known[name] for name in names})
+
+
+@functools.lru_cache(maxsize=256)
+def _fields(facts: Facts) -> Mapping[str, Tensor]:
+    """Every input by name; one that is not designed here is `example`'s, as a new field of `Rollouts` would be."""
+    row, place = torch.arange(ROWS), torch.arange(ROWS) % SIZE
+    group, column = row // SIZE, round(facts.position) - 1
+    focal = list(FOCAL)
+    length = LENGTH + 2 * (row * 5 % SIZE) - (SIZE - 1)
+    length[focal] = round(facts.length)
+    # A stride of about the golden ratio spreads every response over all quantiles, without randomness.
+    rank = (torch.arange(ROWS * WIDTH) * 2531 % (ROWS * WIDTH)).view(ROWS, WIDTH).double() + 0.5
+    share = rank / rank.numel()
+    spread = -torch.log1p(-share)  # exponential with mean 1: most tokens are sure, a few are not
+    entropy, old = facts.batch_entropy * spread, -facts.batch_entropy * spread
+    entropy[focal], old[focal] = facts.response_entropy * spread[focal], -1.0 - 0.5 * spread[focal]
+    entropy[focal, column], old[focal, column] = facts.entropy, math.log(facts.probability)
+    prompt = -0.5 - 0.25 * group.double()
+    prompt[group < len(FOCAL)] = facts.prompt_logprob
+    divergence = 0.5 * spread[::SIZE].repeat_interleave(SIZE, 0)
+    divergence[: len(FOCAL) * SIZE, column] = facts.divergence
+    # Within a group the k-th response shares its first 2k tokens with the first one.
+    shared = torch.arange(WIDTH) < torch.where(place == 0, WIDTH, 2 * place)[:, None]
+    ids = torch.where(
+        shared, group[:, None] * WIDTH + torch.arange(WIDTH), 1000 + torch.arange(ROWS * WIDTH).view_as(old)
+    )
+    reward = _right(place, group, facts.batch_accuracy)
+    for at, own in ((0, 1.0), (1, 0.0)):
+        others = place[1:SIZE] * 3 % (SIZE - 1) < round(facts.accuracy * SIZE) - own
+        reward[at * SIZE], reward[at * SIZE + 1 : (at + 1) * SIZE] = own, others.double()
+    lucky = torch.nonzero((reward > 0) & ~torch.isin(row, torch.tensor(FOCAL)))[:, 0]
+    old[lucky, lucky % SIZE] = math.log(SURPRISE)
+    designed = {
+        "mask": torch.arange(WIDTH) < length[:, None], "reward": reward, "group": group, "old_logprob": old,
+        "old_entropy": entropy, "prompt_logprob": prompt, "divergence": divergence, "token_ids": ids,
+        "rollout_logprob": _beside(old, column, 1 / facts.rollout_ratio), "temperature": torch.ones_like(old),
+        "ref_logprob": _beside(old, column, facts.ref_ratio), "influence": math.sqrt(12) * (share - 0.5),
+    }  # fmt: skip
+    designed["influence"][focal, column] = facts.influence
+    others = {name: x.clone() for name, x in _undesigned().items() if name not in designed}
+    for name, value in facts.other:
+        others[name][focal, column] = value
+    return designed | others
+
+
+@functools.cache
+def _undesigned() -> dict[str, Tensor]:
+    inputs = example(groups=GROUPS, size=SIZE, length=WIDTH)
+    known = {**inputs.rollouts, **inputs.policy}
+    return {name: torch.nan_to_num(x) if x.is_floating_point() else x for name, x in known.items()}
+
+
+def _right(place: Tensor, group: Tensor, accuracy: float) -> Tensor:
+    """1.0 at this share of each group's responses, whatever their length."""
+    return ((place * 3 + group) % SIZE < round(accuracy * SIZE)).double()
+
+
+def _beside(old: Tensor, column: int, ratio: float) -> Tensor:
+    """The log-probabilities, at the token those of another policy."""
+    moved = old.clone()
+    moved[list(FOCAL), column] = (moved[list(FOCAL), column] + math.log(ratio)).clamp(max=0.0)
+    return moved
