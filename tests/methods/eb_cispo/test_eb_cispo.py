@@ -46,6 +46,12 @@ def test_prompts_that_differ_beyond_noise_are_apart() -> None:
     assert not got.gradient.any()
 
 
+def test_a_lone_response_is_compared_with_the_other_prompts() -> None:
+    """Groups (1, 1), (0, 0) and (1): kappa = 0, and 1 less the mean 1/2 of the others; s² of five rewards is 3/10."""
+    got = run(tokenpo.method("eb_cispo"), by_hand([[1.0]] * 5, [1, 1, 0, 0, 1], [0, 0, 1, 1, 2]))
+    np.testing.assert_allclose(got.terms["advantage"][:, 0], [0, 0, 0, 0, 0.5 / (0.3**0.5 + 1e-6)], rtol=1e-12)
+
+
 def test_one_prompt_is_rloo_over_the_deviation() -> None:
     sample = by_hand([[1.0], [1.0], [1.0]], [3, 1, 2], [0, 0, 0])
     ours, rloo = run(tokenpo.method("eb_cispo"), sample), run(tokenpo.method("rloo"), sample)
