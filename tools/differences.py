@@ -138,7 +138,8 @@ DIFFERENCES = (
         lambda: _verl("vanilla", "dr_grpo", ragged(0).widened(9), "seq-mean-token-sum-norm", clip_ratio_c=1e9),
     ),
     Difference(
-        "verl", "grpo", "A response alone in its group is compared with 0; it has nothing to be compared with.", "one response, reward 1", "advantage", lambda: _lone("grpo", "grpo"),
+        "verl", "grpo", "A response alone in its group is compared with 0; it has nothing to be compared with.",
+        "one response, reward 1", "advantage", lambda: _lone("grpo", "grpo"),
     ),
     Difference(
         "verl", "grpo with a reference", "The divergence k3 stops at 10, and its gradient with it.",
