@@ -5,6 +5,8 @@ METHOD ?= tepo
 BIN    := $(VENV)/bin
 # TRL, verl and Triton, beside the environment of the other commands.
 ENGINES ?= .venv-engines
+# A vLLM that samples on a CPU, with TRL and verl around it.
+VLLM    ?= .venv-vllm
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
 # Those of speed; crash, verifiers, long_run, long_log and fuzz are figures of trust and are run by name (docs/trust.md).
@@ -12,7 +14,7 @@ BENCHMARKS := import_time objective quantiles sampler step token_stats fused_obj
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 
-.PHONY: quickstart test test-engines parity check slow bench fuzz mutants docs dist format clean
+.PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs site dist format clean
 
 quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a report
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
@@ -22,6 +24,9 @@ test: $(VENV)/.dev  ## everything but the slow marks
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/engines/test_parity.py tests/core/ops/test_softmax_triton.py
+
+test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
 	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/parity.py
@@ -51,6 +56,9 @@ mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test n
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
 	$(BIN)/python tools/docs.py
 
+site: $(VENV)/.dev  ## the documents as a site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 dist: $(VENV)/.dev  ## the source distribution and, built from it, the wheel, in dist/
 	$(BIN)/python -m build --no-isolation
 
@@ -59,7 +67,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(ENGINES) build dist runs mutants .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ENGINES) $(VLLM) build dist site runs mutants .pytest_cache .ruff_cache
 
 # torch comes first and pinned: left to the resolver, an unpinned torch brings gigabytes that a CPU does not need.
 $(VENV)/.torch: constraints.txt
@@ -76,7 +84,7 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "Installing tokenpo with what its tests and tools need into $(VENV) ..."
-	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt $(NOTHING_ELSE) -e '.[train,lora,tasks,track,tinker,dev,site]'
 	touch $@
 
 # setuptools first: it builds what comes as source, and pip would fetch another without a hash for that.
@@ -93,4 +101,12 @@ $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton
+	touch $@
+
+$(VLLM)/.ready: constraints-vllm.txt pyproject.toml
+	@echo "Setting up $(VLLM): torch, vLLM for a CPU, TRL, verl and Ray, some 3 GB. Several minutes, once."
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet -c constraints-vllm.txt torch
+	$(VLLM)/bin/pip install --quiet --no-deps -r constraints-vllm.txt
+	$(VLLM)/bin/pip install --quiet --no-deps -e .
 	touch $@

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 
-def random_qwen(directory: Path) -> Path:
-    """A model of the family that the package ships."""
+def random_qwen(directory: Path, head_dim: int = 8) -> Path:
+    """A model of the family that the package ships; vLLM's attention on a CPU wants heads of 32."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
         vocab_size=259, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=64, tie_word_embeddings=True,
+        num_key_value_heads=1, head_dim=head_dim, max_position_embeddings=64, tie_word_embeddings=True,
         pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = Qwen3ForCausalLM(config)
@@ -25,6 +25,19 @@ def random_qwen(directory: Path) -> Path:
                 # Large enough that the entropy differs from token to token and a response ends now and then.
                 parameter.normal_(0.0, 0.5, generator=generator)
     return _written(model, directory)
+
+
+def random_llama(directory: Path) -> Path:
+    """A head of its own, and heads of 32."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=259, hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, max_position_embeddings=64, tie_word_embeddings=False, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, initializer_range=0.25,
+    )  # fmt: skip
+    return _written(LlamaForCausalLM(config), directory)
 
 
 def random_phi(directory: Path) -> Path:

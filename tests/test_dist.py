@@ -1,4 +1,4 @@
-"""The distributions: the wheel holds every file of the package, and alone it does what README says."""
+"""The distributions: the wheel holds every file of the package, and alone it does what the documents say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import tokenpo
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tokenpo"
 FILES = {str(path.relative_to(ROOT / "src")) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-# The loop of README, with the policy and the task that docs/engines.md puts around its own.
+# The loop of docs/own_loop.md, with the policy and the task that docs/engines.md puts around its own.
 LOOP = """
 import sys
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_the_wheel_alone_does_what_readme_says(built: Path, tmp_path: Path) -> N
     here = Path(sysconfig.get_path("purelib", "venv", base))
     (here / "borrowed.pth").write_text("\n".join({sysconfig.get_path(kind) for kind in ("purelib", "platlib")}))
 
-    documents = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/engines.md")]
+    documents = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/own_loop.md", "docs/engines.md")]
     blocks = [
         code for text in documents for code in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     ]

@@ -62,18 +62,16 @@ def test_check_names_what_is_stale(
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "exact.json").symlink_to(ROOT / "docs" / "exact.json")
-    pages, readme = tmp_path / "docs" / "methods", tmp_path / "README.md"
-    for name, value in (("ROOT", tmp_path), ("PAGES", pages), ("README", readme)):
+    pages = tmp_path / "docs" / "methods"
+    for name, value in (("ROOT", tmp_path), ("PAGES", pages)):
         monkeypatch.setattr(tool, name, value)
     monkeypatch.setattr(tool.explorer, "render", explorer_without_its_grid)
-    readme.write_text(f"above\n{tool.BEGIN}\noutdated\n{tool.END}\nbelow\n", encoding="utf-8")
 
     assert tool.main(["--check"]) == 1 and not pages.exists()
     assert tool.main([]) == 0 and tool.main(["--check"]) == 0
     picture = tmp_path / "docs" / "family.svg"
-    text = readme.read_text(encoding="utf-8")
-    assert text.startswith("above\n") and text.endswith("\nbelow\n") and "outdated" not in text
-    assert [line for line in text.splitlines() if line.startswith("| [`hapo`](docs/methods/hapo.md) |")]
+    rows = (pages / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in rows if line.startswith("| [`hapo`](hapo.md) |")]
 
     page = pages / "hapo.md"
     shown = page.read_text(encoding="utf-8")
@@ -151,9 +149,9 @@ def test_the_example_of_contributing_is_a_method(
     oracle_support.running.module.cache_clear()
     assert len(run) >= 3 and sum(run) > len(run)
 
-    # What follows from the table: the page, the README's row, the errors.
+    # What follows from the table: the page, the row in the table of all, the errors.
     monkeypatch.setattr(tool, "ROOT", tmp_path)
-    assert f"# {name}" in tool.page(name) and f"docs/methods/{name}.md" in tool.readme_tables()
+    assert f"# {name}" in tool.page(name) and f"[`{name}`]({name}.md)" in tool.methods_table()
     assert tokenpo.methods.paper(name).arxiv in tool.page(name)
     with pytest.raises(tokenpo.UnknownName, match=name):
         tokenpo.method(name + "s")

@@ -1,4 +1,4 @@
-"""README's loop, run: it learns, and a run that was saved and resumed goes on to the same bytes."""
+"""The loop of docs/own_loop.md, run: it learns, and a run that was saved and resumed goes on to the same bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 import tokenpo
 from tokenpo.core.ops.token_stats import stats_from_logits
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "own_loop.md").read_text(encoding="utf-8")
 N, T, V, GROUP = 32, 6, 10, 8
 
 
 @pytest.fixture
 def train() -> Callable[..., dict[str, Any]]:
-    (code,) = re.findall(r"```python\n(def train\(.*?)```", README, re.DOTALL)
+    (code,) = re.findall(r"```python\n(def train\(.*?)```", PAGE, re.DOTALL)
     assert len(code.splitlines()) <= 15
     names: dict[str, Any] = {"torch": torch, "tokenpo": tokenpo}
     exec(code, names)

@@ -31,12 +31,13 @@ def write(path: Path, lines: Iterable[Mapping[str, Any]] = FOUR) -> Path:
 
 def lines_of(sample: Sample) -> list[dict[str, Any]]:
     """A sample of the oracles, with every input that an objective may ask for."""
-    names = [name for name, x in vars(sample).items() if np.ndim(x) == 2 and name != "mask"]
+    names = [name for name, x in vars(sample).items() if np.ndim(x) == 2 and name not in ("mask", "rewards")]
     return [
         {
             "group": int(sample.group[i]),
             "reward": float(sample.reward[i]),
             "correct": bool(sample.reward[i] > 0),
+            "rewards": {f"r{k}": float(x) for k, x in enumerate(sample.rewards[i])},
             "prompt_logprob": float(sample.prompt_logprob[i]),
             "tokens": [f"t{t}" for t in np.flatnonzero(kept)],
             **{name: getattr(sample, name)[i][kept].tolist() for name in names},

@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of README.md, docs/papers_recipes.md, docs/trl.md and
-docs/verl.md, and the stub of tokenpo.methods.
+docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of docs/papers_recipes.md, docs/trl.md and docs/verl.md,
+and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import family
@@ -37,12 +37,8 @@ from tokenpo.methods import METHODS, kinds_of, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "methods"
-README = ROOT / "README.md"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
-BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
-# The table of methods is ordered: the token-level family and its baselines, then their neighbours.
-LAST_OPEN = "hapo"
 EQUAL_ONES = "[the same everywhere](../family.md#methods-with-the-same-fingerprint)"
 
 PROVENANCE = {
@@ -50,6 +46,7 @@ PROVENANCE = {
     "code": "read in the authors' or a framework's code",
     "second-hand": "told by others; the text of the paper could not be read",
     "reconstructed": "inferred here from what could be read",
+    "own": "a composition of ours; the paper is where its idea stands",
 }
 
 INDEX = """\
@@ -265,37 +262,19 @@ def parts(objective: Objective) -> str:
     return f"\nThe parts it holds at its defaults that live in the same file:\n\n```py\n{source}\n```\n"
 
 
-def methods_table(prefix: str, names: Iterable[str], *, titles: bool) -> str:
-    """One row per method; `prefix` leads to the pages."""
+def methods_table() -> str:
+    """One row per method."""
     rows = [
         (
-            f"[`{name}`]({prefix}{name}.md)",
+            f"[`{name}`]({name}.md)",
             cell(summary(name)),
-            (f"{cell(paper(name).title)}, " if titles else "") + linked(paper(name).reference),
+            f"{cell(paper(name).title)}, {linked(paper(name).reference)}",
             paper(name).provenance,
-            needs(METHODS[name]()),
+            needs(build()),
         )
-        for name in names
+        for name, build in METHODS.items()
     ]
     return table(("method", "what it changes", "paper", "provenance", "needs"), rows)
-
-
-def readme_tables() -> str:
-    """The methods up to `LAST_OPEN`, and the others behind a fold."""
-    names = list(METHODS)
-    count = names.index(LAST_OPEN) + 1
-    first, others = (methods_table("docs/methods/", part, titles=False) for part in (names[:count], names[count:]))
-    fold = f"<details><summary>{len(names) - count} more methods</summary>\n\n{others}\n\n</details>"
-    return f"{first}\n\n{fold}"
-
-
-def with_table(readme: str) -> str:
-    """The README with its table of methods re-made."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"README.md lacks {BEGIN} ... {END}, between which its table of methods belongs")
-    return f"{before}{BEGIN}\n{readme_tables()}\n{END}{after}"
 
 
 def generated() -> dict[Path, str]:
@@ -303,10 +282,9 @@ def generated() -> dict[Path, str]:
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
     notice = GENERATED.format(source="the table of methods")
     files = {PAGES / f"{name}.md": page(name) for name in METHODS}
-    everything = methods_table("", METHODS, titles=True)
     base = METHODS[family.BASE]()
     files |= {PAGES / f"{name}.svg": draw(name, build(), base) for name, build in METHODS.items()}
-    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=everything, provenance=legend)
+    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(), provenance=legend)
     files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tasks.md"] = task_page.page()
@@ -318,8 +296,6 @@ def generated() -> dict[Path, str]:
     for host, tables in host_fields.TABLES.items():
         if (page_of := PAGES.parent / f"{host}.md").exists():
             files[page_of] = host_fields.with_tables(page_of.read_text(encoding="utf-8"), tables)
-    if README.exists():
-        files[README] = with_table(README.read_text(encoding="utf-8"))
     return files
 
 

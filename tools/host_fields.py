@@ -1,14 +1,20 @@
-"""The tables of docs/trl.md and docs/verl.md that say what becomes of a host's settings."""
+"""The tables of docs/trl.md and docs/verl.md that say what becomes of a host's settings, and docs/engines.md's of what
+runs where."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from layout import cell, code, table
 
+from tokenpo.base.errors import Unsupported
+from tokenpo.engines import launch
 from tokenpo.engines.trl import fields as trl
 from tokenpo.engines.verl import fields as verl
+from tokenpo.methods import METHODS
+from tokenpo.recipe.config import parse_config
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -62,7 +68,29 @@ def verl_fields() -> str:
     return table(("key", "", "what becomes of it"), rows)
 
 
+ENGINES = {"embedded": "embedded", "trl": "TRL", "verl": "verl", "tinker": "Tinker"}
+
+
+def runs_where() -> str:
+    """One row for each method: each engine is asked, with a recipe that it takes otherwise."""
+    rows = [(f"[`{name}`](methods/{name}.md)", *(answer(name, engine) for engine in ENGINES)) for name in METHODS]
+    return table(("method", *ENGINES.values()), rows)
+
+
+def answer(method: str, engine: str) -> str:
+    """Whether an engine takes a method, and otherwise why not."""
+    raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}, "method": {"name": method}}
+    try:
+        launch.accepted(parse_config(raw, "recipe.toml"), engine)
+    except Unsupported as error:
+        lacking = re.search(r"needs (\w+)|adapts the (temperature)", str(error))
+        assert lacking, error
+        return f"no {(lacking[1] and code(lacking[1])) or lacking[2]}"
+    return "runs"
+
+
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "trl": {"losses": trl_losses, "fields": trl_fields},
     "verl": {"fields": verl_fields},
+    "engines": {"methods": runs_where},
 }

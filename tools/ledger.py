@@ -1,26 +1,38 @@
-"""The ledger of claims as a page: each claim is one paired test per task, judged together with all the others."""
+"""Claims as paired tests, and the tables of a ledger: `claims.py` and `bed.py` judge their numbers by it.
+
+A claim is one test per task. The tests of one paper are one family, corrected by Holm; so a paper with many claims
+does not make those of another harder to show. "Opposite" and "smaller than m" have to be shown like the claim itself:
+what is not shown is inconclusive.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from layout import cell, table
 
 from tokenpo.evidence.compare import paired
+from tokenpo.evidence.compare.paired import Differences
+from tokenpo.evidence.compare.verdict import REACHED
 
+# Of each task: `values` by metric and method, one number a seed; `never`, by metric and method the seeds whose run did
+# not get there, so that its number is a lower bound; `threshold`, what got there means.
 Tasks = Mapping[str, Mapping[str, Any]]
-SHOWN = (
-    "accuracy", "area", "train-area", "train-steps", "pass@1", "pass@4", "pass@16", "entropy", "mean:entropy",
-    "sd:grad_norm",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Claim:
-    """`method` lies above (or below) factor times `other` in `metric`: d_s = method_s − factor · other_s."""
+    """`method` lies above (or below) `other` in `metric`, or above (below) so many times it.
+
+    Args:
+        factor: compared by the logarithm of the ratio, in place of the difference.
+        margin: the least difference that matters, registered before the runs; without it nothing is called smaller.
+    """
 
     paper: str
     words: str
@@ -28,173 +40,166 @@ class Claim:
     other: str
     metric: str
     above: bool
-    factor: float = 1.0
+    factor: float | None = None
+    margin: float | None = None
+
+    @property
+    def quantity(self) -> str:
+        """What is compared, as a heading of its numbers."""
+        return f"{self.metric}, {self.method} {'−' if self.factor is None else '/'} {self.other}"
 
 
-CLAIMS = (
-    Claim("TEPO", "reaches the reward sooner than GRPO", "tepo", "grpo", "train-steps", False),
-    Claim("TEPO", "reaches the reward sooner than DAPO", "tepo", "dapo", "train-steps", False),
-    Claim("TEPO", "needs less than half of GRPO's steps", "tepo", "grpo", "train-steps", False, 0.5),
-    Claim("TEPO", "needs less than half of DAPO's steps", "tepo", "dapo", "train-steps", False, 0.5),
-    Claim("GTPO", "beats DAPO at pass@4", "gtpo", "dapo", "pass@4", True),
-    Claim("GTPO", "beats DAPO at pass@16", "gtpo", "dapo", "pass@16", True),
-    Claim("GRPO-S", "beats DAPO at pass@4", "grpo_s", "dapo", "pass@4", True),
-    Claim("GRPO-S", "beats DAPO at pass@16", "grpo_s", "dapo", "pass@16", True),
-    Claim("TR-GRPO", "smooths the gradient norm, against GRPO", "tr_grpo", "grpo", "sd:grad_norm", False),
-    Claim("HAPO", "ends more accurate than DAPO", "hapo", "dapo", "accuracy", True),
-    Claim("HAPO", "is more accurate than DAPO on the way", "hapo", "dapo", "area", True),
-    Claim("HAPO", "keeps more entropy than DAPO", "hapo", "dapo", "entropy", True),
-)
-_PARTS = {
-    "tau=0": "adaptive temperature",
-    "token_mean_advantage=false": "token-level group average",
-    "beta=0": "redistribution of advantages",
-    "alpha=0": "adaptive clipping",
-}
-ABLATIONS = (
-    *(
-        Claim("HAPO", f"{part} {what}", "hapo", f"hapo:{off}", metric, True)
-        for off, part in _PARTS.items()
-        for metric, what in (("area", "raises accuracy on the way"), ("mean:entropy", "keeps entropy on the way"))
-    ),
-    Claim("TEPO", "the KL mask raises accuracy on the way", "tepo", "tepo_v1", "area", True),
-    Claim("TEPO", "the KL mask keeps entropy", "tepo", "tepo_v1", "entropy", True),
-)
+@dataclass(frozen=True)
+class Looks:
+    """The numbers of seeds after which verdicts are sought, and each one's share of the 5 % error."""
+
+    seeds: tuple[int, ...]
+    shares: tuple[float, ...]
+
+    def taken(self, n: int) -> tuple[int, ...]:
+        """Those that n seeds allow."""
+        return tuple(seeds for seeds in self.seeds if seeds <= n)
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One claim on one task after the looks that were taken, before the correction; `differences` are the last's.
+
+    Args:
+        p, p_equal: over the looks; 1 without any, and where equivalence cannot be tested.
+        direction: of the look that `p` is from.
+    """
+
+    claim: Claim
+    task: str
+    looks: Looks
+    differences: Differences
+    p: float
+    p_equal: float
+    direction: int
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One claim on one task: p is of the sign-flip test, adjusted after Holm over all claims and tasks."""
+    """With the p-values after Holm over the `family` tests of the paper."""
 
-    claim: Claim
-    task: str
-    differences: tuple[float, ...]
-    mean: float
-    low: float
-    high: float
+    test: Tested
     adjusted: float
+    equal: float
     family: int
 
     @property
+    def kind(self) -> str:
+        """One of "shown", "opposite shown", "smaller", "inconclusive", "not reached"."""
+        if not self.test.differences.values:
+            return "not reached"
+        if self.adjusted <= REACHED:
+            return "shown" if (self.test.direction > 0) == self.test.claim.above else "opposite shown"
+        return "smaller" if self.equal <= REACHED else "inconclusive"
+
+    @property
     def verdict(self) -> str:
-        if self.adjusted <= paired.ALPHA * (1 + 1e-9):
-            return "**holds here**" if (self.mean > 0) == self.claim.above else "**the opposite here**"
-        needed = paired.seeds_needed(self.differences, self.family) if any(self.differences) else None
+        """As it stands in the table."""
+        kind, test = self.kind, self.test
+        smaller = f"smaller than {test.claim.margin:g}" if self.equal <= REACHED else ""
+        if kind == "not reached":
+            return f"look 1 of {len(test.looks.seeds)} not reached"
+        if kind == "smaller":
+            return f"**shown to be {smaller}**"
+        if kind != "inconclusive":
+            return f"**{kind}**" + (f", {smaller}" if smaller else "")
+        d = test.differences
+        needed = None if d.bounded or not any(d.known) else paired.seeds_needed(d.known, self.family)
         return f"inconclusive (takes about {needed} seeds)" if needed else "inconclusive"
 
+    def cells(self) -> tuple[str, ...]:
+        """The row of the table."""
+        claim, d = self.test.claim, self.test.differences
+        mean, ends = "", ""
+        if d.mean is not None:
+            mean = _told(d.mean, claim.factor) + (f" ({len(d.known)} of {len(d.values)} pairs)" if d.bounded else "")
+            ends = " to ".join(_told(x, claim.factor) for x in paired.bootstrap(d.known)) if len(d.known) > 1 else ""
+        p = f"{self.adjusted:.3f}" if d.values else ""
+        front = (claim.paper, claim.words, self.test.task, claim.quantity, mean, ends, p)
+        return (*map(cell, front), self.verdict)
 
-def judge(claims: Sequence[Claim], tasks: Tasks) -> list[Judged]:
-    """All claims on all tasks that measured both methods, as one family: at most 5 % of such ledgers err."""
-    pairs = [
-        (claim, task, _differences(claim, found["values"]))
-        for claim in claims
-        for task, found in tasks.items()
-        if {claim.method, claim.other} <= found["values"][claim.metric].keys()
+
+HEAD = ("paper", "claim", "task", "difference or ratio", "mean", "95 % interval", "p, Holm", "verdict")
+
+
+def _told(x: float, factor: float | None) -> str:
+    """A difference with its sign; of log(a / f b) the ratio a / b."""
+    return f"{x:+.3g}" if factor is None else f"{factor * math.exp(x):.3g}"
+
+
+def judge(claims: Sequence[Claim], tasks: Tasks, looks: Looks) -> list[Judged]:
+    """All claims on all tasks that measured both methods; each paper's tests are one family."""
+    tests = [
+        _tested(claim, task, found, looks) for claim in claims for task, found in tasks.items() if _has(claim, found)
     ]
-    p = [float(paired.sign_flip(paired.canonical(d)[0])) for *_, d in pairs]
-    return [
-        Judged(claim, task, d, statistics.fmean(d), *paired.bootstrap(d), adjusted, len(pairs))
-        for (claim, task, d), adjusted in zip(pairs, paired.holm(p).tolist(), strict=True)
-    ]
+    judged: dict[int, Judged] = {}
+    for paper in dict.fromkeys(test.claim.paper for test in tests):
+        of = [i for i, test in enumerate(tests) if test.claim.paper == paper]
+        adjusted = paired.holm([tests[i].p for i in of]).tolist()
+        equal = paired.holm([tests[i].p_equal for i in of]).tolist()
+        for i, p, q in zip(of, adjusted, equal, strict=True):
+            judged[i] = Judged(tests[i], p, q, len(of))
+    return [judged[i] for i in range(len(tests))]
 
 
-def _differences(claim: Claim, values: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[float, ...]:
-    of = values[claim.metric]
-    return tuple(a - claim.factor * b for a, b in zip(of[claim.method], of[claim.other], strict=True))
+def _has(claim: Claim, found: Mapping[str, Any]) -> bool:
+    return {claim.method, claim.other} <= found["values"].get(claim.metric, {}).keys()
 
 
-def page(tasks: Tasks, commands: Mapping[str, str]) -> str:
-    claims, ablations = judge(CLAIMS, tasks), judge(ABLATIONS, tasks)
-    return PAGE.format(
-        commands="\n\n".join(f"```sh\n{command}\n```" for command in commands.values()),
-        seeds=len(claims[0].differences),
-        count=len(claims),
-        ablation_count=len(ablations),
-        claims=_ledger(claims),
-        ablations=_ledger(ablations),
-        summary=_summary(claims),
-        ablation_summary=_summary(ablations),
-        means="\n\n".join(_means(task, found) for task, found in tasks.items()),
-    )
+def _tested(claim: Claim, task: str, found: Mapping[str, Any], looks: Looks) -> Tested:
+    seeds = min(len(found["values"][claim.metric][method]) for method in (claim.method, claim.other))
+    taken = [_differences(claim, found, n) for n in looks.taken(seeds)]
+    if not taken:
+        return Tested(claim, task, looks, Differences((), 0, 0), 1.0, 1.0, 0)
+    p = [d.p() for d in taken]
+    equal = [1.0 if claim.margin is None or d.bounded else paired.equivalence(d.known, claim.margin) for d in taken]
+    _, decided = min((x / share, i) for i, (x, share) in enumerate(zip(p, looks.shares, strict=False)))
+    return Tested(
+        claim, task, looks, taken[-1],
+        paired.over_looks(p, looks.shares), paired.over_looks(equal, looks.shares), taken[decided].direction,
+    )  # fmt: skip
 
 
-def _ledger(judged: Sequence[Judged]) -> str:
-    head = ("paper", "claim", "task", "difference in", "mean", "95 % interval", "p, Holm", "verdict")
-    rows = []
-    for item in judged:
-        claim = item.claim
-        factor = "" if claim.factor == 1 else f"{claim.factor:g} · "
-        what = f"{claim.metric}, {claim.method} − {factor}{claim.other}"
-        interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        row = (claim.paper, claim.words, item.task, what, f"{item.mean:+.3g}", interval, f"{item.adjusted:.3f}")
-        rows.append((*map(cell, row), item.verdict))
-    return table(head, rows)
+def _differences(claim: Claim, found: Mapping[str, Any], n: int) -> Differences:
+    values, never = found["values"][claim.metric], found["never"].get(claim.metric, {})
+    late = [(seed in never.get(claim.method, ()), seed in never.get(claim.other, ())) for seed in range(n)]
+    return Differences.of(values[claim.method][:n], values[claim.other][:n], late, claim.factor)
 
 
-def _summary(judged: Sequence[Judged]) -> str:
-    verdicts = [item.verdict for item in judged]
-    holds, opposite = verdicts.count("**holds here**"), verdicts.count("**the opposite here**")
-    return (
-        f"Of {len(judged)} tests, {holds} hold here, {opposite} show the opposite, and "
-        f"{len(judged) - holds - opposite} are inconclusive."
-    )
+def rows(judged: Sequence[Judged]) -> str:
+    """The table of a ledger."""
+    return table(HEAD, [item.cells() for item in judged])
 
 
-def _means(task: str, found: Mapping[str, Any]) -> str:
-    values = found["values"]
-    rows = []
-    for method in values["accuracy"]:
-        row = [f"`{method}`"]
-        for metric in SHOWN:
-            numbers = values.get(metric, {}).get(method)
-            never = len(found["never"].get(metric, {}).get(method, []))
-            mean = f"{statistics.fmean(numbers):.3g}" if numbers else ""
-            row.append(f"≥ {mean} ({never} never)" if never else mean)
-        rows.append(tuple(row))
-    return f"### {task}\n\nThe threshold of `train-steps` is {found['threshold']}.\n\n{table(('method', *SHOWN), rows)}"
+def summary(judged: Sequence[Judged]) -> str:
+    """How many verdicts of each kind."""
+    kinds = Counter(item.kind for item in judged)
+    words = {"smaller": "shown to be smaller than the margin", "not reached": "not yet judged"}
+    order = ("shown", "opposite shown", "smaller", "inconclusive", "not reached")
+    told = [f"{kinds[kind]} {words.get(kind, kind)}" for kind in order if kinds[kind] or kind in order[:2]]
+    return f"Of {len(judged)} tests: {', '.join(told)}."
 
 
-PAGE = """\
-<!-- Written by tools/claims.py from docs/claims.json: `python tools/claims.py page`. -->
+def families(judged: Sequence[Judged]) -> str:
+    """How many tests Holm corrects for, by paper."""
+    return ", ".join(f"{paper} {count}" for paper, count in Counter(item.test.claim.paper for item in judged).items())
 
-# The claims of the papers, tried here
 
-What the papers report of their methods, tested on the embedded bed with paired seeds: the tiny model that ships, two
-arithmetic tasks, thirty rollout batches of 32 prompts x 8 responses with four updates each. That is far from the
-papers' models, data and budgets. A claim that does not show here is not refuted there; a claim that holds here is not
-proven there. Every method ran at its defaults and at the recipe's learning rate, nothing was tuned for any of them, and
-claims, metrics, thresholds and tests were fixed before the runs.
+def means(task: str, found: Mapping[str, Any], shown: Sequence[str]) -> str:
+    """The means of all methods on one task."""
+    told = table(("method", *shown), [tuple(_means(method, found, shown)) for method in found["values"][shown[0]]])
+    return f"### {task}\n\nThe threshold of `train-steps` is {found['threshold']}.\n\n{told}"
 
-{summary}
 
-{claims}
-
-Each row is the mean over {seeds} seeds of a paired difference; equal seeds share initial weights, order of prompts and
-the sampler's random numbers. p is the exact sign-flip test's, corrected by Holm over all {count} rows: at most 5 % of
-such ledgers hold a false verdict. The interval (bootstrap, not corrected) shows the size. `train-steps` is the first
-step with a training accuracy at the threshold (a run that never got there counts as one step beyond its end, a lower
-bound); `area` the mean height of the held-out greedy accuracy over the steps;
-`entropy` that of the tokens sampled in the last step, `mean:entropy` over all steps, in nats; `sd:grad_norm` the
-standard deviation of the gradient norm over the steps; pass@k the unbiased estimate from 16 samples of each of 100
-held-out problems.
-[Comparison](comparison.md) says how the tests work.
-
-## Ablations
-
-HAPO without each of its four parts, and TEPO without its KL mask (`tepo_v1`): the difference is the whole method minus
-the one without the part. {ablation_summary} Corrected over these {ablation_count} rows. On the
-quickstart, which every variant solves, they can tell little but speed.
-
-{ablations}
-
-## Means
-
-{means}
-
-## How it was made
-
-`python tools/claims.py run` trains and evaluates, `collect` writes [claims.json](claims.json) with every number of
-every run, `page` writes this page. The commands, one of the evaluations by samples standing for all:
-
-{commands}
-"""
+def _means(method: str, found: Mapping[str, Any], shown: Sequence[str]) -> Iterator[str]:
+    yield f"`{method}`"
+    for metric in shown:
+        numbers = [x for x in found["values"].get(metric, {}).get(method, []) if x is not None]
+        never = len(found["never"].get(metric, {}).get(method, []))
+        mean = f"{statistics.fmean(numbers):.3g}" if numbers else ""
+        yield f"≥ {mean} ({never} never)" if never else mean

@@ -74,6 +74,10 @@ NOTES = {
     "kl_cov": "`fraction` is 0.3, likewise",
     "dppo_tv": "in TRL with a `rollout_func` that returns log-probabilities; without, and without vLLM, see below",
     "dppo_kl": "the same",
+    "opsm": "`delta` is 0.02, so that it masks",
+    "rollout_is": "`low` is 1 and `high` 9, or the policies of this page would leave no token; in TRL as dppo_tv",
+    "prime_rl": "`low` and `high` are 0.5, likewise",
+    "m2po_rollout": "`threshold` is 0.3, likewise",
 }
 
 

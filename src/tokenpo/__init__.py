@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from . import methods
     from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
     from .core.coefficient import coefficients
+    from .core.corrections import corrected
     from .core.laws import check_method
     from .core.learner import Learner, RatioCheck
     from .core.objective import Objective
@@ -37,6 +38,7 @@ _HOME = {
     "Unsupported": "base.errors",
     "check_method": "core.laws",
     "coefficients": "core.coefficient",
+    "corrected": "core.corrections",
     "method": "methods",
 }
 # Public module -> where it is.
@@ -66,6 +68,7 @@ __all__ = [
     "Unsupported",
     "check_method",
     "coefficients",
+    "corrected",
     "method",
     "methods",
 ]

@@ -240,6 +240,75 @@ def test_its_metrics_are_of_the_updates_that_were_made() -> None:
     assert seen["ratio_mean"] == pytest.approx(float(moved.mean()), rel=1e-9)
 
 
+# The version that sampled ------------------------------------------------------------------------------------
+
+
+def stale(version: list[int], updates: int, name: str = "dapo") -> tuple[Learner, Rollouts, Policy]:
+    """Four responses of a token, whose policies had had so many updates; ratios 1, 1.1, 1.5 and 2."""
+    old = torch.full((4, 1), -2.0, dtype=torch.float64)
+    rollouts = Rollouts(
+        torch.ones(4, 1, dtype=torch.bool), torch.tensor([1.0, 0, 1, 0]), torch.tensor([0, 0, 1, 1]), old,
+        version=torch.tensor(version)[:, None],
+    )  # fmt: skip
+    learner = Learner(tokenpo.method(name), length=1)
+    learner.updates = updates
+    return learner, rollouts, Policy(old + torch.tensor([[1.0], [1.1], [1.5], [2.0]], dtype=torch.float64).log())
+
+
+def test_metrics_by_lag() -> None:
+    """Lags 0, 3, 3 and 9 of the only update: A > 0 at 1.5 is clipped above 1.28, and A < 0 is never at a ratio > 1."""
+    learner, rollouts, policy = stale([9, 6, 6, 0], 9)
+    (update,) = learner.begin(rollouts).updates()
+    update.loss(leaf(policy))
+    learner.check(update)
+    seen = learner.metrics()
+    assert {name: seen[f"lag_{name}"] for name in ("0_share", "1_share", "2_share", "4_share", "8_share")} == {
+        "0_share": 0.25, "1_share": 0, "2_share": 0.5, "4_share": 0, "8_share": 0.25,
+    }  # fmt: skip
+    assert [seen[f"lag_{least}_ratio_mean"] for least in (0, 2, 8)] == pytest.approx([1, 1.3, 2], rel=1e-12)
+    assert [seen[f"lag_{least}_clip_fraction"] for least in (0, 2, 8)] == [0, 0.5, 0]
+    assert math.isnan(seen["lag_1_ratio_mean"])
+    again = update.statistics.across(lambda x: 2 * x, lambda x: x, "cpu").summary()
+    assert again["lag_2_share"] == 0.5 and again["lag_8_ratio_mean"] == pytest.approx(2, rel=1e-6)
+
+
+def test_no_version_no_lag() -> None:
+    rollouts, policy = batch_of(3)
+    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
+    (update,) = learner.begin(rollouts).updates()
+    update.loss(policy)
+    learner.check(update)
+    assert not [name for name in learner.metrics() if name.startswith("lag")]
+
+
+def test_the_ratio_check_looks_at_tokens_of_this_version_alone() -> None:
+    """Old tokens may be at any ratio; a fresh one at 2 is a mistake, as it is where no version is known."""
+    learner, rollouts, policy = stale([9, 8, 8, 8], 9)
+    (update,) = learner.begin(rollouts).updates()
+    update.loss(leaf(policy))
+    learner.check(update)
+    learner, rollouts, policy = stale([8, 8, 8, 9], 9)
+    (update,) = learner.begin(rollouts).updates()
+    update.loss(leaf(policy))
+    with pytest.raises(Unsupported, match="the ratio of new to old policy is not 1"):
+        learner.check(update)
+
+
+def test_versions_that_cannot_be_are_refused() -> None:
+    learner, rollouts, _ = stale([3, 3, 3, 4], 3)
+    with pytest.raises(TokenPOError, match="a token was sampled after 4 updates, and there were 3: give the number"):
+        learner.begin(rollouts)
+    with pytest.raises(TokenPOError, match=r"Rollouts\.version\[3, 0\] is -1: number from 0"):
+        stale([3, 3, 3, -1], 3)
+
+
+def test_a_method_without_a_ratio_refuses_old_tokens() -> None:
+    learner, rollouts, _ = stale([3, 3, 3, 1], 3, "gpg")
+    with pytest.raises(Unsupported, match=r"gpg takes the policy for the one that sampled .* 2 updates ago: train on"):
+        learner.begin(rollouts)
+    stale([3, 3, 3, 3], 3, "gpg")[0].begin(stale([3, 3, 3, 3], 3)[1])
+
+
 def test_every_row_is_in_one_minibatch_of_each_epoch() -> None:
     group = torch.arange(5).repeat_interleave(3)
     for by in ("groups", "rows"):

@@ -84,6 +84,18 @@ REFUSED = [
         torch.tensor([[1.0, -0.75, -9.0], [0.25, -9.0, -9.0]]),
         "Rollouts.old_entropy[0, 1] is -0.75, but entropies are >= 0: give -Σ p log p, not Σ p log p",
     ),
+    # several rewards, turns, states
+    ("rewards", [[1.0], [0.0]], "Rollouts.rewards must be a tensor, got list"),
+    ("rewards", torch.ones(2), "Rollouts.rewards has shape [2], expected [N, R] with N = 2"),
+    ("rewards", torch.ones(3, 2), "Rollouts.rewards has shape [3, 2], expected [N, R] with N = 2"),
+    ("rewards", torch.ones(2, 0), "Rollouts.rewards has shape [2, 0], expected [N, R] with N = 2"),
+    ("rewards", torch.tensor([[1, NAN], [1, INF]]), "Rollouts.rewards[1, 1] is inf: it must be finite"),
+    ("token_reward", torch.ones(2), "Rollouts.token_reward has shape [2], expected [N, T] = [2, 3]"),
+    ("turn", torch.ones(2, 3), "Rollouts.turn has dtype torch.float32, expected integers such as torch.long"),
+    ("turn", torch.tensor([[0, 1, -1], [-2, 0, 0]]), "Rollouts.turn[1, 0] is -2: number from 0"),
+    ("turn", torch.tensor([[1, 0, 0], [0, 0, 0]]), "Rollouts.turn[0, 1] is 0, less than at an earlier token: number"),
+    ("anchor", torch.tensor([[-1, 0, 0], [0, 0, 0]]), "Rollouts.anchor[0, 0] is -1: number from 0"),
+    ("old_collision", torch.zeros(2, 3), "Rollouts.old_collision must be > 0 on every response token"),
     *[
         (name, value, message)
         for name in TOKEN_FIELDS
@@ -129,6 +141,16 @@ def test_batches_refuse_a_credit_of_another_shape() -> None:
     message = "Credit.advantage has shape [2, 4], expected [N, T] = [2, 3]"
     with pytest.raises(TokenPOError, match="^" + re.escape(message)):
         _batch(advantage=torch.ones(2, 4))
+
+
+def test_turns_and_states_are_zeroed_on_padding_too() -> None:
+    """Padding may hold any number; a turn may be missed out, as where all its tokens are a tool's."""
+    turn = torch.tensor([[0, 2, -5], [7, 3, -1]])
+    seen = Rollouts(**_facts(turn=turn, anchor=turn, rewards=torch.tensor([[1, NAN], [NAN, 0]]).half()))
+    assert seen.need("turn").tolist() == seen.need("anchor").tolist() == [[0, 2, 0], [7, 0, 0]]
+    assert seen.need("rewards").dtype == torch.float32
+    assert turn[0, 2] == -5
+    torch.testing.assert_close(seen.rows(slice(1, 2)).need("rewards"), torch.tensor([[NAN, 0]]), equal_nan=True)
 
 
 def test_a_policy_with_gradient_is_checked_too() -> None:

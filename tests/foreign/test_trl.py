@@ -1,6 +1,5 @@
 """TRL 1.16's loss types on our batches: value and gradient equal where they mean the same, else the difference.
 
-Not compared, because nothing of ours is like it: the off-policy sequence mask.
 Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
 """
 
@@ -17,7 +16,14 @@ import tokenpo
 from foreign_support import ours, summed
 from foreign_support.trl_trainer import GRPOConfig, loss
 from oracle_support import Sample, by_hand, close, of, ragged, run
-from tokenpo.core.parts import EntropyBonus, GeometricSequence, ReferenceKl, Reweighted, TokenRatio
+from tokenpo.core.parts import (
+    EntropyBonus,
+    GeometricSequence,
+    ReferenceKl,
+    Reweighted,
+    RolloutCorrection,
+    TokenRatio,
+)
 from tokenpo.methods import METHODS
 
 seeds = pytest.mark.parametrize("seed", range(2))
@@ -122,6 +128,22 @@ def test_vespo(options: dict, level: str, seed: int) -> None:
 
 
 @seeds
+@pytest.mark.parametrize("correction", [RolloutCorrection(cap=1.005), RolloutCorrection(mask=True, cap=1.005)])
+def test_vespo_with_the_correction_inside_its_weight(correction: RolloutCorrection, seed: int) -> None:
+    """TRL multiplies W by the weights of the tokens; one that is dropped has 1e-8."""
+    sample = ragged(seed).alive()
+    objective = tokenpo.method("vespo")
+    inside = dataclasses.replace(objective.surrogate, inside=correction)
+    got, advantage = ours(dataclasses.replace(objective, surrogate=inside), sample)
+    rho = np.where(sample.mask, np.exp(sample.old_logprob - sample.rollout_logprob), 1)
+    weight = np.where(rho <= 1.005, rho, 0 if correction.mask else 1.005)
+    how = {"use_vllm": True, "vllm_importance_sampling_mode": "token_mask"}
+    close(got, loss(sample, advantage, loss_type="vespo", correction=weight, **how))
+    plain = run(objective, sample).gradient
+    assert not np.allclose(plain, got.gradient)
+
+
+@seeds
 @pytest.mark.parametrize("base", ["grpo", "dapo"])
 def test_delta_above_the_clip_is_the_dual_clip(base: str, seed: int) -> None:
     sample, objective = ragged(seed).alive(), tokenpo.method(base)
@@ -197,6 +219,23 @@ def test_at_ratio_1_the_correction_changes_the_gradient_of_k3_from_minus_1_to_mi
     assert theirs.value == pytest.approx(1 - np.log(2), rel=1e-12) == got.value
     assert theirs.gradient[0, 0] == pytest.approx(-np.log(2), rel=1e-12)
     assert got.gradient[0, 0] == pytest.approx(-1, rel=1e-12)
+
+
+# Wrong responses that the policy has left ------------------------------------------------------------------------
+
+
+@seeds
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("anchor", ["old", "rollout"])
+def test_off_policy_sequence_mask(anchor: str, beta: float, seed: int) -> None:
+    """TRL takes the sampler's log-probabilities where it has them; its divergence is the unbiased one by default."""
+    sample = ragged(seed).alive()
+    sample = sample.but(logprob=np.where(sample.mask, sample.logprob - 0.05, 0))
+    got, advantage = ours("opsm", sample, delta=0.02, anchor=anchor, beta=beta)
+    how = {"loss_type": "grpo", "off_policy_mask_threshold": 0.02, "beta": beta}
+    close(got, loss(sample, advantage, sampled=anchor == "rollout", **how))
+    weight = got.terms["weight"][sample.mask]
+    assert 0 < (weight == 0).sum() < len(weight)
 
 
 # What else differs -----------------------------------------------------------------------------------------------

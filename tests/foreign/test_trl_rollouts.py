@@ -1,6 +1,5 @@
 """What TRL 1.16 makes of a generation batch before the loss: advantages, and the correction for what vLLM reported.
 
-Not compared, because no method of ours has it: several reward functions, each normalised by itself.
 Skipped where trl is not importable; with it: `PYTHONPATH=src python -m pytest tests/foreign`.
 """
 
@@ -80,6 +79,22 @@ def test_equal_rewards_leave_rounding_over_1e_4_in_trl_and_nothing_in_ours() -> 
     assert (np.abs(theirs) > 1e-4).all() and (np.abs(theirs) < 1e-3).all()
     assert len(set(theirs)) == 1
     assert not ours("grpo", sample)[1].any()
+
+
+@seeds
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (1.0, 0.5, -2.0)])
+def test_several_rewards_each_normalised_are_gdpos(weights: tuple[float, ...], seed: int) -> None:
+    """Also where one does not apply to a rollout, or to all but one of a group, or none to a rollout."""
+    sample = _batch(seed)
+    each = sample.rewards + 0.1 * np.random.default_rng(seed).normal(size=sample.rewards.shape)  # no group is equal
+    each[1, 0] = each[4:7, 1] = each[9] = np.nan
+    for rewards in (each.copy(), np.nan_to_num(each, nan=0.3)):
+        sample = sample.but(rewards=rewards)
+        theirs = rollouts(sample, weights, num_generations=G, multi_objective_aggregation="normalize_then_sum")[
+            "advantages"
+        ]
+        got = ours("gdpo", sample, weights=weights)[1]
+        np.testing.assert_allclose(got, theirs[:, None] * sample.mask, rtol=1e-10, atol=1e-12)
 
 
 @seeds

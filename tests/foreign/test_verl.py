@@ -187,6 +187,14 @@ def test_dro_is_gpg_with_a_squared_divergence_from_the_old_policy(seed: int) -> 
 
 
 @seeds
+@pytest.mark.parametrize("beta", [0.05, 0.3])
+def test_dro(beta: float, seed: int) -> None:
+    sample = ragged(seed)
+    got, advantage = ours("dro", sample, beta=beta)
+    close(got, _verl("dro", sample, advantage, policy_loss={"dro_beta": beta}))
+
+
+@seeds
 def test_bypass_mode_is_cispo_with_an_absolute_cap_or_plain_ppo(seed: int) -> None:
     sample = ragged(seed)
     correction = {"rollout_is": "token", "rollout_is_threshold": 2.0, "bypass_mode": True}

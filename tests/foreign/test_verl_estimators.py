@@ -13,7 +13,7 @@ import torch
 
 import tokenpo
 from foreign_support.verl_losses import core
-from oracle_support import Sample, ragged, run
+from oracle_support import Sample, holed, ragged, run
 
 LONE, EQUAL = 11, 4  # the groups of `ragged` with a single rollout and with equal rewards
 
@@ -45,12 +45,12 @@ def _without(sample: Sample, *groups: int) -> Sample:
 
 
 def test_every_registered_estimator_is_compared_or_named() -> None:
-    """The others are no method of ours: they want a critic, a greedy rollout, several rewards or Σp²."""
-    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gpg"}
-    others = {"gae", "remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline"}
-    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | others
+    """The others are no method of ours: they want a critic or a greedy rollout."""
+    compared = {theirs for theirs, *_ in ESTIMATORS} | {"gpg", "gdpo", *BASELINES}
+    assert set(core.ADV_ESTIMATOR_REGISTRY) == compared | {"gae", "remax"}
 
 
+BASELINES = ("optimal_token_baseline", "tir_optimal_token_baseline")
 # Bessel's factor in verl's whitening is a quotient of integers, which torch rounds to float32: 6e-8, half of it left.
 ESTIMATORS = [
     ("grpo", "grpo", {}, 1e-10),
@@ -99,6 +99,59 @@ def test_reinforce_pp_baseline_whitens_the_reward_of_a_lone_rollout_in_verl_and_
     assert not np.allclose(ours, theirs)
     silent = sample.but(reward=np.where(sample.group == LONE, 0.0, sample.reward))
     np.testing.assert_allclose(ours, _verl("reinforce_plus_plus_baseline", silent), rtol=5e-8, atol=5e-8)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("zero_tail", [True, False])
+@pytest.mark.parametrize("corrected", [True, False])
+@pytest.mark.parametrize("estimator", BASELINES)
+def test_optimal_token_baseline(estimator: str, corrected: bool, zero_tail: bool, seed: int) -> None:
+    """Rewards at tokens and at the end, with a weight of the sampling engine and without. Where a tool has written
+    between the tokens, ours is verl's form for several turns. verl adds 1e-8 where every rollout's G is in B."""
+    for sample in (_without(ragged(seed, binary=False)), *([holed(seed).alive()] if "tir" in estimator else ())):
+        cap = 1.5 if corrected else None
+        weights = np.minimum(np.exp(sample.old_logprob - sample.rollout_logprob), cap) if corrected else None
+        how = {
+            "index": sample.group,
+            "old_log_probs": torch.tensor(sample.old_logprob),
+            "sum_pi_squared": torch.tensor(np.maximum(sample.old_collision, np.exp(2 * sample.old_logprob))),
+            "rollout_is_weights": None if weights is None else torch.tensor(weights),
+            "handle_zero_tail": zero_tail,
+        }
+        sample = sample.but(old_collision=how["sum_pi_squared"].numpy())
+        options = {"zero_tail": zero_tail, "rollout_cap": cap}
+        arrive = {"token_level_rewards": torch.tensor(sample.token_reward), "response_mask": torch.tensor(sample.mask)}
+        theirs, _ = core.get_adv_estimator_fn(estimator)(**arrive, **how)
+        got = _ours("otb", sample, token_reward=True, **options)
+        np.testing.assert_allclose(got[sample.mask], theirs.numpy()[sample.mask], rtol=1e-6, atol=1e-6)
+        last = torch.tensor(sample.mask.cumsum(1) == sample.mask.sum(1, keepdims=True)) & torch.tensor(sample.mask)
+        arrive["token_level_rewards"] = torch.tensor(sample.reward)[:, None] * last
+        theirs, _ = core.get_adv_estimator_fn(estimator)(**arrive, **how)
+        got = _ours("otb", sample, **options)
+        np.testing.assert_allclose(got[sample.mask], theirs.numpy()[sample.mask], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("weights", [None, (1.0, 0.5, -2.0)])
+def test_gdpo(weights: tuple[float, ...] | None, seed: int) -> None:
+    """verl takes single rewards from the batch and keeps them in float32."""
+    sample = _without(ragged(seed), LONE)
+    keys = [f"r{k}" for k in range(3)]
+    lengths = torch.arange(sample.mask.shape[1])[None] < torch.tensor(sample.mask.sum(1))[:, None]
+    batch = {
+        "prompts": torch.zeros(len(sample.reward), 1),
+        "attention_mask": torch.cat([lengths[:, :1] * 0 + 1, lengths], 1),
+    }
+    theirs, _ = core.get_adv_estimator_fn("gdpo")(
+        token_level_rewards=torch.zeros(sample.mask.shape),
+        response_mask=torch.tensor(sample.mask, dtype=torch.int64),
+        index=sample.group,
+        config={"gdpo_reward_keys": keys, "gdpo_reward_weights": weights},
+        non_tensor_batch=dict(zip(keys, sample.rewards.T, strict=True)),
+        batch=batch,
+    )
+    got = _ours("gdpo", sample, form="verl", weights=weights or ())
+    np.testing.assert_allclose(got, theirs.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_verl_refuses_pass_at_k_of_a_lone_rollout_and_ours_teaches_it_nothing() -> None:

@@ -7,7 +7,7 @@ what then differs from our numbers differs by meaning, not by rounding.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +64,8 @@ class Trainer(GRPOTrainer):
         return [[1]] * len(ids), ids, None, [""] * len(ids), reported if self.use_vllm else None, {}, None, []
 
     def _calculate_rewards(self, *rollouts: Any) -> torch.Tensor:
-        return torch.tensor(self.model.sample.reward)[:, None]
+        sample = self.model.sample
+        return torch.tensor(sample.reward)[:, None] if len(self.reward_funcs) == 1 else torch.tensor(sample.rewards)
 
 
 @contextmanager
@@ -85,6 +86,7 @@ def loss(
     pieces: Collection[Any] = WHOLE,
     tokens: int | None = None,
     correction: np.ndarray | None = None,
+    sampled: bool = False,
     trainer: Trainer | None = None,
     **settings: Any,
 ) -> Outcome:
@@ -96,6 +98,7 @@ def loss(
         pieces: the micro-batches of the step, as rows; TRL accumulates over that many.
         tokens: what TRL believes the generation batch holds; None counts the sample.
         correction: [N, T] or [N, 1], the importance weight of the engine that sampled.
+        sampled: TRL is told the log-probabilities of the engine that sampled.
         trainer: one that remembers earlier steps; None takes a fresh one with the `settings`.
     """
     with float64():
@@ -112,6 +115,8 @@ def loss(
         }
         if correction is not None:
             fields["importance_sampling_ratio"] = torch.tensor(correction)
+        if sampled:
+            fields["sampling_per_token_logps"] = torch.tensor(sample.rollout_logprob)
         counted = torch.tensor(int(sample.mask.sum()) if tokens is None else tokens)
         total = torch.zeros(())
         for rows in pieces:
@@ -122,12 +127,20 @@ def loss(
     return Outcome(float(total.detach()), gradient.numpy(), {}, of_entropy.numpy())
 
 
-def rollouts(sample: Sample, **settings: Any) -> dict[str, np.ndarray]:
+def rollouts(sample: Sample, weights: Sequence[float] = (1.0,), **settings: Any) -> dict[str, np.ndarray]:
     """What TRL makes of a generation batch: groups are consecutive rows, as many as `num_generations`. It computes
-    advantages in the type of the rewards, which in a run is float32."""
+    advantages in the type of the rewards, which in a run is float32.
+
+    Args:
+        weights: of the reward functions; of more than one, the columns of `sample.rewards` are what they gave.
+    """
     with float64():
         theirs = Trainer(per_device_train_batch_size=len(sample.reward), **settings)
-        theirs.model.sample, theirs.reward_weights = sample, torch.ones(1, dtype=torch.tensor(sample.reward).dtype)
+        theirs.reward_funcs, theirs.reward_func_names = [None] * len(weights), [f"r{k}" for k in range(len(weights))]
+        theirs.model.sample, theirs.reward_weights = (
+            sample,
+            torch.tensor(weights, dtype=torch.tensor(sample.reward).dtype),
+        )
         theirs.model.logprob, theirs.model.entropy = torch.tensor(sample.old_logprob), None
         theirs.model.is_gradient_checkpointing = False
         out = theirs._generate_and_score_completions([{"prompt": ""} for _ in sample.reward])

@@ -22,6 +22,7 @@ def loss(
     advantage: np.ndarray,
     aggregate: str = "token-mean",
     policy_loss: Any = None,
+    rollout_is_weights: Any = None,
     **actor: Any,
 ) -> Outcome:
     """verl's registered loss and its gradient to the log-probabilities; the mask is of integers, as its trainer's."""
@@ -40,6 +41,7 @@ def loss(
         response_mask=torch.tensor(sample.mask, dtype=torch.int64),
         loss_agg_mode=aggregate,
         config=settings,
+        **({} if rollout_is_weights is None else {"rollout_is_weights": rollout_is_weights}),
     )
     (gradient,) = torch.autograd.grad(value, lp)
     return Outcome(float(value.detach()), gradient.numpy(), {}, np.zeros(sample.mask.shape))

@@ -59,6 +59,14 @@ CASES = [(name, {}) for name in tokenpo.methods.METHODS] + [
     ("dhpo", {"mixing": "entropy"}),
     ("dhpo", {"mixing": "entropy", "form": "min_of_mixes"}),
     ("egspo", {"curve": "chord"}),
+    ("opsm", {"delta": 0.05, "anchor": "rollout", "beta": 0.1}),
+    ("fipo", {"dual": 3.0, "least": 0.5}),
+    ("m2po", {"low": 0.0, "high": 0.0}),
+    ("gdpo", {"form": "verl", "beta": 0.1}),
+    ("gdpo", {"form": "nemo_rl", "weights": (1.0, 0.5, 2.0)}),
+    ("otb", {"token_reward": True, "rollout_cap": 1.5}),
+    ("mt_grpo", {"turn_rewards": 2, "beta": 0.1}),
+    ("gigpo", {"gamma": 0.9, "std": True}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o)}" for n, o in CASES])
 every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
@@ -66,8 +74,10 @@ every_method = pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 # Penalties act without any advantage; these settings switch them off.
 UNPENALISED = {
     "kl_cov": {"coef": 0.0}, "adv_reweight": {"beta": 0.0}, "tepo": {"beta": 0.0}, "archer": {"kl": 0.0},
-    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0},
+    "sent": {"coef": 0.0, "beta": 0.0}, "nthr": {"kl": 0.0}, "prime_rl": {"kl": 0.0},
+    "dro": {"beta": 0.0}, "opsm": {"beta": 0.0},
     **{name: {"beta": 0.0} for name in ("grpo", "tr_grpo", "forking_tokens", "reinforce_pp_baseline", "lopti", "hmpo")},
+    "gdpo": {"beta": 0.0}, "mt_grpo": {"beta": 0.0},
 }  # fmt: skip
 # Settings under which a small batch meets what a method looks for.
 VISIBLE = {
@@ -90,15 +100,21 @@ SEQUENCE_MEAN = {
     "thr",
     "ha_dw",
     "dhpo",
+    "opsm",
+    "real",
 }
 SEQUENCE_SUM = {"topr", "luspo"}
 # Only the best response of a group learns: rewards without ties, and fewer tokens that move.
 SPARSE = {"grpo_passk"}
 # Advantages that compare nothing inside a group, and where they teach all the same.
 UNCOMPARED = {
-    "reinforce_pp": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
+    "reinforce_pp": {"groups of one"}, "eb_cispo": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
     "raft_pp": {"groups of one", "equal rewards"}, "topr": {"groups of one", "equal rewards", "no right answer"},
     "hmpo": {"equal rewards"},  # the lengths of right answers are compared
+    # compared are continuations
+    **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
+    "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
+    "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
 }  # fmt: skip
 
 
@@ -169,10 +185,16 @@ def test_terms_are_what_made_the_loss(name: str, options: dict) -> None:
     np.testing.assert_array_equal((bare.gradient == 0)[sample.mask], still[sample.mask])
 
 
+def _all_earn(sample: Sample, reward: float) -> Sample:
+    """Every rollout from every reward function, at its end."""
+    each = np.full_like(sample.rewards, reward)
+    return sample.but(reward=each[:, 0], rewards=each, token_reward=np.zeros_like(sample.token_reward))
+
+
 DEGENERATE = {
     "groups of one": lambda s: s.but(group=np.arange(len(s.reward))),
-    "equal rewards": lambda s: s.but(reward=np.full(len(s.reward), 0.1)),  # three times 0.1 is not 0.3
-    "no right answer": lambda s: s.but(reward=np.zeros(len(s.reward))),
+    "equal rewards": lambda s: _all_earn(s, 0.1),  # three times 0.1 is not 0.3
+    "no right answer": lambda s: _all_earn(s, 0.0),
 }
 
 

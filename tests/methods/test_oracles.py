@@ -32,8 +32,8 @@ CASES = {
     ],
     "hapo": [{}],
     "adv_reweight": [{"beta": 0.3}, {"beta": 0.3, "bounded_kl": True}],
-    # cispo, aspo, ce_gppo, dppo, topr and vespo stop their weights' gradients on purpose: their values' differences are
-    # not theirs
+    # cispo, aspo, ce_gppo, dppo, rollout_is, fipo, real, topr and vespo stop their weights' gradients on purpose: their
+    # values' differences are not theirs
     "gmpo": [{}],
     "sapo": [{}],
     "archer": [{"kl": 0.3, "dual": 3.0}],
@@ -48,6 +48,8 @@ CASES = {
     "reinforce_rej": [{}],
     "gpg": [{}, {"sequence_mean": True}],
     "opo": [{}],
+    "vineppo": [{}],
+    "spo": [{}],
     "sent": [{"fraction": 0.2, "beta": 0.3}],
     "s_grpo": [{}],
     # vespo and topr, the entropy mixing and the min of mixes of dhpo and the chord of egspo stop gradients on purpose
@@ -66,6 +68,15 @@ CASES = {
     "nthr": [{"kl": 0.3}],
     "thr": [{}],
     "tw_grpo": [{}],
+    "opsm": [{"delta": 0.05, "beta": 0.3}],
+    "prime_rl": [{"kl": 0.3, "low": 0.01, "high": 0.01}],
+    "dro": [{"beta": 0.3}],
+    "m2po": [{"budget": 0.0}],  # else its bound is a token, without gradient
+    "m2po_rollout": [{"threshold": 5e-5}],
+    "gdpo": [{"form": form, "beta": 0.3} for form in ("trl", "verl", "nemo_rl")],
+    "otb": [{}],
+    "mt_grpo": [{"beta": 0.3}],
+    "gigpo": [{}],
 }
 # how few tokens may speak: only a group's single best rollout; only where the responses of a group part
 FEW = {"grpo_passk": 7, "t_spmo": 11}
@@ -116,7 +127,7 @@ def test_entropy_gradient_is_the_derivative_of_the_value(name: str, options: dic
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("cispo", {}), ("vespo", {})]
+    [("cispo", {}), ("vespo", {}), ("rollout_is", {"low": 0.5, "high": 3.0}), ("real", {})]
     + [
         ("topr", {"level": level, "signal": signal})
         for level in ("sequence", "token")

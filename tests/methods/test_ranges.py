@@ -59,6 +59,8 @@ TOGETHER = {
     ("dapo", "overlong_cache"): "cache",
     ("aer", "start"): "initial",
     ("skywork_entropy", "start"): "initial",
+    ("fipo", "least"): "most",
+    ("fipo", "most"): "most",
 }
 
 
@@ -91,6 +93,8 @@ def _tried(name: str) -> Iterator[tuple[str, Any]]:
 def _is_finite(objective: Objective) -> bool:
     """Loss and gradients, before and after a rollout batch has gone into the memories."""
     inputs = trial.example()
+    if weights := getattr(objective.credit, "weights", ()):  # one for each reward
+        inputs = inputs.replace(rewards=inputs.rollouts["rewards"][:, : len(weights)])
     found = trial.evaluate(objective, inputs)
     rollouts = tokenpo.Rollouts(**inputs.rollouts)
     credit = objective.prepare(rollouts, objective.after(objective.start(), rollouts))
@@ -103,7 +107,7 @@ def _is_finite(objective: Objective) -> bool:
 def test_every_number_names_its_range(name: str) -> None:
     for option, parameter in options_of(METHODS[name]).items():
         assert not isinstance(parameter.annotation, str), f"{option}: {parameter.annotation}"
-        numeric = {"float", "int", "tuple[float, float]"} & {*kinds_of(parameter)}
+        numeric = {"float", "int", "tuple[float, float]", "tuple[float, ...]"} & {*kinds_of(parameter)}
         assert bool(numeric) == (range_of(parameter.annotation) is not None), option
 
 
@@ -230,7 +234,8 @@ def test_infinite_are_only_limits() -> None:
     limits = {name for name in _accepting(math.inf) if name.partition(".")[2] not in ("high", "dual")}
     assert limits == {
         "clip_cov.cov_high", "gmpo.low", "dppo_tv.threshold", "dppo_tv.cap", "dppo_kl.threshold", "dppo_kl.cap",
-        "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high",
+        "skywork_entropy.target", "aer.rho", "nthr.beta", "hmpo.cap", "dhpo.sequence_high", "opsm.delta", "m2po.budget",
+        "m2po_rollout.threshold", "fipo.decay", "fipo.safety",
     }  # fmt: skip
     assert _accepting(-math.inf) == {"clip_cov.cov_low", "nthr.beta"}
 
@@ -242,6 +247,7 @@ def test_above_one_is_no_share() -> None:
         "aspo.low_eps", "aspo.high_eps", "aspo.quantile", "archer.low_clip", "archer.high_clip", "archer.quantile",
         "forking_tokens.fraction", "stapo.prob", "stapo.quantile", "sent.fraction", "sent.low_entropy",
         "s_grpo.fraction", "lopti.a", "arm.fraction", "dhpo.sequence_low", "egspo.quantile", "egspo.attenuation",
+        "fipo.least",
     }  # fmt: skip
     assert _accepting(0.5) - _accepting(1.0) >= {"hapo.tau", "lopti.eta", "thr.p"}
 
@@ -251,7 +257,7 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
     assert _accepting(0.5) - _accepting(0.0) == {
         "dr_grpo.length", "clip_cov.fraction", "kl_cov.fraction", "sapo.tau_pos", "sapo.tau_neg",
         "forking_tokens.fraction", "sent.fraction", "sent.low_entropy", "s_grpo.fraction", "lopti.eta", "ha_dw.scale",
-        "aer.rho", "arm.fraction", "hmpo.cap",
+        "aer.rho", "arm.fraction", "hmpo.cap", "opsm.delta", "fipo.decay", "fipo.safety", "real.tau",
     }  # fmt: skip
 
 
@@ -269,7 +275,9 @@ def test_zero_is_refused_where_nothing_would_be_left() -> None:
         ("thr", {"p": -0.5}), ("arm", {"alpha": -0.1}), ("kl_cov", {"coef": 0.0}), ("tr_grpo", {"tau": -9.0}),
         ("tr_grpo", {"mu": -1.0}), ("tr_grpo", {"lower": 0.0}), ("gtpo", {"a2": 0.0}), ("gtpo", {"threshold": -1.0}),
         ("gtpo", {"entropy_clamp": (0.2, math.inf)}), ("topr", {"threshold": -1.0}), ("vespo", {"k_pos": 0.0}),
-        ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}),
+        ("vespo", {"lambda_pos": 0.0}), ("tw_grpo", {"alpha": 0.5}), ("opsm", {"delta": math.inf}),
+        ("m2po", {"budget": math.inf}), ("m2po", {"budget": 0.0}), ("m2po_rollout", {"threshold": math.inf}),
+        ("fipo", {"decay": math.inf, "safety": math.inf}),
     ],
 )  # fmt: skip
 def test_a_value_with_a_meaning_is_accepted(name: str, options: dict[str, Any]) -> None:

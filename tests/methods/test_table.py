@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 
 import pytest
@@ -90,6 +91,21 @@ DEFAULTS = {
     ),
     "cispo": (
         GROUP, f"DetachedClip(bounds={_fixed(1.0, 0.28)}, ratio=TokenRatio(), region=None)", "TokenMean()", {},
+    ),
+    "vineppo": (
+        "WhitenedGain(by=Continuations(cuts=EveryTokens(every=16), count=9, mixed=False, start=False, own=False, "
+        "lean=0.0), below=None)",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "gain"},
+    ),
+    "spo": (
+        "WhitenedGain(by=Continuations(cuts=Improbable(interval=5, below=0.9), count=9, mixed=False, start=False, "
+        "own=False, lean=0.0), below=0.9)",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {"weights": "SignalWeight(signal=OverImprobable(below=0.9))", "needs": "gain"},
+    ),
+    "eb_cispo": (
+        "ShrunkAdvantage(eps=1e-06)", f"DetachedClip(bounds={_fixed(1.0, 2.0)}, ratio=TokenRatio(), region=None)",
+        "TokenMean()", {},
     ),
     "gmpo": (GROUP, "GeometricMean(low=0.4, high=0.4)", "SequenceMean()", {}),
     "sapo": (GROUP, "SoftGate(tau_pos=1.0, tau_neg=1.05)", "SequenceMean()", {}),
@@ -216,8 +232,8 @@ DEFAULTS = {
     ),
     "luspo": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricSequence()"), "ConstantLength(length=1.0)", {}),
     "vespo": (
-        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0))", "TokenMean()",
-        {},
+        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0), "
+        "inside=None)", "TokenMean()", {},
     ),
     "dhpo": (
         GROUP, f"MixOfMins(token={_fixed(0.2, 0.28)}, sequence={_fixed(0.0003, 0.0004)}, share=EvenShare())",
@@ -230,6 +246,49 @@ DEFAULTS = {
             "chord=False)",
             "needs": "old_entropy",
         },
+    ),
+    "opsm": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
+        {"weights": "Drop(selection=Strayed(delta=0.5, sampler=False))"},
+    ),
+    "rollout_is": (
+        GROUP, f"DetachedClip(bounds={_fixed(1.0, math.inf)}, ratio=RolloutRatio(), region=Between(low=0.2, high=0.2))",
+        "TokenMean()", {"needs": "rollout_logprob"},
+    ),
+    "prime_rl": (
+        "GroupAdvantage(std=False, eps=1e-06)", "Unclipped(ratio=RolloutRatio())", "TokenMean()",
+        {
+            "weights": "Keep(selection=NearSampler(low=0.2, high=0.2))",
+            "penalties": "SquaredLogRatio(coef=0.001)",
+            "needs": "rollout_logprob",
+        },
+    ),
+    "dro": (GROUP, "Regularised()", "TokenMean()", {"penalties": "ToOld(beta=0.05)"}),
+    "m2po": (GROUP, _clip("Budgeted(reach=Reach(budget=0.04), low=0.3, high=0.5)"), "TokenMean()", {}),
+    "m2po_rollout": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {"weights": "Keep(selection=Nearest(most=0.04))", "needs": "rollout_logprob"},
+    ),
+    "fipo": (
+        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {"weights": "FutureWeight(decay=32.0, least=1.0, most=1.2, safety=4.0, dual=None)"},
+    ),
+    "real": ("Label()", "ByLabel()", "SequenceMean()", {"weights": "SignalWeight(signal=Slope(tau=0.5))"}),
+    "gdpo": (
+        "Decoupled(eps=0.0001, batch_eps=0.0001, tokens=False, leave_one_out=False, weights=())",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "rewards"},
+    ),
+    "otb": (
+        "OptimalBaseline(zero_tail=True, steps=False, cap=None)", _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {"needs": "old_collision"},
+    ),
+    "mt_grpo": (
+        "FirstTurn(coef=1.0, turn_rewards=1, group=GroupAdvantage(std=True, eps=0.0001))", _clip(_fixed(0.2, 0.2)),
+        "TokenMean()", {"needs": "rewards, turn"},
+    ),
+    "gigpo": (
+        "GroupInGroup(step=RewardToGo(gamma=1.0, anchored=True, std=False, eps=1e-06), omega=1.0, by_turn=True)",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "anchor, token_reward, turn"},
     ),
 }  # fmt: skip
 

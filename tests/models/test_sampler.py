@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.models import Samples, Sampling, sample
+from tokenpo.models import Samples, Sampling, sample, score
 from tokenpo.models.packed import can_pack
 
 FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
@@ -160,3 +160,72 @@ def test_bad_requests_are_named(lm, change, message):
 def test_bad_sampling_is_refused(options):
     with pytest.raises(TokenPOError, match="Sampling"):
         Sampling(**options)
+
+
+class Echo:
+    """A tool that is called by token 5 and answers with the length of the text so far, told in two tokens."""
+
+    ends = (5,)
+
+    def __init__(self, silent: bool = False) -> None:
+        self.silent, self.asked = silent, []
+
+    def __call__(self, row, token_ids):
+        self.asked.append((row, tuple(token_ids)))
+        return [] if self.silent else [3 + len(token_ids) // 10, 3 + len(token_ids) % 10]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "mistral_window"])
+def test_what_a_tool_inserts_is_context_and_no_sample(load_family, prompts, family):
+    """The answer follows every call, outside the mask, and what is sampled after it was predicted from it."""
+    lm, tool = load_family(family, eos=(1,)), Echo()
+    samples = sample(lm, prompts, 6, Sampling(40, temperature=1.2, seed=1), tool=tool)
+    calls = 0
+    for row in range(len(samples)):
+        ids, mask = samples.token_ids[row].tolist(), samples.mask[row].tolist()
+        length = max(i for i, sampled in enumerate(mask) if sampled) + 1
+        wanted, place = [True] * length, 0
+        while place < length:
+            if ids[place] == 5 and wanted[place]:
+                calls += 1
+                told = [3 + (place + 1) // 10, 3 + (place + 1) % 10]
+                assert (row, tuple(ids[: place + 1])) in tool.asked
+                assert ids[place + 1 : place + 3] == told[: len(ids) - place - 1]
+                wanted[place + 1 : place + 3] = [False] * len(wanted[place + 1 : place + 3])
+            place += 1
+        assert mask[:length] == wanted
+    assert calls > 10
+    policy = score(lm, prompts, samples.prompt, samples.token_ids, samples.mask, 1.2)
+    torch.testing.assert_close(policy.logprob.detach(), samples.logprob, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(policy.entropy, samples.entropy, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tool_that_answers_nothing_changes_nothing(load_family, prompts):
+    lm, tool = load_family("qwen3", eos=(1,)), Echo(silent=True)
+    plain, asked = (sample(lm, prompts, 6, Sampling(40, seed=1), tool=given) for given in (None, tool))
+    assert tool.asked
+    for field in fields(plain):
+        assert torch.equal(getattr(plain, field.name), getattr(asked, field.name)), field.name
+
+
+def test_a_response_with_a_tool_is_the_same_in_any_batch(load_family, prompts):
+    lm, sampling = load_family("qwen3", eos=(1,)), Sampling(40, temperature=1.2, seed=1)
+    whole = sample(lm, prompts, 6, sampling, streams=range(len(prompts)), tool=Echo())
+    for number, prompt in enumerate(prompts):
+        alone = sample(lm, [prompt], 3, sampling, streams=[number], tool=Echo())
+        rows, width = slice(6 * number, 6 * number + 3), alone.mask.shape[1]
+        assert torch.equal(alone.token_ids, whole.token_ids[rows, :width])
+        assert torch.equal(alone.mask, whole.mask[rows, :width])
+
+
+def test_a_prompt_with_a_limit_of_its_own(lm):
+    """The same tokens as without, up to the limit; `finished` says EOS only; more than max_new_tokens is refused."""
+    prompts, sampling = [[5, 6, 7], [5, 6, 7, 8, 9], [4]], Sampling(9, 1.0, 3)
+    free, held = sample(lm, prompts, 3, sampling), sample(lm, prompts, 3, sampling, limits=[9, 2, 1])
+    for row, limit in enumerate([9, 9, 9, 2, 2, 2, 1, 1, 1]):
+        length = min(limit, int(free.mask[row].sum()))
+        assert int(held.mask[row].sum()) == length
+        assert torch.equal(held.token_ids[row, :length], free.token_ids[row, :length])
+        assert bool(held.finished[row]) == (int(held.token_ids[row, length - 1]) in lm.eos_ids)
+    with pytest.raises(TokenPOError, match="a limit of 10 exceeds max_new_tokens 9"):
+        sample(lm, prompts, 1, sampling, limits=[9, 10, 1])

@@ -1,6 +1,6 @@
 """What the method tests share: random batches, the oracles by name, and the library run on the same numbers."""
 
-from .batches import Sample, by_hand, of, ragged
+from .batches import Sample, by_hand, holed, of, ragged
 from .running import OPTIONAL, POLICY_FIELDS, Outcome, agrees, assemble, close, module, run, score, tensors
 from .table import RATIOS, coefficients, single_tokens
 
@@ -15,6 +15,7 @@ __all__ = [
     "by_hand",
     "close",
     "coefficients",
+    "holed",
     "module",
     "of",
     "ragged",

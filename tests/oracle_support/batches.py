@@ -18,13 +18,17 @@ TOKEN_FIELDS = (
     "temperature",
     "influence",
     "divergence",
+    "token_reward",
+    "old_collision",
+    "gain",
 )
+INDEX_FIELDS = ("token_ids", "turn", "anchor")  # of whole numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One batch: mask [N, T] bool, reward, group and prompt_logprob [N], token_ids [N, T] int, and the other [N, T]
-    fields, zero on padding."""
+    """One batch: mask [N, T] bool, reward, group and prompt_logprob [N], rewards [N, R], token_ids, turn and anchor
+    [N, T] int, and the other [N, T] fields, zero on padding."""
 
     mask: np.ndarray
     reward: np.ndarray
@@ -39,8 +43,14 @@ class Sample:
     temperature: np.ndarray
     influence: np.ndarray
     divergence: np.ndarray
+    token_reward: np.ndarray
+    old_collision: np.ndarray
+    gain: np.ndarray
     prompt_logprob: np.ndarray
+    rewards: np.ndarray
     token_ids: np.ndarray
+    turn: np.ndarray
+    anchor: np.ndarray
 
     def but(self, **fields: np.ndarray) -> Sample:
         """The same batch with some fields exchanged."""
@@ -66,18 +76,19 @@ class Sample:
     def widened(self, columns: int) -> Sample:
         """The same batch with more padding on the right."""
         wide = {
-            name: np.pad(getattr(self, name), ((0, 0), (0, columns))) for name in ("mask", "token_ids", *TOKEN_FIELDS)
+            name: np.pad(getattr(self, name), ((0, 0), (0, columns))) for name in ("mask", *INDEX_FIELDS, *TOKEN_FIELDS)
         }
         return self.but(**wide)
 
 
 def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.ndarray) -> Sample:
-    """A sample from the fields that matter; the others are zero (temperature: one)."""
+    """A sample from the fields that matter; the others are zero (temperature and old_collision: one)."""
     mask = np.asarray(mask, bool)
     prompt = np.asarray(fields.pop("prompt_logprob", np.zeros(len(mask))), float)
-    tokens = np.asarray(fields.pop("token_ids", np.zeros(mask.shape)), int)
+    rewards = np.asarray(fields.pop("rewards", np.asarray(reward)[:, None]), float)
+    index = {name: np.asarray(fields.pop(name, np.zeros(mask.shape)), int) for name in INDEX_FIELDS}
     given = {
-        name: np.asarray(fields.pop(name, np.full(mask.shape, float(name == "temperature"))), float)
+        name: np.asarray(fields.pop(name, np.full(mask.shape, float(name in ("temperature", "old_collision")))), float)
         for name in TOKEN_FIELDS
     }
     assert not fields, f"unknown: {list(fields)}"
@@ -85,9 +96,9 @@ def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.nda
         mask,
         np.asarray(reward, float),
         np.asarray(group),
-        **{k: np.where(mask, v, 0) for k, v in given.items()},
+        **{k: np.where(mask, v, 0) for k, v in (given | index).items()},
         prompt_logprob=prompt,
-        token_ids=np.where(mask, tokens, 0),
+        rewards=rewards,
     )
 
 
@@ -143,7 +154,7 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
     old_entropy[rng.random(shape) < 0.05] = 1e-11
     entropy = np.abs(old_entropy + rng.choice([0.0, 0.3], size=shape) * rng.normal(size=shape))
     d = rng.exponential(size=(31, width))[group]  # of a group at a position
-    return of(
+    sample = of(
         mask, reward, group, old_logprob=old, logprob=logprob, old_entropy=old_entropy, entropy=entropy,
         ref_logprob=np.minimum(old + 0.4 * rng.normal(size=shape), -1e-3),
         entropy_drift=0.2 * rng.normal(size=shape),
@@ -151,3 +162,27 @@ def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bo
         temperature=rng.uniform(0.8, 1.2, shape), influence=rng.normal(size=shape), divergence=d,
         prompt_logprob=-rng.exponential(size=31)[group], token_ids=rng.integers(0, 3, shape),
     )  # fmt: skip
+    return sample.but(**_turns(rng, sample))
+
+
+def holed(seed: int) -> Sample:
+    """`ragged` of which a tool has written some tokens, anywhere in a response: they are outside the mask."""
+    sample = ragged(seed, binary=False)
+    mask = sample.mask & (np.random.default_rng(seed).random(sample.mask.shape) > 0.3)
+    return sample.but(**{name: getattr(sample, name) * mask for name in (*INDEX_FIELDS, *TOKEN_FIELDS)}, mask=mask)
+
+
+def _turns(rng: np.random.Generator, sample: Sample) -> dict[str, np.ndarray]:
+    """Turns of a few tokens each, some of which begin in the same state, and what came of them."""
+    mask, shape = sample.mask, sample.mask.shape
+    turn = np.cumsum(rng.random(shape) < 0.3, 1)
+    state = np.take_along_axis(rng.integers(0, 2, (shape[0], shape[1] + 1)), turn, 1)
+    others = np.round(rng.normal(size=(shape[0], 2)), 2)
+    return {
+        "rewards": np.column_stack([sample.reward, others]),
+        "turn": np.where(mask, turn, 0),
+        "anchor": np.where(mask, state, 0),
+        "token_reward": np.where(mask & (rng.random(shape) < 0.4), rng.integers(-1, 3, shape), 0.0),
+        "old_collision": np.where(mask, rng.uniform(0.05, 1.0, shape), 0.0),
+        "gain": np.where(mask, np.round(rng.normal(size=shape), 2), 0.0),
+    }

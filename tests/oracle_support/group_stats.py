@@ -80,3 +80,13 @@ def naive_prompt_logprob(lm: Any, prompts: Sequence[Sequence[int]], temperature:
         seen = [float(logp[t, token]) for t, token in enumerate(prompt[1:])]
         found.append(sum(seen) / len(seen) if seen else 0.0)
     return found
+
+
+def naive_collision(
+    lm: Any, prompts: Sequence[Sequence[int]], owner: Tensor, token_ids: Tensor, mask: Tensor, temperature: Tensor
+) -> Tensor:
+    """Σ p² by its definition, response by response."""
+    found = torch.zeros(mask.shape, dtype=torch.float64)
+    for row, (_, logp) in enumerate(passes(lm, prompts, owner, token_ids, mask, temperature)):
+        found[row, : len(logp)] = (logp.exp() ** 2).sum(1) * mask[row, : len(logp)]
+    return found

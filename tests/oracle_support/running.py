@@ -15,13 +15,13 @@ import torch
 
 import tokenpo
 
-from .batches import TOKEN_FIELDS, Sample
+from .batches import INDEX_FIELDS, TOKEN_FIELDS, Sample
 
 METHODS = Path(__file__).parents[1] / "methods"
 POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
 OPTIONAL = (
     "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "entropy", "entropy_drift", "influence",
-    "divergence", "prompt_logprob", "token_ids",
+    "divergence", "prompt_logprob", "token_ids", "rewards", "token_reward", "turn", "anchor", "old_collision", "gain",
 )  # fmt: skip
 
 
@@ -64,7 +64,8 @@ def tensors(
         "reward": torch.tensor(sample.reward).to(dtype),
         "group": torch.tensor(sample.group),
         "prompt_logprob": torch.tensor(sample.prompt_logprob).to(dtype),
-        "token_ids": torch.tensor(np.where(sample.mask, sample.token_ids, -1)),
+        "rewards": torch.tensor(sample.rewards).to(dtype),
+        **{name: torch.tensor(np.where(sample.mask, getattr(sample, name), -1)) for name in INDEX_FIELDS},
         **out,
     }
 
@@ -97,6 +98,7 @@ def assemble(
     credit = objective.prepare(rollouts, state)
     if advantage is not None:
         credit = tokenpo.Credit(torch.tensor(advantage, dtype=lp.dtype), credit.signals)
+    rollouts = objective.counted(rollouts)
     batch = tokenpo.Batch(rollouts=rollouts, credit=credit, policy=policy)
     if objective.scope == "batch":
         batch = objective.observe(batch, torch.Generator().manual_seed(seed))

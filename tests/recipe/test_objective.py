@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.parts import K1, K2, K3, ReferenceKl, RolloutCorrection, StraightThrough
+from tokenpo.core.parts import (
+    K1,
+    K2,
+    K3,
+    Criterion,
+    EachToken,
+    Every,
+    Mean,
+    NormalisedWeight,
+    ReferenceKl,
+    Rejection,
+    RolloutCorrection,
+    RolloutMean,
+    StraightThrough,
+    Total,
+)
 from tokenpo.methods import method
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.recipe.objective import build_objective, warnings
@@ -54,6 +71,34 @@ def test_two_corrections_for_the_policy_that_sampled_are_refused() -> None:
     assert to_old.weights == (RolloutCorrection(),)
 
 
+TIS = RolloutCorrection()
+
+
+@pytest.mark.parametrize(
+    ("asked", "weights"),
+    [
+        ({"level": "geometric", "floor": 0.9, "cap": "none"}, (RolloutCorrection(True, False, math.inf, 0.9, True),)),
+        ({"normalise": True}, (NormalisedWeight(TIS, RolloutMean(TIS)),)),
+        (
+            {"reject": [{"over": "mean", "low": 0.9, "high": 1.1}, {"of": "k3", "over": "every", "high": 2}]},
+            (TIS, Rejection((Criterion(Mean(), 0.9, 1.1), Criterion(Every(), high=2, of=K3())))),
+        ),
+        (
+            {"level": "none", "leaves": True, "reject": [{"of": "k2", "over": "total", "high": 1}, {"low": 0.1}]},
+            (Rejection((Criterion(Total(), high=1, of=K2()), Criterion(EachToken(), 0.1)), leaves=True),),
+        ),
+        ({"preset": "icepop"}, (RolloutCorrection(mask=True, floor=0.5, cap=5.0),)),
+        ({"preset": "mis-k3", "leaves": True}, (Rejection((Criterion(Mean(), high=0.01, of=K3()),), leaves=True),)),
+    ],
+)  # fmt: skip
+def test_every_key_of_a_correction(asked: dict, weights) -> None:
+    assert build_objective(recipe(rollout={"correction": asked})).weights == weights
+
+
+def test_a_preset_may_bypass_the_old_policy() -> None:
+    assert build_objective(recipe(rollout={"correction": {"preset": "bypass"}})).bypass
+
+
 def test_a_correction_of_nothing_is_noted() -> None:
     asked = {"correction": {}}
     config = recipe(rollout=asked)
@@ -67,6 +112,13 @@ def test_a_correction_of_nothing_is_noted() -> None:
     [
         ({"rollout": {"correction": {"level": "tokens"}}}, "rollout.correction.level = 'tokens'"),
         ({"rollout": {"correction": {"cap": 0.5}}}, "rollout.correction.cap = 0.5"),
+        ({"rollout": {"correction": {"preset": "tis", "cap": 3}}}, "a preset says all but leaves: drop cap, or preset"),
+        ({"rollout": {"correction": {"level": "none"}}}, "without a weight and without reject it corrects nothing"),
+        ({"rollout": {"correction": {"leaves": True}}}, "leaves is about what is rejected: add reject"),
+        (
+            {"rollout": {"correction": {"reject": [{"over": "max"}]}}},
+            "reject.0 = 'max': input should be 'token', 'total', 'mean'",
+        ),
         ({"train": {"reference_kl": {}}}, "train.reference_kl.beta"),
         ({"train": {"reference_kl": {"beta": 0.1, "estimator": "k4"}}}, "train.reference_kl.estimator = 'k4'"),
     ],

@@ -14,6 +14,7 @@ from .page import PAGE, section
 # How a sentence may name the engine: its name, or that of what a user of it holds in hand.
 NAMED = {
     "embedded": r"the embedded engine",
+    "tinker": r"\bTinker\b",
     "trl": r"\bTRL\b|\bTokenPOConfig\b|\bTokenPOTrainer\b",
     "verl": r"\bverl\b",
     "vllm": r"\bvLLM\b",
@@ -27,7 +28,7 @@ ELSEWHERE = {
     ("engines/vllm/contract.py", "require_fields"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/vllm/contract.py", "bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/launch.py", "_verl_module"): "verl is missing: tests/cli/test_launch.py",
-    ("engines/launch.py", "_require"): "an engine is missing: tests/cli/test_launch.py",
+    ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",
     ("core/learner.py", "_given"): "credit of a host: tests/core/test_learner.py",
     ("models/packed.py", "_forward"): "answered with padded batches: tests/models/test_score.py",
     ("tasks/rewards.py", "_signature"): "a function of the user's: tests/tasks/test_rewards.py",

@@ -10,6 +10,7 @@ PAGE = SOURCE.parents[1] / "docs" / "refusals.md"
 TITLES = {
     "embedded": ("The embedded engine", "`tokenpo train` without `--engine`."),
     "trl": ("TRL", "[`TokenPOConfig`, `TokenPOTrainer`](trl.md) and `--engine trl`."),
+    "tinker": ("Tinker", "`--engine tinker` and [`tokenpo.engines.tinker`](tinker.md); a server is asked for nothing."),
     "verl": ("verl", "[`algorithm.tokenpo`](verl.md) in verl's own command, and `--engine verl`."),
     "vllm": ("vLLM", "The [logits processor](vllm.md); read on a stand-in for vLLM's interfaces."),
 }

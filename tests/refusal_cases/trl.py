@@ -22,7 +22,7 @@ from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
 from tokenpo.engines.trl.rollout_batch import carried
-from tokenpo.engines.trl.temperature import Served, require_server
+from tokenpo.engines.trl.temperature import Constant, Served, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
 
@@ -149,6 +149,25 @@ def _deaf(directory: Path) -> None:
     served.check({}, facts)
 
 
+def _coarse(directory: Path) -> None:
+    """Two tokens, 0.01 and 0.03 nats from what the trainer computes in float32."""
+    facts = {
+        "mask": torch.ones(1, 2, dtype=torch.bool), "old_logprob": torch.full((1, 2), -0.9),
+        "rollout_logprob": torch.tensor([[-0.91, -0.87]]),
+    }  # fmt: skip
+    trainer: Any = SimpleNamespace(
+        accelerator=SimpleNamespace(gather=lambda x: x), model=SimpleNamespace(dtype=torch.float32), current=None,
+        args=args(directory, use_vllm=True, bf16=False), policy_objective=tokenpo.method("grpo"),
+    )  # fmt: skip
+    Constant(trainer, 1.0).check({}, facts)
+
+
+def _asynchronous(directory: Path) -> None:
+    from trl.experimental.async_grpo import AsyncGRPOConfig  # pyright: ignore
+
+    TokenPOTrainer("a/model", even, AsyncGRPOConfig(str(directory), use_cpu=True, bf16=False))
+
+
 def recipe(**sections: dict) -> Config:
     raw: dict = {
         "model": {"path": "tiny", "device": "cpu"},
@@ -205,6 +224,11 @@ def _corrected(setting: str, value: Any) -> Case:
                 _trainer(method="dppo_tv", use_vllm=True, **asked), ("dppo_tv", setting), "leave it at")  # fmt: skip
 
 
+def _kept(name: str, value: Any, remedy: str) -> Case:
+    return Case(f"`{name}={value}` in vLLM, with a correction for it", _trainer(use_vllm=True, **{name: value}),
+                ("grpo", "rollout_logprob", f"{name} = {value}"), remedy)  # fmt: skip
+
+
 def _reads(method: str, name: str, remedy: str = EMBEDDED, asked: str = "", **given: Any) -> Case:
     return Case(
         f"`{method}`, which reads `{name}`{asked}", _trainer(method=method, given=given), (method, name), remedy
@@ -227,9 +251,18 @@ CASES = [
     _reads("nthr", "influence"),
     _reads("thr", "influence"),
     _reads("tw_grpo", "divergence"),
+    _reads("vineppo", "gain"),
+    _reads("spo", "gain"),
     _reads("arm", "prompt_logprob"),
+    _reads("otb", "old_collision"),
+    _reads("gigpo", "anchor", "train with the embedded engine"),
+    Case("`gdpo` with `reward_weights=[2.0]`", _trainer(method="gdpo", reward_weights=[2.0]),
+         ("gdpo", "reward_weights"), "give method_options={'weights': [...]}"),
+    _recipe("`gdpo`, which reads the rewards of several functions", {"method": {"name": "gdpo"}}, "gdpo",
+            "leave out --engine trl"),
     _reads("dppo_tv", "rollout_logprob", SAMPLER),
     _reads("dppo_kl", "rollout_logprob", SAMPLER),
+    *(_reads(name, "rollout_logprob", SAMPLER) for name in ("rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
     *(_replaced(name) for name in REFUSED if name != "loss_type"),
@@ -254,11 +287,14 @@ CASES = [
         "method_options={'length': ...}",
     ),
     Case(
-        "`vespo` with TRL's correction for vLLM",
+        "`vespo` with TRL's correction for vLLM of whole responses, its default",
         _trainer(method="vespo", use_vllm=True),
-        ("vllm_importance_sampling_correction", "vespo"),
-        "set it to False",
+        ("vllm_importance_sampling_mode = 'sequence_mask'", "vespo"),
+        "set it to 'token_truncate' or 'token_mask'",
     ),
+    _kept("top_p", 0.9, "leave it at 1.0"),
+    _kept("top_k", 5, "leave it at 0"),
+    _kept("min_p", 0.1, "leave it at 0.0"),
     Case(
         "a `vllm_importance_sampling_mode` that is none of TRL's",
         lambda directory: args(directory, vllm_importance_sampling_mode="sequnce_mask"),
@@ -302,6 +338,12 @@ CASES = [
         _deaf,
         ("hapo", "adapted temperature"),
         "update vLLM or TRL to the versions in docs/vllm.md",
+    ),
+    Case(
+        "a vLLM whose first log-probabilities are not the trainer's, where nothing weighs for it",
+        _coarse,
+        ("grpo", "0.02 nats a token from those of TRL's trainer, above 0.001"),
+        "let both compute in one precision",
     ),
     _adaptive("a `rollout_func`", OFF, given={"rollout_func": _own_samples}),
     _adaptive("tools", OFF, given={"tools": [_own_samples]}),
@@ -419,6 +461,12 @@ CASES = [
         ("dapo", "method_options"),
         "leave them out",
         TokenPOError,
+    ),
+    Case(
+        "TRL's asynchronous trainer, by its settings",
+        _asynchronous,
+        ("AsyncGRPOConfig", "TRL"),
+        "give a TokenPOConfig",
     ),
     Case(
         "TRL's own settings in place of ours",

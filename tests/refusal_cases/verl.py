@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
 from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
+from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
 
 import tokenpo
@@ -20,12 +23,15 @@ import tokenpo.engines.verl.plugin  # where the package is on the path but not i
 from engines.verl.support.composed import BASE
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
+from tokenpo.core.parts import RewardToGo
 from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
 from tokenpo.engines.verl.fields import REFUSED
-from tokenpo.engines.verl.plugin import refuse_legacy
+from tokenpo.engines.verl.layout import rollouts_of
+from tokenpo.engines.verl.plugin import refuse_experiments, refuse_legacy
 from tokenpo.engines.verl.settings import configure
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
+from tokenpo.methods import METHODS
 from tokenpo.recipe.config import Config, parse_config
 
 from .case import Case
@@ -69,14 +75,18 @@ def _stock_trainer(directory: Path) -> None:
     trainer_base.get_trainer_cls("colocate_async")(config=config)
 
 
-def _legacy(directory: Path) -> None:
-    """verl's main program imports its legacy trainer, with the words of the command line at hand."""
-    before = sys.argv
-    sys.argv = ["main_ppo", "+algorithm.tokenpo.method=grpo", "trainer.use_v1=False"]
-    try:
-        refuse_legacy()
-    finally:
-        sys.argv = before
+def _with_words(refuse: Callable[[], None], *words: str) -> Callable[[Path], None]:
+    """A program of verl's has imported its trainer, with these words of the command line at hand."""
+
+    def ask(directory: Path) -> None:
+        before = sys.argv
+        sys.argv = ["main_ppo", "+algorithm.tokenpo.method=grpo", *words]
+        try:
+            refuse()
+        finally:
+            sys.argv = before
+
+    return ask
 
 
 def _first_update(metrics: dict[str, float]) -> Callable[[Path], None]:
@@ -100,6 +110,17 @@ def small_recipe(directory: Path, **sections: Any) -> Config:
     for name, section in sections.items():
         raw[name] = {**raw.get(name, {}), **section} if isinstance(section, dict) else section
     return parse_config(raw, "recipe.toml")
+
+
+def _arriving_at_a_tool(directory: Path) -> None:
+    """A rollout of three tokens whose second one, with a reward on it, is a tool's."""
+    objective = dataclasses.replace(METHODS["grpo"](), name="mine", credit=RewardToGo())
+
+    def row(*numbers: float) -> Any:
+        return torch.nested.as_nested_tensor([torch.tensor(numbers)], layout=torch.jagged)
+
+    data = {"response_mask": row(1, 0, 1), "rm_scores": row(0.0, 1.0, 0.0), "old_log_probs": row(-1.0, -1.0, -1.0)}
+    rollouts_of(TensorDict({**data, "uid": torch.tensor([0])}, [1]), objective, 1.0)
 
 
 def _recipe(**sections: Any) -> Callable[[Path], None]:
@@ -158,9 +179,34 @@ CASES = [
     _reads("nthr", "influence"),
     _reads("thr", "influence"),
     _reads("tw_grpo", "divergence"),
+    _reads("vineppo", "gain"),
+    _reads("spo", "gain"),
     _reads("arm", "prompt_logprob"),
+    _reads("otb", "old_collision"),
+    _reads("gigpo", "anchor"),
+    _reads("gdpo", "rewards"),
+    Case("a credit by token, with a reward on a tool's token", _arriving_at_a_tool, ("mine", "rm_scores"),
+         "let the reward manager put them on the last token of the turn before"),
     _reads("tepo", "entropy_drift", "decreasing=analytic"),
     *(_silent(*row) for row in REFUSED),
+    Case(
+        "a correction of which what is rejected leaves the denominators",
+        _settings("grpo", "+algorithm.tokenpo.correction.preset=mis_geo", "+algorithm.tokenpo.correction.leaves=true"),
+        ("grpo", "correction.leaves = true"),
+        "set +algorithm.tokenpo.correction.leaves=false",
+    ),
+    Case(
+        "`top_p` with a correction for the sampler",
+        _settings("grpo", f"{ROLLOUT}.top_p=0.9", "algorithm.rollout_correction.rollout_is=token"),
+        ("grpo", "rollout_logprob", "top_p = 0.9"),
+        f"set {ROLLOUT}.top_p=1",
+    ),
+    Case(
+        "`top_k` with a method that reads the sampler's log-probabilities",
+        _settings("dppo_tv", f"{ROLLOUT}.top_k=50"),
+        ("dppo_tv", "rollout_logprob", "top_k = 50"),
+        f"set {ROLLOUT}.top_k=-1",
+    ),
     Case(
         "an engine of verl's other than FSDP",
         _settings("grpo", f"{ACTOR}.strategy=veomni"),
@@ -206,16 +252,22 @@ CASES = [
         "set it to tokenpo_single_turn",
     ),
     Case(
-        "`algorithm.tokenpo` with another trainer of verl's",
+        "`algorithm.tokenpo` with an asynchronous trainer of verl's",
         _stock_trainer,
-        ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async"),
+        ("algorithm.tokenpo", "trainer.v1.trainer_mode=colocate_async", "earlier policies"),
         "set trainer.v1.trainer_mode=tokenpo",
     ),
     Case(
         "`algorithm.tokenpo` with verl's legacy trainer",
-        _legacy,
+        _with_words(refuse_legacy, "trainer.use_v1=False"),
         ("algorithm.tokenpo", "trainer.use_v1=False"),
         "set trainer.use_v1=True",
+    ),
+    Case(
+        "`algorithm.tokenpo` with verl's one-step-off or fully asynchronous program",
+        _with_words(refuse_experiments),
+        ("algorithm.tokenpo", "one-step-off"),
+        "start verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo",
     ),
     Case(
         "an agent loop that gives several outputs for a session",

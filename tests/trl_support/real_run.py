@@ -88,7 +88,7 @@ def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[s
         "memory": [memory for _, _, memory in trainer.batches],
         "kept": [found.kept for found, _, _ in trainer.batches],
         "discarded": [found.discarded for found, _, _ in trainer.batches],
-        "drawn": [len(found.rows["each"]) for found, _, _ in trainer.batches],
+        "drawn": [len(found.rows["rewards"]) for found, _, _ in trainer.batches],
     }
 
 

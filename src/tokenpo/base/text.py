@@ -73,15 +73,20 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 3, "c": 2}})
     ['a.b: 1 -> 3']
     """
-    a, b = _flat(old), _flat(new)
+    a, b = flat(old), flat(new)
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested table as one, its keys joined by dots.
+
+    >>> flat({"train": {"lr": 1e-4}, "seed": 0})
+    {'train.lr': 0.0001, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def too_cold(temperature: float) -> str:

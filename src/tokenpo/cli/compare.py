@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
@@ -15,13 +16,20 @@ from .options import METHODS, RECIPE, add_command, add_set, need_engine, path
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
+    from ..evidence.compare.measures import Measure
     from ..evidence.compare.plan import Plan, PlannedRun
+    from ..evidence.compare.result import Comparison
     from ..evidence.compare.runs import Failure
+    from ..recipe.config import Config
+
+SEEDS = 10
 
 EXAMPLES = """examples:
   tokenpo compare quickstart --methods grpo,dapo,tepo --seeds 10
   tokenpo compare quickstart --methods hapo,hapo:tau=0,hapo:beta=0,plain@hapo:tau=0,beta=0,alpha=0
-  tokenpo compare my.toml --methods grpo,tr_grpo --metrics accuracy,sd:grad_norm --dry-run
+  tokenpo compare my.toml --methods grpo,tr_grpo --metrics accuracy,cv:grad_norm --dry-run
+  tokenpo compare quickstart --methods grpo,dapo --margin accuracy=0.02,area=0.01
+  tokenpo compare --runs runs/*-seed*
 What the numbers mean: docs/comparison.md
 """
 
@@ -34,17 +42,24 @@ def add(commands: Any) -> None:
         "train a recipe with several methods and seeds, and say what the seeds tell apart",
         EXAMPLES,
     )
-    parser.add_argument("recipe", metavar="RECIPE", help=RECIPE)
-    parser.add_argument("--methods", required=True, metavar="LIST", help=METHODS)
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=RECIPE)
+    parser.add_argument("--methods", metavar="LIST", help=METHODS)
     parser.add_argument(
-        "--seeds", type=int, default=10, metavar="N", help="how many, counted up from the recipe's; default: 10"
+        "--runs", type=path, nargs="+", metavar="DIR", help="compare runs that exist, of any engine, and train nothing"
+    )
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many, counted up from the recipe's; default: 10")
+    parser.add_argument(
+        "--engine",
+        choices=("embedded", "tinker", "trl"),
+        default="embedded",
+        help="engine that trains all runs; default: embedded. for verl's runs: --runs",
     )
     add_set(parser, "change a setting of all runs")
     parser.add_argument(
         "--out",
         type=path,
         metavar="DIR",
-        help="directory of the runs, finished ones are kept; default: runs/compare-RECIPE",
+        help="directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one per core, or one on a GPU")
     parser.add_argument(
@@ -61,6 +76,11 @@ def add(commands: Any) -> None:
         metavar="A",
         help="accuracy that the metrics steps and train-steps wait for; default: 0.9",
     )
+    parser.add_argument(
+        "--margin",
+        metavar="LIST",
+        help="least differences that matter, METRIC=M,METRIC=M: what is shown to be smaller is called equivalent",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print every run and its state, and train nothing")
     parser.set_defaults(run=compare)
 
@@ -72,43 +92,89 @@ def compare(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in the options; or, after everything was written, runs that failed.
     """
     need_engine()
-    from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, measures
+    if options.runs is not None:
+        return _existing(options)
+    from ..engines.launch import accepted, require_installed
     from ..evidence.compare.plan import make_plan, pairs
 
+    if options.recipe is None or options.methods is None:
+        raise TokenPOError("compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)")
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
-    plan = make_plan(options.recipe, options.methods, options.seeds, overrides=options.set, out=options.out)
-    names = DEFAULT if options.metrics is None else options.metrics.split(",")
-    threshold = THRESHOLD if options.threshold is None else options.threshold
-    chosen = measures([name.strip() for name in names], threshold, plan.config)
-    if options.threshold is not None and not any(measure.name in WAITING for measure in chosen):
-        raise TokenPOError(
-            f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: add one of {', '.join(WAITING)}, "
-            "or leave it out"
-        )
+    if options.engine != "embedded":
+        require_installed(options.engine)
+    plan = make_plan(
+        options.recipe,
+        options.methods,
+        SEEDS if options.seeds is None else options.seeds,
+        overrides=options.set,
+        out=options.out,
+        engine=options.engine,
+        accepted=lambda config: accepted(config, options.engine),
+    )
+    chosen, margins = _chosen(options, plan.config)
     baseline = options.baseline or plan.labels[0]
     pairs(plan.labels, baseline)
     if options.dry_run:
         return _dry_run(plan)
     jobs = options.jobs or _jobs(plan)
     # Mistakes are found above, before anything is made.
-    from ..evidence.compare.page import render
-    from ..evidence.compare.result import failed_in_words, gather, to_json
+    from ..evidence.compare.result import failed_in_words, gather
     from ..evidence.compare.runs import execute
-    from ..evidence.compare.table import show
-    from ..evidence.page.frame import write
 
     ended = execute(plan.runs, jobs, plan.out, ProgressLines(plan, jobs, sys.stdout))
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
         return 130
-    comparison = gather(plan, chosen, baseline, ended.failures)
-    show(comparison, sys.stdout)
-    print(f"page: {write(render(comparison), plan.out / 'compare.html')}")
-    print(f"numbers: {write(to_json(comparison), plan.out / 'compare.json')}")
+    _tell(gather(plan, chosen, baseline, ended.failures, margins), plan.out)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0
+
+
+def _existing(options: argparse.Namespace) -> int:
+    """Of `--runs`."""
+    from ..evidence.compare.result import gather_existing
+
+    training = ("recipe", "methods", "seeds", "set", "jobs", "dry_run")
+    if given := [name for name in training if getattr(options, name)]:
+        names = ["RECIPE" if name == "recipe" else f"--{name.replace('_', '-')}" for name in given]
+        raise TokenPOError(f"--runs compares what exists, and {', '.join(names)} says what to train: leave one out")
+    chosen, margins = _chosen(options, None)
+    comparison = gather_existing(options.runs, chosen, options.baseline, margins)
+    out = options.out or Path("runs", "compare")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TokenPOError(f"{out} cannot be made: {error.strerror}; give another with --out") from error
+    _tell(comparison, out)
+    return 0
+
+
+def _chosen(options: argparse.Namespace, config: Config | None) -> tuple[list[Measure], dict[str, float]]:
+    """The measures, and the margins of some."""
+    from ..evidence.compare.measures import DEFAULT, THRESHOLD, WAITING, margins, measures
+
+    names = DEFAULT if options.metrics is None else options.metrics.split(",")
+    threshold = THRESHOLD if options.threshold is None else options.threshold
+    chosen = measures([name.strip() for name in names], threshold, config)
+    if options.threshold is not None and not any(measure.name in WAITING for measure in chosen):
+        raise TokenPOError(
+            f"--threshold {threshold:g} has no effect on --metrics {options.metrics}: add one of {', '.join(WAITING)}, "
+            "or leave it out"
+        )
+    return chosen, margins(options.margin or "", chosen)
+
+
+def _tell(comparison: Comparison, out: Path) -> None:
+    from ..evidence.compare.page import render
+    from ..evidence.compare.result import to_json
+    from ..evidence.compare.table import show
+    from ..evidence.page.frame import write
+
+    show(comparison, sys.stdout)
+    print(f"page: {write(render(comparison), out / 'compare.html')}")
+    print(f"numbers: {write(to_json(comparison), out / 'compare.json')}")
 
 
 def _dry_run(plan: Plan) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import choose
-from .options import METHOD, add_command, add_set, need, path
+from .options import METHOD, add_command, add_set, need, objectives, path
 
 if TYPE_CHECKING:
-    from ..evidence.exact.contestant import Contestant
     from ..evidence.exact.study import Row
 
 EXAMPLES = """examples:
@@ -51,6 +50,7 @@ def exact(options: argparse.Namespace) -> int:
     """
     need("pydantic", "rich", "jinja2")
     from ..evidence.exact import catalogue, study, table
+    from ..evidence.exact.contestant import Contestant
     from ..evidence.exact.setting import Setting
     from ..evidence.exact.worlds import LARGE, WORLDS
 
@@ -60,10 +60,12 @@ def exact(options: argparse.Namespace) -> int:
     asked = (options.world or ",".join(WORLDS)).split(",")
     names = [name for word in asked for name in (LARGE if word == "large" else [word])]
     worlds = [choose("world", name, WORLDS | LARGE)() for name in names]
-    contestants, fresh = _contestants(options.methods)
+    asked_for, fresh = objectives(options.methods, "exact")
+    contestants = [Contestant(label, objective) for label, objective in asked_for.items()]
     setting = Setting.of(options.set)
     known = study.load(options.json) if options.json and options.json.exists() else {}
     study.require_setting(known, setting, options.json)
+    known |= {label: row.with_cells_of(known.get(label)) for label, row in study.shipped(setting).items()}
 
     def done(rows: Mapping[str, Row], label: str, count: int) -> None:
         last = count == len(worlds)
@@ -84,17 +86,3 @@ def exact(options: argparse.Namespace) -> int:
 
         print(f"page: {write(render(shown, worlds), options.page)}")
     return 0
-
-
-def _contestants(asked: list[str]) -> tuple[list[Contestant], set[str]]:
-    """The methods, and the labels of those whose code is the user's, which may have changed since the last time."""
-    from ..evidence.exact.contestant import Contestant
-    from ..methods import METHODS, method
-    from ..recipe.command_line import parse_entries
-    from ..recipe.objective import build_entry
-
-    if not asked:
-        return [Contestant(name, method(name)) for name in METHODS], set()
-    entries = parse_entries(",".join(asked), "exact")
-    made = [Contestant(entry.label, build_entry(entry)) for entry in entries]
-    return made, {entry.label for entry in entries if ":" in entry.method}

@@ -14,6 +14,7 @@ from .options import METHODS, add_command, need, path
 EXAMPLES = """examples:
   tokenpo explain rollouts.jsonl --methods grpo,dapo,tepo
   tokenpo explain runs/quickstart-tepo-seed0 --step 20 --methods grpo,hapo,hapo:tau=0,plain@hapo:tau=0,beta=0
+  tokenpo explain rollouts.jsonl --methods grpo,gspo --correction icepop
   tokenpo explain rollouts.safetensors --methods grpo,gtpo --out here --tokens
 
 The file: docs/rollouts.md. What the numbers mean: docs/explain.md
@@ -44,6 +45,11 @@ def add(commands: Any) -> None:
         metavar="Q",
         help="tokens at or above it have high entropy; default: 0.8",
     )
+    parser.add_argument(
+        "--correction",
+        metavar="NAME",
+        help="with every method, a correction for the policy that sampled: tis, icepop, seq_mis, mis_geo, ...",
+    )
     parser.add_argument("--responses", type=int, default=8, metavar="N", help="responses drawn on the page; default: 8")
     parser.add_argument("--tokens", action="store_true", help="also write the numbers of every token, to tokens.jsonl")
     parser.add_argument("--out", type=path, metavar="DIR", help="directory to write; default: runs/explain-NAME")
@@ -57,6 +63,7 @@ def explain(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
     """
     need("pydantic", "rich", "jinja2", "safetensors")
+    from ..core.corrections import corrected
     from ..evidence.explain.explanation import explain_all, to_json, token_lines
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
@@ -65,7 +72,9 @@ def explain(options: argparse.Namespace) -> int:
         raise TokenPOError(f"--responses {options.responses}: give 0 or more")
     entries = parse_entries(options.methods)
     for entry in entries:
-        build_entry(entry)
+        objective = build_entry(entry)
+        if options.correction is not None:
+            corrected(objective, options.correction, said="--correction")
     # Mistakes in the methods are found above, before a large file is read.
     from ..evidence.explain.page import render
     from ..evidence.explain.table import show
@@ -74,7 +83,7 @@ def explain(options: argparse.Namespace) -> int:
 
     recording = read(options.rollouts, options.step)
     recording = recording.at_first_update() if options.first_update else recording
-    result = explain_all(recording, entries, options.entropy_quantile)
+    result = explain_all(recording, entries, options.entropy_quantile, options.correction)
     show(result.tables, [*result.legend, *(f"note: {note}" for note in result.notes)], sys.stdout)
     out = options.out or Path("runs", f"explain-{_name(options.rollouts, result.recording.step)}")
     _make(out)

@@ -16,6 +16,7 @@ from . import (
     exact,
     explain,
     golden,
+    gradients,
     launch,
     methods,
     recipes,
@@ -35,10 +36,26 @@ EXAMPLES = """examples:
   tokenpo compare quickstart --methods grpo,tepo --seeds 10
   tokenpo explain rollouts.jsonl --methods grpo,tepo       what each would do to every token
   tokenpo exact tepo hapo                                  where they help and fail, in worlds with a known gradient
+  tokenpo gradients runs/quickstart-tepo-seed0             the same at a checkpoint, against very many rollouts
   tokenpo eval runs/quickstart-tepo-seed0 --k 1,8          on the task of the run
 """
 # As --help lists them.
-COMMANDS = (train, evaluate, methods, show, check, recipes, report, compare, explain, exact, golden, launch, completion)
+COMMANDS = (
+    train,
+    evaluate,
+    methods,
+    show,
+    check,
+    recipes,
+    report,
+    compare,
+    explain,
+    exact,
+    gradients,
+    golden,
+    launch,
+    completion,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

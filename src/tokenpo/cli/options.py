@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError
 from ..base.files import expanded
+
+if TYPE_CHECKING:
+    from ..core.objective import Objective
 
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
@@ -48,6 +51,24 @@ def path(text: str) -> Path:
         return expanded(text)
     except TokenPOError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def objectives(asked: list[str], command: str) -> tuple[dict[str, Objective], set[str]]:
+    """The methods that were named, by label, else all; and the labels of those whose code is the user's.
+
+    Raises:
+        UnknownName: no such method or option.
+        TokenPOError: a label twice, or an option of the wrong kind.
+    """
+    from ..methods import METHODS, method
+    from ..recipe.command_line import parse_entries
+    from ..recipe.objective import build_entry
+
+    if not asked:
+        return {name: method(name) for name in METHODS}, set()
+    entries = parse_entries(",".join(asked), command)
+    made = {entry.label: build_entry(entry) for entry in entries}
+    return made, {entry.label for entry in entries if ":" in entry.method}
 
 
 def need_engine() -> None:

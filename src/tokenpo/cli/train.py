@@ -19,7 +19,10 @@ def add(commands: Any) -> None:
     add_run(parser)
     parser.add_argument("--resume", metavar="RUN", type=path, help="continue the run in this directory")
     parser.add_argument(
-        "--engine", choices=("embedded", *ENGINES), default="embedded", help="engine that trains; default: embedded"
+        "--engine",
+        choices=("embedded", "tinker", *ENGINES),
+        default="embedded",
+        help="engine that trains; default: embedded",
     )
     parser.add_argument(
         "--accept-changes", action="store_true", help="resume with other settings; they are noted in changes.jsonl"
@@ -37,7 +40,7 @@ def train(options: argparse.Namespace) -> int:
     need_engine()
     # Mistakes in the recipe are found here, before transformers is loaded.
     config = _config(options)
-    records = _embedded(options, config) if options.engine == "embedded" else _elsewhere(options, config)
+    records = {"embedded": _embedded, "tinker": _tinker}.get(options.engine, _elsewhere)(options, config)
     if records is None:
         return 130
     if not options.no_report:
@@ -92,6 +95,26 @@ def _embedded(options: argparse.Namespace, config: Any) -> Path | None:
         return None
     _tell(outcome.directory, outcome.evaluations)
     return outcome.directory
+
+
+def _tinker(options: argparse.Namespace, config: Any) -> Path | None:
+    """The same with the model on a server."""
+    from ..engines.launch import require_installed
+
+    require_installed("tinker")
+    from ..engines.embedded.view import make_view
+    from ..engines.tinker.loop import resume, told, train
+
+    view = make_view(sys.stdout)
+    directory, finished = resume(options.resume, view, config) if options.resume else train(config, view)
+    if not finished:
+        print(f"stopped; go on with: tokenpo train --resume {directory} --engine tinker")
+        return None
+    evaluations, sampler = told(directory)
+    for line in verdict(evaluations):
+        print(line)
+    print(f"weights on the server, for a sampling client: {sampler}")
+    return directory
 
 
 def _elsewhere(options: argparse.Namespace, config: Any) -> Path:

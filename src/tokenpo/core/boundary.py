@@ -69,6 +69,37 @@ class Boundary:
             row = int((x < 0).nonzero()[0, 0])
             raise TokenPOError(f"{self.owner}.{name}[{row}] is {int(x[row])}: number the prompts from 0")
 
+    def columns(self, x: Any, name: str, n: int) -> Tensor:
+        """x [N, R] as float32 at least, R not 0; NaN is let pass, infinity is not."""
+        self._tensor(x, name)
+        if x.dim() != 2 or len(x) != n or not x.shape[1]:
+            raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected [N, R] with N = {n}")
+        if x.is_complex():
+            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
+        if x.isinf().any():
+            row, column = x.isinf().nonzero()[0].tolist()
+            raise NotFinite(f"{self.owner}.{name}[{row}, {column}] is {float(x[row, column])}: it must be finite", row)
+        return x.float() if x.dtype in HALF or not x.is_floating_point() else x
+
+    def numbering(self, x: Any, name: str, mask: Tensor) -> Tensor:
+        """An [N, T] field of integers, none of them negative on a response token, with its padding zeroed."""
+        self.ids(x, name, tuple(mask.shape))
+        x = x.masked_fill(~mask, 0)
+        if (x < 0).any():
+            row, column = (x < 0).nonzero()[0].tolist()
+            raise TokenPOError(f"{self.owner}.{name}[{row}, {column}] is {int(x[row, column])}: number from 0")
+        return x
+
+    def ascending(self, x: Tensor, name: str, mask: Tensor) -> None:
+        """x, its padding zeroed, must nowhere be smaller than at an earlier response token of the row."""
+        falls = mask & (x < x.cummax(1).values)
+        if falls.any():
+            row, column = falls.nonzero()[0].tolist()
+            raise TokenPOError(
+                f"{self.owner}.{name}[{row}, {column}] is {int(x[row, column])}, less than at an earlier token: "
+                "number the turns of a response in their order"
+            )
+
     def tokens(self, x: Any, name: str, mask: Tensor) -> Tensor:
         """An [N, T] field with its padding zeroed, finite on response tokens, float32 at least."""
         self.shape(x, name, tuple(mask.shape))

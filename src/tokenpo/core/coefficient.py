@@ -138,6 +138,12 @@ class _Step:
             "prompt_logprob": old[:, 0],
             # With zeros alone a threshold on the influence would drop every token.
             "influence": laid(1.0, 0.0),
+            "rewards": (row % 2)
+            .double()[:, None]
+            .expand(-1, getattr(getattr(objective, "credit", None), "columns", 1)),
+            "turn": torch.zeros(shape, dtype=torch.long),
+            "anchor": torch.zeros(shape, dtype=torch.long),
+            "old_collision": torch.exp(-laid(old_entropy, spread)),
         }
         needs = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
         fields = [

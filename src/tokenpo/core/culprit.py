@@ -53,7 +53,7 @@ def broken(objective: Objective, batch: Batch, totals: Totals) -> Broken | None:
     fields = {name: x.detach() for name, x in vars(batch.policy).items() if x is not None}
     for kind, padding in ((_Numbers, False), (_Gradients, False), (_Numbers, True)):
         leaves = {name: x.clone().requires_grad_() for name, x in fields.items()}
-        seen = batch.with_policy(Policy(**leaves))
+        seen = objective.seen(batch.with_policy(Policy(**leaves)))
         try:
             look = kind(objective.name, ~batch.mask if padding else batch.mask, padding, tuple(leaves.values()))
             look.through(objective, seen, totals)

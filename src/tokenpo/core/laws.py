@@ -18,7 +18,7 @@ from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
-from .trial import OPTIONAL, Evaluation, Inputs, close, evaluate, example, same
+from .trial import OPTIONAL, Evaluation, Inputs, close, counted, evaluate, example, same
 from .types import Batch, Policy, Rollouts, Totals
 
 # A spread of log-ratios at which some ratios are above 1,000 and some below 1/1,000.
@@ -55,12 +55,9 @@ def padding_is_inert(objective: Any) -> None:
     whole = evaluate(objective, inputs)
     for gradient in (whole.gradient, whole.entropy_gradient):
         assert not gradient[~mask].any(), "padding has a gradient"
-    same(evaluate(objective, inputs.map(lambda x: x if x.dim() == 1 else x.masked_fill(~mask, 0))), whole)
+    same(evaluate(objective, inputs.map_tokens(lambda x: x.masked_fill(~mask, 0))), whole)
 
-    def widen(x: Tensor) -> Tensor:
-        return x if x.dim() == 1 else torch.cat([x, torch.zeros_like(x)], 1)
-
-    wide = evaluate(objective, inputs.map(widen))
+    wide = evaluate(objective, inputs.map_tokens(lambda x: torch.cat([x, torch.zeros_like(x)], 1)))
     t = mask.shape[1]
     same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
 
@@ -236,6 +233,7 @@ def same_inputs_same_bytes(objective: Any) -> None:
     kept = inputs.map(Tensor.clone)
     rollouts = Rollouts(**inputs.rollouts)
     credit = objective.prepare(rollouts)
+    rollouts = counted(objective, rollouts)
     batch = Batch(rollouts=rollouts, credit=credit, policy=Policy(**inputs.policy))
     advantage = credit.advantage.clone()
     objective.loss(objective.observe(batch) if hasattr(objective, "observe") else batch, Totals.of(rollouts))

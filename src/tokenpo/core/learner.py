@@ -112,6 +112,8 @@ class Learner:
         prepared = self.objective.prepare(rollouts, self.memory)
         if credit is not None:
             prepared = Credit(self._given(rollouts, credit), prepared.signals)
+        self._require_versions(rollouts)
+        rollouts = self.objective.counted(rollouts)
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
     def remember(self, drawn: Rollouts) -> None:
@@ -188,6 +190,24 @@ class Learner:
         if self.step is None:
             raise TokenPOError("no rollout batch was begun: call Learner.begin(rollouts) first")
         return self.step
+
+    def _require_versions(self, rollouts: Rollouts) -> None:
+        """The versions that sampled are none of the future, nor older ones where nothing corrects for it."""
+        if rollouts.version is None:
+            return
+        sampled = rollouts.version[rollouts.mask]
+        if (newest := int(sampled.max())) > self.updates:
+            raise TokenPOError(
+                f"Rollouts.version: a token was sampled after {newest} updates, and there were {self.updates}: give "
+                "the number of updates that the policy had had when it sampled, learner.updates at that time"
+            )
+        assumed = self.objective.assumes_on_policy
+        if assumed and (oldest := int(sampled.min())) < self.updates:
+            raise Unsupported(
+                f"{self.objective.name} takes the policy for the one that sampled ({assumed[0]}), and a token was "
+                f"sampled {self.updates - oldest} updates ago: train on fresh rollouts, or take a method with a ratio, "
+                "such as dapo"
+            )
 
     def _given(self, rollouts: Rollouts, credit: Tensor) -> Tensor:
         """Credit of the host's."""
@@ -332,7 +352,7 @@ class Update:
         """
         batch = self.batch(policy, rows)
         loss = self.objective.loss(batch, self.totals)
-        self.statistics.add(batch, loss)
+        self.statistics.add(batch, loss, self.number)
         return loss
 
     def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:

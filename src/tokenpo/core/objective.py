@@ -24,12 +24,14 @@ from .parts import (
     AdaptiveTemperature,
     Aggregate,
     BatchSignal,
+    Continuations,
     CreditStage,
     Memory,
     MemorySignal,
     Part,
     Penalty,
     Region,
+    Rejection,
     Selection,
     Shaping,
     Signal,
@@ -78,6 +80,8 @@ class Objective:
         passes: optimiser passes over a rollout batch, each on some of the tokens, in order; none is one pass on all.
             `loss` is that of all tokens; `split` gives the passes.
         only: the tokens whose loss counts, penalties included; the denominators stay. None counts all.
+        bypass: the old policy is the one that sampled, as its engine reported it: every part reads `rollout_logprob` in
+            the place of `old_logprob`.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Objective:
     temperature: AdaptiveTemperature | None = None
     passes: tuple[Selection, ...] = ()
     only: Selection | None = None
+    bypass: bool = False
 
     def __post_init__(self) -> None:
         for slot, kind in _SLOTS.items():
@@ -103,7 +108,7 @@ class Objective:
     @functools.cached_property
     def needs(self) -> frozenset[str]:
         """The optional inputs this objective reads: field names of `Rollouts` and `Policy`."""
-        return frozenset().union(*(part.reads for part in self._parts))
+        return frozenset({"rollout_logprob"} if self.bypass else ()).union(*(part.reads for part in self._parts))
 
     @functools.cached_property
     def scope(self) -> Literal["row", "batch"]:
@@ -129,6 +134,11 @@ class Objective:
     def draws(self) -> bool:
         """True where `observe` chooses tokens at random."""
         return any(isinstance(part, BatchSignal) and part.draws for part in self._parts)
+
+    @functools.cached_property
+    def continuations(self) -> Continuations | None:
+        """Where the credit wants continuations drawn; None where it wants none."""
+        return next((part for part in self._parts if isinstance(part, Continuations)), None)
 
     @functools.cached_property
     def follows_advantage(self) -> bool:
@@ -159,7 +169,7 @@ class Objective:
         Raises:
             MissingInput: an optional field of the rollouts that this objective needs is absent.
         """
-        rollouts = self._declared(rollouts, frozenset().union(*(m.reads for m in self.memories)))
+        rollouts = self._facts(rollouts, frozenset().union(*(m.reads for m in self.memories)))
         return {m: self._answers.numbers(m, "after", state[m], rollouts) for m in self.memories}
 
     @torch.no_grad()
@@ -173,7 +183,7 @@ class Objective:
         Raises:
             MissingInput: an optional field of the rollouts that this objective needs is absent.
         """
-        rollouts = self._declared(rollouts, self.needs & _ROLLOUT_FIELDS)
+        rollouts = self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)
         state = self.start() if state is None else state
         ask, mask, zero = self._answers.tensor, rollouts.mask, torch.zeros_like(rollouts.reward)
         bonus = sum((ask("shaping", part, zero, rollouts) for part in self.shaping), zero)
@@ -186,6 +196,14 @@ class Objective:
         signals |= {part: ask("signal", part, mask, rollouts, state[part]) for part in remembering}
         return Credit(advantage, signals)
 
+    def counted(self, rollouts: Rollouts) -> Rollouts:
+        """What phase two and its `Totals` are given: the rollouts without the tokens that a `Rejection` takes out of
+        the denominators. Where none does, they are what they were."""
+        for part in self._parts:
+            if isinstance(part, Rejection) and part.leaves:
+                rollouts = rollouts.under(part.counted(self._facts(rollouts, self.needs & _ROLLOUT_FIELDS)))
+        return rollouts
+
     @torch.no_grad()
     def observe(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
         """The batch with statistics of the current policy in its credit; a no-op for objectives of row scope.
@@ -196,7 +214,7 @@ class Objective:
         """
         if self.scope == "row":
             return batch
-        seen = self._seen(batch)
+        seen = self.seen(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
                 look = TrustInBlocks(self.phase_two().trust, seen)
@@ -237,7 +255,7 @@ class Objective:
             MissingInput: an optional input that this objective needs is absent.
             TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
         """
-        seen = self.observed(self._seen(batch), totals)
+        seen = self.observed(self.seen(batch), totals)
         phase_two = self.phase_two()
         return in_blocks(lambda rows: phase_two.loss(rows, totals, terms), seen)
 
@@ -260,9 +278,19 @@ class Objective:
         """The signals of `observe`."""
         return tuple(part for part in self._parts if isinstance(part, BatchSignal))
 
-    def _seen(self, batch: Batch) -> Batch:
-        facts = self._declared(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
+    def seen(self, batch: Batch) -> Batch:
+        """What the parts are given of it.
+
+        Raises:
+            MissingInput: an optional input that this objective needs is absent.
+        """
+        facts = self._facts(batch.rollouts, self.needs & _ROLLOUT_FIELDS)
         return batch.of(facts, self._declared(batch.policy, self.needs - _ROLLOUT_FIELDS))
+
+    def _facts(self, rollouts: Rollouts, names: frozenset[str]) -> Rollouts:
+        if not self.bypass:
+            return self._declared(rollouts, names)
+        return self._declared(rollouts, names | {"rollout_logprob"}).bypassed()
 
     def _declared(self, owner: Given, names: frozenset[str]) -> Given:
         """What the parts are given: each input that they declare, and no other."""
@@ -283,4 +311,6 @@ class Objective:
             choice = getattr(self, slot)
             shown = " · ".join(map(repr, choice)) if isinstance(choice, tuple) else repr(choice)
             yield slot, shown if choice not in ((), None) else "-"
+        if self.bypass:
+            yield "bypass", "the old policy is the one that sampled"
         yield "needs", ", ".join(sorted(self.needs)) or "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -10,7 +10,10 @@ from torch import Tensor
 from .ops import kl
 from .types import Batch, Loss, Totals
 
-_SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance")
+# Lags of at least this many updates, and fewer than the next.
+LAGS = (0, 1, 2, 4, 8)
+_BY_LAG = tuple(f"lag_{least}_{what}" for what in ("tokens", "ratio", "clipped") for least in LAGS)
+_SUMS = ("count", "ratio", "low", "high", "kl", "effective", "loss", "distance", "fresh", *_BY_LAG)
 _EXTREMES = ("ratio_min", "ratio_max", "distance")
 
 
@@ -32,11 +35,17 @@ class Statistics:
         self._tokens += totals.tokens
 
     @torch.no_grad()
-    def add(self, batch: Batch, loss: Loss) -> None:
+    def add(self, batch: Batch, loss: Loss, number: int = 0) -> None:
+        """The rows of one loss; `number` is the update's, against which the versions that sampled lag behind."""
         mask, terms = batch.mask, loss.terms
         moved = torch.where(mask, batch.policy.logprob.detach() - batch.rollouts.old_logprob, 0.0)
         ratio, clipped = terms["ratio"], terms["clipped"].bool() & mask
         below = clipped & (ratio < 1)
+        fresh, version = mask, batch.rollouts.version
+        if version is not None:
+            # A token of an older policy need not have ratio 1 before the first update.
+            fresh = mask & (version == number)
+            self._add_lags((number - version)[mask], ratio[mask], clipped[mask])
         pull = (terms["advantage"] * terms["weight"] != 0) & ~clipped | (terms["penalty"] != 0)
         self._add(
             count=mask.sum(),
@@ -46,11 +55,12 @@ class Statistics:
             kl=kl.k3(moved).sum(),
             effective=(pull & (terms["coefficient"] != 0) & mask).sum(),
             loss=loss.value.detach(),
-            distance=moved.abs().sum(),
+            distance=moved.abs().where(fresh, 0.0).sum(),
+            fresh=fresh.sum(),
         )
         self._reach("ratio_min", -ratio.where(mask, torch.inf).min())
         self._reach("ratio_max", ratio.where(mask, -torch.inf).max())
-        self._reach("distance", moved.abs().max())
+        self._reach("distance", moved.abs().where(fresh, 0.0).max())
 
     def include(self, other: Statistics) -> None:
         """Adds what others have gathered of a minibatch; its updates are left out."""
@@ -98,10 +108,10 @@ class Statistics:
         return whole
 
     def disagreement(self) -> tuple[float, float] | None:
-        """(largest, mean) |lp - lp_old| so far, nats; None where nothing was evaluated."""
-        if not self._sums:
+        """(largest, mean) |lp - lp_old| so far, nats, of tokens that no older version sampled; None without any."""
+        if not self._sums or not self._sums["fresh"]:
             return None
-        return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["count"])
+        return float(self._extremes["distance"]), float(self._sums["distance"] / self._sums["fresh"])
 
     def summary(self) -> dict[str, float]:
         """The step's line of metrics, as far as the updates go; NaN where no token was evaluated."""
@@ -122,7 +132,28 @@ class Statistics:
             "grad_norm": sum(float(norm) for norm, _ in self._updates) / updates,
             "lr": self._updates[-1][1] if self._updates else torch.nan,
             "skipped_updates": len(self.skipped),
+            **self._by_lag(sums),
         }
+
+    def _add_lags(self, lag: Tensor, ratio: Tensor, clipped: Tensor) -> None:
+        """Of response tokens [K]: how many updates lie between the policy that sampled and this one."""
+        place = torch.bucketize(lag, torch.tensor(LAGS[1:], device=lag.device), right=True)
+        sums = (torch.zeros(len(LAGS), device=lag.device).double().index_add_(0, place, x.double()) for x in (
+            torch.ones_like(ratio), ratio.detach(), clipped,
+        ))  # fmt: skip
+        self._add(**dict(zip(_BY_LAG, torch.cat([*sums]), strict=True)))
+
+    @staticmethod
+    def _by_lag(sums: Mapping[str, float]) -> dict[str, float]:
+        """Share of the evaluated tokens, mean ratio and clipped fraction of each lag; nothing where none is known."""
+        known = sum(sums.get(f"lag_{least}_tokens", 0.0) for least in LAGS)
+        found: dict[str, float] = {}
+        for least in LAGS if known else ():
+            tokens = sums[f"lag_{least}_tokens"]
+            found[f"lag_{least}_share"] = tokens / known
+            found[f"lag_{least}_ratio_mean"] = _over(sums[f"lag_{least}_ratio"], tokens)
+            found[f"lag_{least}_clip_fraction"] = _over(sums[f"lag_{least}_clipped"], tokens)
+        return found
 
     def _add(self, **values: Tensor) -> None:
         for name, value in values.items():

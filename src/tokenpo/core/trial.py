@@ -32,6 +32,11 @@ class Inputs:
         """The same inputs with every tensor changed alike."""
         return Inputs({k: change(x) for k, x in self.rollouts.items()}, {k: change(x) for k, x in self.policy.items()})
 
+    def map_tokens(self, change: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same inputs with every [N, T] tensor changed alike."""
+        shape = self.rollouts["mask"].shape
+        return self.map(lambda x: change(x) if x.shape == shape else x)
+
     def without(self, name: str) -> Inputs:
         """The same inputs without one field."""
         drop = {k: x for k, x in self.rollouts.items() if k != name}
@@ -67,14 +72,24 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
         "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
         "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
         "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
+        "version": torch.zeros(n, length, dtype=torch.long),
     }  # fmt: skip
     rollouts |= {
         "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
         "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
     }  # fmt: skip
     policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
+    turn = (torch.rand(n, length, generator=g) < 0.3).cumsum(1)
+    state = torch.randint(0, 2, (n, length + 1), generator=g)
+    rollouts |= {
+        "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
+        "turn": turn, "anchor": state.gather(1, turn),
+        "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
+        "gain": normal(0.5),
+    }  # fmt: skip
+    rollouts["rewards"][2, 1] = torch.nan
     inputs = Inputs(rollouts, policy)
-    return inputs.map(lambda x: x.masked_fill(~mask, torch.nan) if x.dim() == 2 and x.is_floating_point() else x)
+    return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 
 
 @dataclass(frozen=True)
@@ -97,9 +112,9 @@ def evaluate(
     rollouts = Rollouts(**inputs.rollouts)
     leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
     policy = Policy(**{**inputs.policy, **leaves})
-    batch = Batch(
-        rollouts=rollouts, credit=objective.prepare(rollouts, *(() if state is None else (state,))), policy=policy
-    )
+    credit = objective.prepare(rollouts, *(() if state is None else (state,)))
+    rollouts = counted(objective, rollouts)
+    batch = Batch(rollouts=rollouts, credit=credit, policy=policy)
     if hasattr(objective, "observe"):
         batch = objective.observe(batch)
     totals = Totals.of(rollouts)
@@ -108,6 +123,11 @@ def evaluate(
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
     gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
     return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
+
+
+def counted(objective: Any, rollouts: Rollouts) -> Rollouts:
+    """What phase two is given; a method that is no `Objective` may have no say in it."""
+    return objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
 
 
 def same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:

@@ -22,9 +22,11 @@ from .boundary import Boundary
 
 _TOKEN_FIELDS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
+    "token_reward", "old_collision", "gain",
 )  # fmt: skip
+_INDEX_FIELDS = ("turn", "anchor", "version")
 _LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
-_PER_ROLLOUT = ("prompt_logprob",)
+_SHAPES = {"prompt_logprob": "[N]", "rewards": "[N, R]"}  # of optional fields that are not [N, T]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,16 +74,30 @@ class Rollouts(Fields):
         temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
             also where a method adapts it from token to token (`objective.temperature`).
         token_ids: [N, T] int, the sampled tokens.
+        version: [N, T] int >= 0, how many updates the policy that sampled the token had had.
         prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
         influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
             how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
             hidden state, g: one-hot of the token − probabilities, of the old policy).
         divergence: [N, T], how far the group's next-token distributions lie apart at position t (2505.24718), the same
             for every rollout of the group.
+        rewards: [N, R], what each of R reward functions gave, in the same order for all; NaN where one does not apply.
+            `reward` is what the host made of them.
+        token_reward: [N, T], the reward that arrives with a token: a tool's verdict at the last token of the turn that
+            called it, what the whole response earned at its last token.
+        turn: [N, T] int >= 0, the turn that a token was sampled in, ascending. What a tool or an environment said
+            between two turns is outside the mask.
+        anchor: [N, T] int >= 0, the state that the token's turn began in: the same number for the same state, compared
+            within a group.
+        old_collision: [N, T] in (0, 1], Σ_v π_v² of the old policy: how probable it is that two draws agree.
+        gain: [N, T], what the token's segment added to the reward to be expected: the value behind it less the value
+            before it, each estimated by continuations of the policy that sampled; behind the last segment the reward.
+            Where responses are cut is said by `core.parts.Continuations`.
 
     Raises:
         TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
-            log-probability above 0 or an entropy below it (by more than engines round: 0.05 and 0.5).
+            log-probability above 0 or an entropy below it (by more than engines round: 0.05 and 0.5), a turn before the
+            one of the token before it.
     """
 
     mask: Tensor
@@ -96,6 +112,13 @@ class Rollouts(Fields):
     prompt_logprob: Tensor | None = None
     influence: Tensor | None = None
     divergence: Tensor | None = None
+    rewards: Tensor | None = None
+    token_reward: Tensor | None = None
+    turn: Tensor | None = None
+    anchor: Tensor | None = None
+    old_collision: Tensor | None = None
+    version: Tensor | None = None
+    gain: Tensor | None = None
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
@@ -113,14 +136,35 @@ class Rollouts(Fields):
             object.__setattr__(
                 self, "prompt_logprob", check.numbers(self.prompt_logprob, "prompt_logprob", (n,)).detach()
             )
+        if self.rewards is not None:
+            object.__setattr__(self, "rewards", check.columns(self.rewards, "rewards", n).detach())
+        for name in _INDEX_FIELDS:
+            if (index := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check.numbering(index, name, self.mask))
+        if self.turn is not None:
+            check.ascending(self.turn, "turn", self.mask)
         for name in _LOGPROBS:
             if (logprob := getattr(self, name)) is not None:
                 check.logprobs(logprob, name)
         if self.old_entropy is not None:
             check.entropies(self.old_entropy, "old_entropy")
+        if self.old_collision is not None:
+            check.positive(self.old_collision, "old_collision", self.mask)
 
     def __len__(self) -> int:
         return self.mask.shape[0]
+
+    def under(self, mask: Tensor) -> Rollouts:
+        """The same facts with fewer response tokens, [N, T] bool; nothing is checked again."""
+        return _copied(self, {**vars(self), "mask": self.mask & mask})
+
+    def bypassed(self) -> Rollouts:
+        """The same facts, of which the old policy is the one that sampled, as its engine reported it.
+
+        Raises:
+            MissingInput: there is no rollout_logprob.
+        """
+        return _copied(self, {**vars(self), "old_logprob": self.need("rollout_logprob")})
 
     def _repr_html_(self) -> str:
         groups, tokens = len(self.group.unique()), int(self.mask.sum())
@@ -310,7 +354,7 @@ def absent(name: str, said: str) -> TokenPOError:
     known = {field.name: owner for owner in (Rollouts, Policy) for field in dataclasses.fields(owner)}
     if name not in known:
         return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, known)}")
-    shape = "[N]" if name in _PER_ROLLOUT else "[N, T]"
+    shape = _SHAPES.get(name, "[N, T]")
     return MissingInput(f"{said}: give {known[name].__name__}({name}=...) with shape {shape}", name)
 
 

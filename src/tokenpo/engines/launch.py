@@ -1,4 +1,4 @@
-"""Recipes trained by TRL or verl in processes of their own: the command, the run directory and the start.
+"""Which engine can train a recipe; and those that do in processes of their own: the command, the directory, the start.
 
 Neither is imported here: a recipe is checked, a command is put together and started.
 """
@@ -17,12 +17,40 @@ from typing import Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
+from ..core.negotiation import negotiate
+from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
 from ..recipe import inputs
 from ..recipe.config import Config
+from ..recipe.objective import build_objective
 from ..runs.directory import binding, held, never_began, new_directory, resumed_config
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"
+
+
+def accepted(config: Config, engine: str) -> Objective:
+    """The recipe's objective, where an engine can honour the recipe; none has to be installed to be asked.
+
+    Raises:
+        Unsupported: naming the setting, or what the method reads, and what to write instead.
+    """
+    if engine == "trl":
+        from .trl import recipe
+
+        return recipe.accepted(config)
+    if engine == "tinker":
+        from .tinker import needs
+
+        return needs.accepted(config)
+    objective = build_objective(config)
+    if engine == "verl":
+        from .verl import command, require_inputs
+
+        command.command(config)
+        require_inputs(objective)
+    else:
+        negotiate(objective)
+    return objective
 
 
 def train(config: Config, engine: str, resume: Path | None, processes: int) -> Path:
@@ -31,7 +59,7 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
-    _require(engine)
+    require_installed(engine)
     model = locate(config.model.path)
     if is_local(model):  # these engines have loaders of their own
         path = Path(model).expanduser()
@@ -76,13 +104,17 @@ def require_processes(engine: str, processes: int) -> None:
     """
     if processes < 1:
         raise TokenPOError(f"--processes is {processes}, expected at least 1")
-    remedies = {
-        "embedded": "leave it out, or add --engine trl",
-        "verl": "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+    alone = {
+        "embedded": ("the embedded engine", "leave it out, or add --engine trl"),
+        "tinker": ("the Tinker engine", "leave it out: the server has its own"),
+        "verl": (
+            "the verl engine",
+            "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+        ),
     }
-    if engine in remedies and processes > 1:
-        name = "the embedded engine" if engine == "embedded" else "the verl engine"
-        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedies[engine]}")
+    if engine in alone and processes > 1:
+        name, remedy = alone[engine]
+        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedy}")
 
 
 def _run(engine: str, directory: Path, words: Sequence[str]) -> Path:
@@ -151,6 +183,7 @@ def _verl_module() -> Any:
         raise Unsupported(f"the verl engine cannot be had ({error}): pip install 'tokenpo[verl]'") from error
 
 
-def _require(engine: str) -> None:
+def require_installed(engine: str) -> None:
+    """Raises Unsupported with the remedy where the engine's package is missing."""
     if importlib.util.find_spec(engine) is None:
         raise Unsupported(f"--engine {engine} needs {engine}: pip install 'tokenpo[{engine}]'")

@@ -19,9 +19,14 @@ from .dapo import dapo
 from .dhpo import dhpo
 from .dppo import dppo_kl, dppo_tv
 from .dr_grpo import dr_grpo
+from .dro import dro
+from .eb_cispo import eb_cispo
 from .edge_grpo import edge_grpo
 from .egspo import egspo
+from .fipo import fipo
 from .forking_tokens import forking_tokens
+from .gdpo import gdpo
+from .gigpo import gigpo
 from .gmpo import gmpo
 from .gpg import gpg
 from .grpo import grpo
@@ -33,19 +38,27 @@ from .hapo import hapo
 from .hmpo import hmpo
 from .lopti import lopti
 from .luspo import luspo
+from .m2po import m2po, m2po_rollout
 from .maxrl import maxrl
+from .mt_grpo import mt_grpo
 from .nthr import nthr
 from .opo import opo
+from .opsm import opsm
+from .otb import otb
 from .own import own
 from .paper import Paper, check_options, kinds_of, options_of, published
+from .prime_rl import prime_rl
 from .raft import raft, raft_pp
+from .real import real
 from .reinforce_pp import reinforce_pp, reinforce_pp_baseline
 from .reinforce_rej import reinforce_rej
 from .rloo import rloo
+from .rollout_is import rollout_is
 from .s_grpo import s_grpo
 from .sapo import sapo
 from .sent import sent
 from .skywork_entropy import skywork_entropy
+from .spo import spo
 from .stapo import stapo
 from .t_spmo import t_spmo
 from .tepo import tepo, tepo_v1
@@ -54,6 +67,7 @@ from .topr import topr
 from .tr_grpo import tr_grpo
 from .tw_grpo import tw_grpo
 from .vespo import vespo
+from .vineppo import vineppo
 
 METHODS: dict[str, Callable[..., Objective]] = {
     "grpo": grpo,
@@ -108,6 +122,21 @@ METHODS: dict[str, Callable[..., Objective]] = {
     "vespo": vespo,
     "dhpo": dhpo,
     "egspo": egspo,
+    "vineppo": vineppo,
+    "spo": spo,
+    "opsm": opsm,
+    "rollout_is": rollout_is,
+    "prime_rl": prime_rl,
+    "dro": dro,
+    "m2po": m2po,
+    "m2po_rollout": m2po_rollout,
+    "fipo": fipo,
+    "real": real,
+    "gdpo": gdpo,
+    "otb": otb,
+    "mt_grpo": mt_grpo,
+    "gigpo": gigpo,
+    "eb_cispo": eb_cispo,
 }
 
 
@@ -164,9 +193,10 @@ def paper(name: str) -> Paper:
 
 __all__ = [
     "METHODS", "Paper", "adv_reweight", "aer", "archer", "arm", "aspo", "builder", "ce_gppo", "cispo", "clip_cov",
-    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "edge_grpo", "egspo", "forking_tokens", "gmpo", "gpg", "grpo",
-    "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo", "hmpo", "kinds_of", "kl_cov", "lopti",
-    "luspo", "maxrl", "method", "nthr", "opo", "options_of", "paper", "published", "raft", "raft_pp", "reinforce_pp",
-    "reinforce_pp_baseline", "reinforce_rej", "rloo", "s_grpo", "sapo", "sent", "skywork_entropy", "stapo",
-    "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo",
+    "dapo", "dhpo", "dppo_kl", "dppo_tv", "dr_grpo", "dro", "eb_cispo", "edge_grpo", "egspo", "fipo", "forking_tokens",
+    "gdpo", "gigpo", "gmpo", "gpg", "grpo", "grpo_passk", "grpo_s", "gspo", "gspo_token", "gtpo", "ha_dw", "hapo",
+    "hmpo", "kinds_of", "kl_cov", "lopti", "luspo", "m2po", "m2po_rollout", "maxrl", "method", "mt_grpo", "nthr", "opo",
+    "opsm", "options_of", "otb", "paper", "prime_rl", "published", "raft", "raft_pp", "real", "reinforce_pp",
+    "reinforce_pp_baseline", "reinforce_rej", "rloo", "rollout_is", "s_grpo", "sapo", "sent", "skywork_entropy", "spo",
+    "stapo", "t_spmo", "tepo", "tepo_v1", "thr", "topr", "tr_grpo", "tw_grpo", "vespo", "vineppo",
 ]  # fmt: skip

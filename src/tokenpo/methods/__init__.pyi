@@ -21,9 +21,14 @@ from .dhpo import dhpo as dhpo
 from .dppo import dppo_kl as dppo_kl
 from .dppo import dppo_tv as dppo_tv
 from .dr_grpo import dr_grpo as dr_grpo
+from .dro import dro as dro
+from .eb_cispo import eb_cispo as eb_cispo
 from .edge_grpo import edge_grpo as edge_grpo
 from .egspo import egspo as egspo
+from .fipo import fipo as fipo
 from .forking_tokens import forking_tokens as forking_tokens
+from .gdpo import gdpo as gdpo
+from .gigpo import gigpo as gigpo
 from .gmpo import gmpo as gmpo
 from .gpg import gpg as gpg
 from .grpo import grpo as grpo
@@ -37,23 +42,32 @@ from .hapo import hapo as hapo
 from .hmpo import hmpo as hmpo
 from .lopti import lopti as lopti
 from .luspo import luspo as luspo
+from .m2po import m2po as m2po
+from .m2po import m2po_rollout as m2po_rollout
 from .maxrl import maxrl as maxrl
+from .mt_grpo import mt_grpo as mt_grpo
 from .nthr import nthr as nthr
 from .opo import opo as opo
+from .opsm import opsm as opsm
+from .otb import otb as otb
 from .paper import Paper as Paper
 from .paper import kinds_of as kinds_of
 from .paper import options_of as options_of
 from .paper import published as published
+from .prime_rl import prime_rl as prime_rl
 from .raft import raft as raft
 from .raft import raft_pp as raft_pp
+from .real import real as real
 from .reinforce_pp import reinforce_pp as reinforce_pp
 from .reinforce_pp import reinforce_pp_baseline as reinforce_pp_baseline
 from .reinforce_rej import reinforce_rej as reinforce_rej
 from .rloo import rloo as rloo
+from .rollout_is import rollout_is as rollout_is
 from .s_grpo import s_grpo as s_grpo
 from .sapo import sapo as sapo
 from .sent import sent as sent
 from .skywork_entropy import skywork_entropy as skywork_entropy
+from .spo import spo as spo
 from .stapo import stapo as stapo
 from .t_spmo import t_spmo as t_spmo
 from .tepo import tepo as tepo
@@ -63,6 +77,7 @@ from .topr import topr as topr
 from .tr_grpo import tr_grpo as tr_grpo
 from .tw_grpo import tw_grpo as tw_grpo
 from .vespo import vespo as vespo
+from .vineppo import vineppo as vineppo
 
 METHODS: dict[str, Callable[..., Objective]]
 
@@ -125,6 +140,21 @@ Known = Literal[
     "vespo",
     "dhpo",
     "egspo",
+    "vineppo",
+    "spo",
+    "opsm",
+    "rollout_is",
+    "prime_rl",
+    "dro",
+    "m2po",
+    "m2po_rollout",
+    "fipo",
+    "real",
+    "gdpo",
+    "otb",
+    "mt_grpo",
+    "gigpo",
+    "eb_cispo",
 ]
 
 @overload
@@ -716,6 +746,170 @@ def method(
     high: float = 0.28,
 ) -> Objective:
     """Tokens with high entropy learn in full, the others less."""
+
+@overload
+def method(
+    name: Literal["vineppo"],
+    *,
+    every: int = 16,
+    separator: int | None = None,
+    continuations: int = 9,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """A step is worth what it adds to the mean reward of continuations drawn before and behind it."""
+
+@overload
+def method(
+    name: Literal["spo"],
+    *,
+    interval: int = 5,
+    below: float = 0.9,
+    continuations: int = 9,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """Segments between improbable tokens are worth what they add, and only improbable tokens learn."""
+
+@overload
+def method(
+    name: Literal["opsm"],
+    *,
+    delta: float = 0.5,
+    anchor: str = "old",
+    low: float = 0.2,
+    high: float = 0.2,
+    beta: float = 0.0,
+) -> Objective:
+    """Wrong responses that the policy has left are masked."""
+
+@overload
+def method(
+    name: Literal["rollout_is"],
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """Tokens that the sampler found likelier or less likely by more than this are dropped."""
+
+@overload
+def method(
+    name: Literal["prime_rl"],
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+    kl: float = 0.001,
+) -> Objective:
+    """The ratio to the sampler, masked by how far the probability has moved."""
+
+@overload
+def method(
+    name: Literal["dro"],
+    *,
+    beta: float = 0.05,
+) -> Objective:
+    """The log-likelihood, weighed by the advantage and held to the old policy."""
+
+@overload
+def method(
+    name: Literal["m2po"],
+    *,
+    budget: float = 0.04,
+    low: float = 0.3,
+    high: float = 0.5,
+) -> Objective:
+    """A clip that begins where the second moment of the step's log-ratios exceeds a budget."""
+
+@overload
+def method(
+    name: Literal["m2po_rollout"],
+    *,
+    threshold: float = 0.04,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """The tokens on which sampler and old policy are farthest apart are dropped."""
+
+@overload
+def method(
+    name: Literal["fipo"],
+    *,
+    decay: float = 32.0,
+    least: float = 1.0,
+    most: float = 1.2,
+    safety: float = 4.0,
+    dual: float | None = None,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """Tokens are weighed by how the policy has moved on what follows them."""
+
+@overload
+def method(
+    name: Literal["real"],
+    *,
+    tau: float = 0.5,
+) -> Objective:
+    """Right and wrong responses of a group are told apart by their mean log-ratio."""
+
+@overload
+def method(
+    name: Literal["gdpo"],
+    *,
+    form: str = "trl",
+    weights: tuple[float, ...] = (),
+    low: float = 0.2,
+    high: float = 0.2,
+    beta: float = 0.0,
+) -> Objective:
+    """Several rewards, none of which drowns another: each is normalised before they are added."""
+
+@overload
+def method(
+    name: Literal["otb"],
+    *,
+    zero_tail: bool = True,
+    token_reward: bool = False,
+    rollout_cap: float | None = None,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """The baseline of a token weighs the rollouts by how far each has moved the gradient up to it."""
+
+@overload
+def method(
+    name: Literal["mt_grpo"],
+    *,
+    coef: float = 1.0,
+    turn_rewards: int = 1,
+    low: float = 0.2,
+    high: float = 0.2,
+    beta: float = 0.0,
+) -> Objective:
+    """What a tool call earned counts for the tokens that made it, the outcome for all."""
+
+@overload
+def method(
+    name: Literal["gigpo"],
+    *,
+    omega: float = 1.0,
+    gamma: float = 1.0,
+    std: bool = False,
+    eps: float = 1e-06,
+    by_turn: bool = True,
+    low: float = 0.2,
+    high: float = 0.2,
+) -> Objective:
+    """A turn is compared with the turns that began in the same state, the trajectory with its group."""
+
+@overload
+def method(
+    name: Literal["eb_cispo"],
+    *,
+    high: float = 2.0,
+    low: float = 1.0,
+) -> Objective:
+    """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached."""
 
 @overload
 def method(name: Known, **options: Any) -> WrongOptions: ...

@@ -25,7 +25,8 @@ class Paper:
         arxiv: identifier.
         version: the version the formulas belong to, "" where one text serves all.
         provenance: "paper" read in its text, "code" read in the authors' or a framework's code, "second-hand" told by
-            others, "reconstructed" inferred by us because the body could not be read.
+            others, "reconstructed" inferred by us because the body could not be read, "own" a composition of ours, for
+            which title and identifier name where its idea stands.
         note: what the provenance leaves open.
         later: (version, identifier) of a version that appeared under an identifier of its own.
         code: what was read, of provenance "code": OWNER/REPOSITORY@COMMIT:FILE, or PACKAGE VERSION:FILE for a published
@@ -35,7 +36,7 @@ class Paper:
     title: str
     arxiv: str
     version: str
-    provenance: Literal["paper", "code", "second-hand", "reconstructed", "second-hand + reconstructed"]
+    provenance: Literal["paper", "code", "second-hand", "reconstructed", "second-hand + reconstructed", "own"]
     note: str = ""
     later: tuple[str, str] | None = None
     code: str = ""

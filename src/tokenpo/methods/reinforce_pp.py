@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
+from ..core.ops.whitening import whiten
 from ..core.parts import K2, Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
 from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Rollouts
@@ -36,19 +36,6 @@ PAPER = Paper(
     code="verl 0.9.1:verl/trainer/ppo/core_algos.py; "
     "OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
 )  # fmt: skip
-EPS = 1e-8
-
-
-def whiten(x: Tensor, mask: Tensor) -> Tensor:
-    """(x − mean) / √(var + 1e-8) of x [N, T] over the true entries of mask, variance with ddof 1; 0 on padding."""
-    values = x[mask].double()
-    # Measured from the smallest value, so that equal values have a mean and a variance of exactly 0.
-    centred = values - values.min()
-    centred = centred - centred.mean()
-    variance = centred.square().sum() / max(1, values.numel() - 1)
-    out = x.new_zeros(x.shape, dtype=torch.float64)
-    out[mask] = centred / (variance + EPS).sqrt()
-    return out
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ Paper: VESPO (2602.10693), appendix; provenance: code.
 Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the docstring
 of the authors' code has other numbers).
 As in both codes, a lambda below 1e-4 counts as 1e-4, and a φ that overflows as 0.
-Departures: the anchor is the old policy; the framework's correction for its rollout engine inside W is not implemented.
+Departures: the anchor is the old policy. A correction for the sampler inside W, as the framework has it, is a field of
+the surrogate (`SoftWeight.inside`), which the TRL engine fills.
 The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is far from 1.
 Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. Up to the factor
 e^(1e-4 (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops import ratio
-from ..core.parts import GroupAdvantage, Part, Ratio, SurrogateStage, TokenMean
+from ..core.parts import BatchWeight, GroupAdvantage, Part, Ratio, SurrogateStage, TokenMean
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
 from .paper import Paper, published
@@ -62,15 +63,20 @@ class SoftWeight(SurrogateStage):
     Args:
         positive: φ where the advantage is not negative.
         negative: φ where it is.
+        inside: weights of tokens that W is multiplied by; their logarithms are bounded to [log 1e-8, 20]. None is none.
     """
 
     own_slope = True
     positive: Gamma
     negative: Gamma
+    inside: BatchWeight | None = None
 
     def __call__(self, batch: Batch) -> Trust:
         advantage = batch.credit.advantage
-        log_weight = ratio.log_product(Ratio.log(batch).detach(), batch.mask, floor=LEAST)
+        log = Ratio.log(batch).detach()
+        if self.inside is not None:
+            log = log + self.inside.of_batch(batch).log().clamp(LEAST, ratio.BOUND)
+        log_weight = ratio.log_product(log, batch.mask, floor=LEAST)
         phi = torch.where(advantage < 0, self.negative(log_weight), self.positive(log_weight))
         # A weight that vanished in rounding is the only thing that cuts a token off.
         gone = (phi == 0) & (advantage != 0)

@@ -107,6 +107,34 @@ def divergence(
     return found
 
 
+@torch.no_grad()
+def collision(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    max_tokens: int = MAX_TOKENS,
+) -> Tensor:
+    """[N, T] Σ_v p_v² where each token was drawn, at its temperature; 0 where mask is false.
+
+    Args:
+        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
+
+    Raises:
+        TokenPOError: shapes that do not belong together.
+    """
+    check_texts("collision", prompts, prompt_of_row, token_ids, mask, temperature)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    chunk = chunk_rows(lm.model.get_output_embeddings().weight.shape[0])
+    for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
+        for at in torch.arange(len(seen.row), device=lm.device).split(chunk):
+            found[seen.row[at], seen.column[at]] = (2 * _log_probabilities(lm, seen, at)).exp().sum(-1)
+    return found
+
+
 def prompt_logprob(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], temperature: float = 1.0, *, max_tokens: int = MAX_TOKENS
 ) -> Tensor:

@@ -21,7 +21,6 @@ from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
 from ..base.muted import muted
 from ..base.text import first_line
-from .chat import chat_ids
 from .device import resolve_device
 from .directory import (
     CHECKED,
@@ -36,13 +35,13 @@ from .directory import (
     weights_file,
 )
 from .lora import LoraOptions, adapted
-from .tokens import pieces, token_ids
+from .vocabulary import Tokenized
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
 @dataclass
-class LanguageModel:
+class LanguageModel(Tokenized):
     """A Hugging Face causal LM, its tokenizer, and the token ids that end or pad a sequence.
 
     Args:
@@ -51,7 +50,7 @@ class LanguageModel:
         eos_ids: every id that ends a response.
         pad_id: fills padding; may be an EOS id, as masks are never inferred from it.
         adapter: the PeftModel that wraps `model` when LoRA is used.
-        abilities: what has been tried on the model, each once ("packed", "plain_head").
+        abilities: what has been tried on model and tokenizer, each once ("packed", "plain_head", "tokens_ending").
     """
 
     model: Any
@@ -59,7 +58,7 @@ class LanguageModel:
     eos_ids: tuple[int, ...]
     pad_id: int
     adapter: Any = None
-    abilities: dict[str, bool] = field(default_factory=dict, repr=False)
+    abilities: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -67,23 +66,15 @@ class LanguageModel:
         return self.model.get_input_embeddings().weight.device
 
     def encode(self, prompt: str | list[dict]) -> list[int]:
-        """Token ids of a prompt: text as the tokenizer sees it, or chat messages through the chat template.
+        """Token ids of a prompt, each of which the model embeds.
 
         Raises:
-            TokenPOError: chat messages for a tokenizer without chat template or with one that fails, or a prompt of no
-                tokens.
+            TokenPOError: chat messages for a tokenizer without chat template or with one that fails, a prompt of no
+                tokens, or a token that the model does not know.
         """
-        if isinstance(prompt, str):
-            ids = token_ids(self.tokenizer, prompt)
-            # Some tokenizers close every text; a prompt is to be continued.
-            while len(ids) > 1 and ids[-1] in self.eos_ids:
-                ids = ids[:-1]
-        else:
-            ids = chat_ids(self.tokenizer, prompt)
-        if not ids:
-            raise TokenPOError("the prompt has no tokens: a response needs at least one to continue")
+        ids = super().encode(prompt)
         self._require_embedded(max(ids))
-        return list(ids)
+        return ids
 
     def _require_embedded(self, number: int) -> None:
         """A tokenizer may have tokens that the model does not embed: on a GPU one of those would end the process."""
@@ -95,13 +86,20 @@ class LanguageModel:
                 "use the tokenizer that belongs to the weights"
             )
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the tokens, without special tokens (EOS, padding)."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    def inserted(self, text: str) -> list[int]:
+        """Token ids of a text inside a response, without any that a tokenizer puts around a text."""
+        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        self._require_embedded(max(ids))
+        return ids
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """One string per token, special tokens included; for reports."""
-        return pieces(self.tokenizer, ids)
+    def tokens_ending(self, text: str) -> frozenset[int]:
+        """The tokens whose own text ends with this one."""
+        found = self.abilities.setdefault("tokens_ending", {})
+        if text not in found:
+            every = range(self.model.get_input_embeddings().weight.shape[0])
+            texts = self.tokenizer.batch_decode([[i] for i in every], skip_special_tokens=True)
+            found[text] = frozenset(i for i, x in zip(every, texts, strict=True) if x.endswith(text))
+        return found[text]
 
 
 def load(

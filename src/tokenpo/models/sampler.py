@@ -8,9 +8,10 @@ Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -54,13 +55,14 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """N = P·G rollouts; row = prompt·G + g.
+    """N = P·G rollouts; row = prompt·G + g. What a tool wrote stands in the response, outside the mask.
 
     Args:
         token_ids: [N, T] int64, pad_id beyond the response.
-        mask: [N, T] bool, true on the response, EOS inside.
+        mask: [N, T] bool, true on what was sampled, EOS inside.
         logprob: [N, T] float32 nats, of the token at the base temperature; 0 beyond the response.
-        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond.
+        entropy: [N, T] float32 nats, full vocabulary, at the base temperature; 0 beyond. None from a sampler elsewhere
+            that tells log-probabilities alone.
         temperature: [N, T] float32 that sampled the token; 1 beyond the response and for greedy sampling.
         rollout_logprob: [N, T] float32 nats, of the token at the temperature that sampled it; 0 beyond.
         prompt: [N] int64, index into the prompts.
@@ -70,7 +72,7 @@ class Samples:
     token_ids: Tensor
     mask: Tensor
     logprob: Tensor
-    entropy: Tensor
+    entropy: Tensor | None
     temperature: Tensor
     rollout_logprob: Tensor
     prompt: Tensor
@@ -78,6 +80,19 @@ class Samples:
 
     def __len__(self) -> int:
         return self.mask.shape[0]
+
+
+class Tool(Protocol):
+    """Answers a response while it is sampled; the answer is inserted before its next token."""
+
+    @property
+    def ends(self) -> Collection[int]:
+        """The tokens after which it is asked."""
+        ...
+
+    def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
+        """The tokens to insert into the response of that row, given all of it so far; none where nothing was called."""
+        ...
 
 
 def sample(
@@ -88,6 +103,8 @@ def sample(
     *,
     streams: Sequence[int] | None = None,
     rule: Any = None,
+    tool: Tool | None = None,
+    limits: Sequence[int] | None = None,
 ) -> Samples:
     """Samples `group_size` responses to every prompt.
 
@@ -95,6 +112,8 @@ def sample(
         prompts: token ids of each prompt, none empty.
         streams: one id per prompt that addresses its random numbers; its position by default.
         rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; None for none.
+        tool: what it inserts counts towards `max_new_tokens`; None for none.
+        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which it is by default.
 
     Raises:
         TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
@@ -103,27 +122,64 @@ def sample(
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
-    _check(lm, prompts, group_size, sampling, streams)
+    _check(lm, prompts, group_size, sampling, streams, limits)
     device, n = lm.device, len(prompts) * group_size
     prompt = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     stream = prompt if streams is None else torch.tensor(list(streams), device=device).repeat_interleave(group_size)
     keys = stream_keys(sampling.seed, stream, torch.arange(group_size, device=device).repeat(len(prompts)))
     with evaluating(lm.model):
         decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
-        record = _decode(lm, decoder, n, sampling, keys, rule)
+        limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
+        inserted = None if tool is None else _Inserted(tool, n)
+        record = _decode(lm, decoder, n, sampling, keys, rule, limit, inserted)
     return _assemble(record, prompt, n, lm.pad_id)
 
 
 class _Step(NamedTuple):
-    """What happened to the M rows in the batch at one step; `alive` are those whose token counts."""
+    """What happened to the M rows in the batch at one step; `alive` are those that had not ended, and `token` is the
+    one that was drawn, or, where `mine` is false, that a tool inserted."""
 
     rows: Tensor
     alive: Tensor
     drawn: Draw
     ended: Tensor
+    token: Tensor
+    mine: Tensor
 
 
-def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, keys: Tensor, rule: Any) -> list[_Step]:
+class _Inserted:
+    """What a tool still has to insert into each of N responses."""
+
+    def __init__(self, tool: Tool, n: int) -> None:
+        self._tool, self._ends = tool, frozenset(tool.ends)
+        self._text: list[list[int]] = [[] for _ in range(n)]
+        self._waiting: list[list[int]] = [[] for _ in range(n)]
+
+    def after(self, rows: Tensor, drawn: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+        """([M] next token, [M] true where it is the one drawn)."""
+        token, mine = drawn.tolist(), [True] * len(drawn)
+        for place, (row, going) in enumerate(zip(rows.tolist(), alive.tolist(), strict=True)):
+            if not going:
+                continue
+            text, waiting = self._text[row], self._waiting[row]
+            if waiting:
+                token[place], mine[place] = waiting.pop(0), False
+            text.append(token[place])
+            if mine[place] and token[place] in self._ends:
+                waiting.extend(self._tool(row, text))
+        return torch.tensor(token, device=drawn.device), torch.tensor(mine, device=drawn.device)
+
+
+def _decode(
+    lm: LanguageModel,
+    decoder: Decoder,
+    n: int,
+    sampling: Sampling,
+    keys: Tensor,
+    rule: Any,
+    limit: Tensor | None,
+    inserted: _Inserted | None,
+) -> list[_Step]:
     logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
     rows, alive = torch.arange(n, device=lm.device), torch.ones(n, dtype=torch.bool, device=lm.device)
     record: list[_Step] = []
@@ -135,9 +191,14 @@ def _decode(lm: LanguageModel, decoder: Decoder, n: int, sampling: Sampling, key
             if step % _BLOCK == 0:
                 block = uniforms(keys, step, min(_BLOCK, sampling.max_new_tokens - step))
             drawn = draw(logits, block[step % _BLOCK][rows], sampling.temperature, rule)
-        token, ended = drawn.token, is_eos[drawn.token]
-        record.append(_Step(rows, alive, drawn, ended))
+        token, mine = drawn.token, torch.ones_like(alive)
+        if inserted is not None:
+            token, mine = inserted.after(rows, drawn.token, alive)
+        ended = is_eos[token] & mine
+        record.append(_Step(rows, alive, drawn, ended, token, mine))
         alive = alive & ~ended
+        if limit is not None:
+            alive = alive & (limit[rows] > step + 1)
         # The only wait for the device in a step: how many rows go on, and whether there were numbers to draw from.
         left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
         if not sound:
@@ -165,15 +226,17 @@ def _assemble(record: list[_Step], prompt: Tensor, n: int, pad_id: int) -> Sampl
     sizes = torch.tensor([len(step.rows) for step in record], device=prompt.device)
     column = torch.arange(len(record), device=prompt.device).repeat_interleave(sizes)[alive]
     row = torch.cat([step.rows for step in record])[alive]
+    mine = torch.cat([step.mine for step in record])[alive]
 
-    def table(values: list[Tensor], fill: float, dtype: torch.dtype) -> Tensor:
+    def table(values: list[Tensor], fill: float, dtype: torch.dtype, *, sampled: bool = True) -> Tensor:
         out = torch.full((n, len(record)), fill, dtype=dtype, device=prompt.device)
-        out[row, column] = torch.cat(values)[alive].to(dtype)
+        found = torch.cat(values)[alive].to(dtype)
+        out[row, column] = found.masked_fill(~mine, fill) if sampled else found
         return out
 
     draws = [step.drawn for step in record]
     return Samples(
-        token_ids=table([d.token for d in draws], pad_id, torch.int64),
+        token_ids=table([step.token for step in record], pad_id, torch.int64, sampled=False),
         mask=table([step.alive for step in record], 0, torch.bool),
         logprob=table([d.logprob for d in draws], 0, torch.float32),
         entropy=table([d.entropy for d in draws], 0, torch.float32),
@@ -201,7 +264,9 @@ def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -
         )
 
 
-def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any) -> None:
+def _check(
+    lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any, limits: Sequence[int] | None
+) -> None:
     if len(prompts) == 0:
         raise TokenPOError("sample: there are no prompts")
     if group_size < 1:
@@ -209,6 +274,9 @@ def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling,
     for number, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise TokenPOError(f"sample: prompt {number} has no tokens")
-        require_room(lm, prompt, sampling)
+        longest = sampling if limits is None else dataclasses.replace(sampling, max_new_tokens=limits[number])
+        require_room(lm, prompt, longest)
+    if limits is not None and max(limits) > sampling.max_new_tokens:
+        raise TokenPOError(f"sample: a limit of {max(limits)} exceeds max_new_tokens {sampling.max_new_tokens}")
     if streams is not None and len(streams) != len(prompts):
         raise TokenPOError(f"sample: {len(streams)} streams for {len(prompts)} prompts: give one stream id per prompt")

@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -115,11 +115,36 @@ class GroupOverlong(Section):
     threshold: float = Field(default=0.0, description="a response is correct when its reward exceeds this")
 
 
+class Criterion(Section):
+    over: Literal["token", "total", "mean", "every"] = Field(
+        default="token", description="a token; a response by its tokens' sum (product of ratios), mean, or each of them"
+    )
+    of: Literal["ratio", "k2", "k3"] = Field(default="ratio", description="old / sampler's, or its divergence in nats")
+    low: float = Field(default=0.0, ge=0, description="least that stays")
+    high: float | None = Field(default=None, ge=0, description="most that stays; none: no bound")
+
+
 class Correction(Section):
-    level: Literal["token", "sequence"] = Field(default="token", description="one weight for each token or response")
+    preset: str | None = Field(default=None, description="tis, icepop, seq_mis, mis_geo, ...; the others say more")
+    level: Literal["token", "sequence", "geometric"] | None = Field(
+        default="token", description="one weight for each token, or response (product, geometric mean); none: no weight"
+    )
     mode: Literal["truncate", "mask"] = Field(default="truncate", description="beyond the bounds: clamp, or drop")
-    cap: float = Field(default=2.0, ge=1, description="largest weight")
+    cap: float | None = Field(default=2.0, ge=1, description="largest weight; none: no bound")
     floor: float = Field(default=0.0, ge=0, le=1, description="smallest weight")
+    normalise: bool = Field(default=False, description="divide by the mean over the rollout batch")
+    reject: list[Criterion] = Field(default=[], description="what is dropped: all of these must be met to stay")
+    leaves: bool = Field(default=False, description="what is rejected leaves the denominators")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.preset is not None and (odd := self.model_fields_set - {"preset", "leaves"}):
+            raise ValueError(f"a preset says all but leaves: drop {', '.join(sorted(odd))}, or preset")
+        if self.preset is None and self.level is None and not self.reject:
+            raise ValueError("without a weight and without reject it corrects nothing: drop the section")
+        if self.preset is None and self.leaves and not self.reject:
+            raise ValueError("leaves is about what is rejected: add reject")
+        return self
 
 
 class ReferenceKl(Section):
@@ -204,6 +229,12 @@ class Output(Section):
         return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
 
 
+class Tinker(Section):
+    base_url: str | None = Field(
+        default=None, min_length=1, description="server of the engine tinker; none: TINKER_BASE_URL, else the service"
+    )
+
+
 class Config(Section):
     """One run, complete."""
 
@@ -217,6 +248,7 @@ class Config(Section):
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
+    tinker: Tinker = Tinker()
     verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
 
     def directory(self) -> Path:

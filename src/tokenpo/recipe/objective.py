@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from ..base.errors import TokenPOError, UnknownName
+from ..core.corrections import corrected, with_weights
 from ..core.negotiation import schedule_notes
 from ..core.objective import Objective
 from ..core.parts import (
     K1,
     K2,
     K3,
+    Criterion,
+    EachToken,
     Estimator,
+    Every,
     GroupOverlong,
+    Mean,
+    NormalisedWeight,
     Penalty,
     ReferenceKl,
+    Rejection,
     RolloutCorrection,
+    RolloutMean,
     Shaping,
     SoftOverlong,
     StraightThrough,
+    Total,
     Weight,
     walk,
 )
 from ..methods import builder, kinds_of, method, options_of
 from .command_line import Entry, toml_value
-from .config import Config, Method
+from .config import Config, Correction, Method
 
 _ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
+_LEVELS = {"token": EachToken(), "total": Total(), "mean": Mean(), "every": Every()}
 
 
 def build_objective(config: Config) -> Objective:
@@ -38,12 +49,12 @@ def build_objective(config: Config) -> Objective:
             policy that sampled.
     """
     objective = build_method(config.method)
-    return dataclasses.replace(
+    objective = dataclasses.replace(
         objective,
         shaping=objective.shaping + _shaping(config),
-        weights=objective.weights + _correction(config, objective),
         penalties=objective.penalties + _penalty(config, objective),
     )
+    return objective if config.rollout.correction is None else _corrected(objective, config.rollout.correction)
 
 
 def build_method(chosen: Method) -> Objective:
@@ -87,16 +98,25 @@ def _shaping(config: Config) -> tuple[Shaping, ...]:
     return chosen if group is None else (*chosen, GroupOverlong(group.easy, group.scale, group.threshold))
 
 
-def _correction(config: Config, objective: Objective) -> tuple[Weight, ...]:
-    asked = config.rollout.correction
-    if asked is None:
-        return ()
-    if own := objective.corrects_rollout:
-        raise TokenPOError(
-            f"rollout.correction comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
-            "sampled already: drop the section, or take the ratio to the old policy (for dppo: anchor = 'old')"
+def _corrected(objective: Objective, asked: Correction) -> Objective:
+    said = "rollout.correction"
+    if asked.preset is not None:
+        return corrected(objective, asked.preset, leaves=asked.leaves, said=said)
+    weights: tuple[Weight, ...] = ()
+    if asked.level is not None:
+        sequence, geometric = asked.level != "token", asked.level == "geometric"
+        weight = RolloutCorrection(sequence, asked.mode == "mask", _limit(asked.cap), asked.floor, geometric)
+        weights = (NormalisedWeight(weight, RolloutMean(weight)) if asked.normalise else weight,)
+    if asked.reject:
+        criteria = (
+            Criterion(_LEVELS[one.over], one.low, _limit(one.high), _ESTIMATORS.get(one.of)) for one in asked.reject
         )
-    return (RolloutCorrection(asked.level == "sequence", asked.mode == "mask", asked.cap, asked.floor),)
+        weights += (Rejection(tuple(criteria), leaves=asked.leaves),)
+    return with_weights(objective, weights, said)
+
+
+def _limit(bound: float | None) -> float:
+    return math.inf if bound is None else bound
 
 
 def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
@@ -113,8 +133,8 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
 
 
-def warnings(objective: Objective, config: Config) -> list[str]:
-    """What is allowed but unlikely to be meant."""
+def warnings(objective: Objective, config: Config, engine: str = "embedded") -> list[str]:
+    """What is allowed but unlikely to be meant, in a run of this engine."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
         objective,
@@ -126,8 +146,9 @@ def warnings(objective: Objective, config: Config) -> list[str]:
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
-    if config.verl:
-        notes.append(f"the section [verl] ({', '.join(config.verl)}) is for verl: this engine takes nothing from it")
+    for name, given in (("verl", list(config.verl)), ("tinker", [name for name, x in config.tinker if x is not None])):
+        if given and name != engine:
+            notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":

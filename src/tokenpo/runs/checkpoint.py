@@ -54,6 +54,7 @@ class Progress:
         learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
         settings: those of the run's config that its steps depend on; empty in runs of earlier versions.
+        remote: where a service keeps weights and the optimiser's state, of a run that has none of its own.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -63,13 +64,15 @@ class Progress:
     learner: LearnerState = field(default_factory=LearnerState)
     sizes: Mapping[str, Count] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    remote: str = ""
 
 
 _PROGRESS = TypeAdapter(Progress)
 
 
 def begin(directory: Path, progress: Progress) -> Path:
-    """Writes the checkpoint of a run that has made no update yet: no tensors, those are where the model came from."""
+    """Writes a checkpoint without tensors: of a run that has made no update yet, those are where the model came from;
+    of one that a service trains they are there (`Progress.remote`)."""
     return _publish(directory, progress, lambda work: None)
 
 
@@ -123,6 +126,19 @@ def newest(directory: Path) -> tuple[Path, list[Path]]:
         damaged.append(path)
     seen = f"; damaged: {', '.join(path.name for path in damaged)}" if damaged else ""
     raise TokenPOError(f"{directory} holds no checkpoint to resume from{seen}: start it anew with tokenpo train RECIPE")
+
+
+def of_step(directory: Path, step: int) -> Path:
+    """The checkpoint of a step.
+
+    Raises:
+        TokenPOError: there is none, or it is damaged; with the steps of those that are there.
+    """
+    found = {_step(path): path for path in _found(directory)}
+    if step not in found or not _is_whole(found[step]):
+        there = ", ".join(map(str, sorted(found))) or "none"
+        raise TokenPOError(f"{directory} holds no good checkpoint of step {step}: give one that is there ({there})")
+    return found[step]
 
 
 def exists(directory: Path) -> bool:

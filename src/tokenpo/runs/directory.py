@@ -37,6 +37,7 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 # What tells a run of another engine, and how that one is resumed.
 FOREIGN = {
     "trl": ("trl", "resume it with --engine trl"),
+    "tinker": ("service.json", "resume it with --engine tinker"),
     "verl": ("trace-parts", "give its recipe with --engine verl --set verl.trainer.resume_mode=auto and this --out"),
 }
 
@@ -175,7 +176,7 @@ def require_engine(path: Path, engine: str) -> None:
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
     ours = "embedded" if (path / "config.json").is_file() and not never_began(path) else engine
-    found = next((name for name, (left, _) in FOREIGN.items() if (path / left).is_dir()), ours)
+    found = next((name for name, (left, _) in FOREIGN.items() if (path / left).exists()), ours)
     if found != engine:
         _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
         raise TokenPOError(f"{path} holds no run of the {engine} engine but one of the {found} engine: {remedy}")

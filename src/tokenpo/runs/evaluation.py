@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base.intervals import interval, spread, wilson
@@ -12,6 +12,9 @@ from ..models import LanguageModel, Sampling
 from ..recipe.config import Config
 from ..tasks import Score, Task, held_out
 from ..tasks.draw import Draw, draw
+
+# (first held-out problem, how many, responses to each, how) -> responses.
+Draws = Callable[[int, int, int, Sampling], Draw]
 
 
 @dataclass(frozen=True)
@@ -86,21 +89,30 @@ class Evaluation:
 
 def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
     """The weights as they are on the first `evaluate.problems` test problems; the same random numbers every time."""
+
+    def draws(start: int, count: int, samples: int, sampling: Sampling) -> Draw:
+        return draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)
+
+    return evaluated(config, task, draws)
+
+
+def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
+    """The same of whatever draws the responses."""
     options = config.evaluate
-    greedy = list(_draws(config, lm, task, 1, 0.0))
+    greedy = list(_draws(config, draws, task, 1, 0.0))
     scores = [score for piece in greedy for score in piece.scores]
     right = [float(score.correct) for score in scores]
     tokens = sum(int(piece.mask.sum()) for piece in greedy)
     rates: list[float] = []
     sampled: list[Score] = []
     if options.samples:
-        for piece in _draws(config, lm, task, options.samples, config.rollout.temperature):
+        for piece in _draws(config, draws, task, options.samples, config.rollout.temperature):
             rates += piece.correct().double().view(len(piece.problems), options.samples).mean(1).tolist()
             sampled += piece.scores
     low, high = wilson(sum(right), len(right))
     # As `tokenpo eval` finds it from the same samples and seed; it resamples with a generator of its own.
     seed = config.seed
-    ends = interval(rates, seed)
+    ends = interval(rates)
     graded = any(score.reward != score.correct for score in (*scores, *sampled))
     return Evaluation(
         problems=len(right),
@@ -117,11 +129,11 @@ def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
     )
 
 
-def _draws(config: Config, lm: LanguageModel, task: Task, samples: int, temperature: float) -> Iterator[Draw]:
+def _draws(config: Config, draws: Draws, task: Task, samples: int, temperature: float) -> Iterator[Draw]:
     seed = keyed_seed(config.seed, "evaluation")
     sampling = Sampling(config.rollout.max_new_tokens, temperature, seed)
     at_once = max(1, config.evaluate.rows // samples)
     problems = held_out(task, config.evaluate.problems)
     for start in range(0, problems, at_once):
         count = min(at_once, problems - start)
-        yield draw(lm, task, "test", start, count, samples, sampling, autocast=config.train.autocast)
+        yield draws(start, count, samples, sampling)

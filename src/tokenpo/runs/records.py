@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.learner import Step
 from ..core.ops import ranked
+from ..core.statistics import Statistics
 from ..core.types import Credit, Policy, Rollouts
-from ..models import LanguageModel
+from ..models.vocabulary import Tokenized
 from ..tasks.draw import Draw
-from ..tasks.experience import Experience, mixed_groups
+from ..tasks.experience import Experience, mixed_groups, reward_names
 from .rollouts import Response, responses
 from .tracer import Tracer
 
@@ -44,13 +46,14 @@ class Clock:
 
 
 def rollout_metrics(experience: Experience) -> dict[str, float]:
-    """Over every response that was drawn, those of discarded groups included; entropy in nats, length in tokens."""
+    """Over every response that was drawn, those of discarded groups included; entropy in nats where the sampler tells
+    it, length in tokens."""
     drawn = experience.drawn
     scores = [score for piece in drawn for score in piece.scores]
     reward = torch.cat([piece.reward() for piece in drawn]).double()
     groups, mixed = sum(len(piece.problems) for piece in drawn), sum(len(mixed_groups(piece)) for piece in drawn)
     length = torch.cat([piece.mask.sum(1) for piece in drawn]).float()
-    entropy = torch.cat([piece.entropy[piece.mask] for piece in drawn]).float()
+    known = [piece.entropy[piece.mask] for piece in drawn if piece.entropy is not None]
     heat = torch.cat([piece.temperature[piece.mask] for piece in drawn]).float()
     finished = torch.cat([piece.finished for piece in drawn]).float()
     notes = Counter(score.note for score in scores if score.note)
@@ -58,13 +61,14 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "reward": sum(score.reward for score in scores) / len(scores),
         "reward_std": float(reward.std()) if len(scores) > 1 else math.nan,
         "accuracy": sum(score.correct for score in scores) / len(scores),
-        **entropy_metrics(entropy),
+        **(entropy_metrics(torch.cat(known).float()) if known else {}),
         "length": float(length.mean()),
         "length_min": float(length.min()),
         "length_max": float(length.max()),
         "truncated": 1 - float(finished.mean()),
         "equal_reward_groups": 1 - mixed / groups,
         "discarded_groups": experience.discarded,
+        "continued_tokens": experience.continued,
         "temperature_mean": float(heat.mean()),
         **{f"note/{note}": count / len(scores) for note, count in sorted(notes.items())},
     }
@@ -82,6 +86,13 @@ def credit_metrics(rollouts: Rollouts, credit: Credit) -> dict[str, float]:
     groups = int(rollouts.group.max()) + 1
     alive = torch.zeros(groups, dtype=torch.bool, device=live.device).index_put((rollouts.group[live],), live[live])
     return {"groups": groups, "zero_advantage_groups": 1 - float(alive.float().mean())}
+
+
+def step_metrics(step: Step | None) -> dict[str, float]:
+    """Of a step's credit and updates; None is a step without a group to learn from."""
+    if step is None:
+        return {"groups": 0, "zero_advantage_groups": 1.0, **Statistics().summary()}
+    return {**credit_metrics(step.rollouts, step.credit), **step.statistics.summary()}
 
 
 def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
@@ -104,7 +115,7 @@ def sample_records(step: int, piece: Draw, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> list[Mapping[str, Any]]:
+def trace_records(step: int, lm: Tokenized, kept: Draw, tracer: Tracer) -> list[Mapping[str, Any]]:
     """One record for each response that the tracer found, with one number per token in every list of `terms`."""
     return [
         {
@@ -122,12 +133,13 @@ def trace_records(step: int, lm: LanguageModel, kept: Draw, tracer: Tracer) -> l
     ]
 
 
-def rollout_records(step: int, lm: LanguageModel, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
+def rollout_records(step: int, lm: Tokenized, kept: Draw, rollouts: Rollouts, policy: Policy) -> Iterator[Response]:
     """The whole batch that was trained on, with every input that the objective was given, and the policy after it."""
     prompts = [in_words(problem.prompt) for problem in kept.problems for _ in range(kept.group_size)]
     tokens = [lm.pieces(ids[mask].tolist()) for ids, mask in zip(kept.token_ids, kept.mask, strict=True)]
     correct = [score.correct for score in kept.scores]
-    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy)
+    names = reward_names(kept)
+    return responses(rollouts, tokens, prompts=prompts, correct=correct, step=step, policy=policy, reward_names=names)
 
 
 def in_words(prompt: str | list[dict[str, Any]]) -> str:

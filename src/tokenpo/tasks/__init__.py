@@ -8,15 +8,19 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from ..base.errors import TokenPOError, UnknownName, nearest
-from .types import Problem, Score, Split, Task
+from ..base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from .types import Problem, Score, Split, Task, ToolTask, Turn
 
-__all__ = ["TASKS", "Problem", "Score", "Split", "Task", "builder", "held_out", "make_task", "options"]
+__all__ = [
+    "TASKS", "Problem", "Score", "Split", "Task", "ToolTask", "Turn", "builder", "held_out", "make_task", "options",
+    "refuse_tool",
+]  # fmt: skip
 
 # name -> "module:builder"; the builder's keyword arguments, but for `seed` and `name`, are the task's options.
 TASKS: Mapping[str, str] = MappingProxyType(
     {
         "dial_sum": "dial_sum:DialSum",
+        "dial_calculator": "dial_calculator:DialCalculator",
         "chain_sum": "reasoning_gym:chain_sum",
         "countdown": "reasoning_gym:countdown",
         "knights_knaves": "reasoning_gym:knights_knaves",
@@ -50,6 +54,19 @@ def make_task(name: str, options: Mapping[str, Any], seed: int) -> Task:
         if isinstance(error, TokenPOError):
             raise
         raise TokenPOError(f"task {name!r} cannot be made with {dict(options)!r:.200}: {error}") from error
+
+
+def refuse_tool(task: Task, engine: str) -> None:
+    """For an engine whose sampler asks no tool of a task.
+
+    Raises:
+        Unsupported: the task has one.
+    """
+    if isinstance(task, ToolTask):
+        raise Unsupported(
+            f"task {task.name!r} answers its responses while they are sampled, which the {engine} engine has no way "
+            "for: leave out --engine"
+        )
 
 
 def held_out(task: Task, count: int) -> int:

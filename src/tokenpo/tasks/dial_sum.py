@@ -91,7 +91,7 @@ class DialSum:
 
     def score(self, problems: list[Problem], completions: list[str], completion_ids: list[list[int]]) -> list[Score]:
         """Reward 1 if what follows the last `#` is exactly the answer, else 0."""
-        return [_judge(problem.answer, text) for problem, text in zip(problems, completions, strict=True)]
+        return [judge(problem.answer, text) for problem, text in zip(problems, completions, strict=True)]
 
     def close(self) -> None:
         """Nothing to end."""
@@ -165,7 +165,7 @@ def _apply(value: int, operator: str, operand: int, modulus: int) -> int:
     return results[operator] % modulus
 
 
-def _judge(reference: str, completion: str) -> Score:
+def judge(reference: str, completion: str) -> Score:
     _, mark, answer = completion.rpartition("#")
     correct = bool(mark) and answer == reference
     readable = bool(mark) and len(answer) == 1

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..base.errors import NotFinite, TokenPOError
-from ..models import LanguageModel, Sampling, require_room, sample
+from ..models import LanguageModel, Samples, Sampling, require_room, sample
 from ..models.precision import precision
 from ..models.token_draw import TemperatureRule
-from . import Problem, Score, Split, Task
+from ..models.vocabulary import Tokenized
+from . import Problem, Score, Split, Task, ToolTask
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Draw:
     Args:
         start: position of the first problem in the task's order.
         prompts: token ids of each prompt.
-        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them.
+        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them; a sampler
+            that tells log-probabilities alone has no entropy. What a tool wrote stands in the tokens and in the
+            completions, outside the mask.
         base: temperature at which logprob and entropy are taken.
         finished: [N] bool, EOS was reached.
     """
@@ -33,7 +36,7 @@ class Draw:
     token_ids: Tensor
     mask: Tensor
     logprob: Tensor
-    entropy: Tensor
+    entropy: Tensor | None
     temperature: Tensor
     rollout_logprob: Tensor
     base: float
@@ -74,17 +77,67 @@ def draw(
 
     A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
     """
-    problems = task.problems(split, start, count)
-    names = [problem.place or f"{split} problem {start + place}" for place, problem in enumerate(problems)]
-    prompts = [_encoded(lm, problem, name, sampling) for problem, name in zip(problems, names, strict=True)]
+    problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
     with precision(lm.device, autocast):
         streams = range(start, start + count)
-        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule)
-    token_ids = [row[kept].tolist() for row, kept in zip(out.token_ids.cpu(), out.mask.cpu(), strict=True)]
-    completions = [lm.decode(_without_eos(ids, lm.eos_ids)) for ids in token_ids]
-    repeated = [problem for problem in problems for _ in range(group_size)]
-    scores = task.score(repeated, completions, token_ids)
-    _check(task, scores, len(repeated), start, group_size)
+        tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
+    return verified(lm, task, start, problems, prompts, out, sampling.temperature or 1.0)
+
+
+def posed(
+    vocabulary: Tokenized,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    check: Callable[[list[int]], None] = lambda ids: None,
+) -> tuple[list[Problem], list[list[int]]]:
+    """`count` problems from position `start` on, and their prompts as token ids.
+
+    Args:
+        check: raises where a prompt cannot be answered.
+
+    Raises:
+        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` does.
+    """
+    problems = task.problems(split, start, count)
+    prompts = []
+    for place, problem in enumerate(problems):
+        try:
+            prompts.append(vocabulary.encode(problem.prompt))
+            check(prompts[-1])
+        except TokenPOError as error:
+            raise TokenPOError(f"{problem.place or f'{split} problem {start + place}'}: {error}") from error
+    return problems, prompts
+
+
+def verified(
+    vocabulary: Tokenized,
+    task: Task,
+    start: int,
+    problems: list[Problem],
+    prompts: list[list[int]],
+    out: Samples,
+    base: float,
+) -> Draw:
+    """The responses `out` to some problems with their scores, whoever sampled them.
+
+    Args:
+        base: temperature at which log-probabilities and entropies are taken.
+
+    Raises:
+        NotFinite: a reward is not finite.
+    """
+    group_size = len(out) // len(problems)
+    length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
+    token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
+    completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
+
+    def name(row: int) -> str:
+        return f"response {row % group_size} to problem {start + row // group_size}"
+
+    scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
     return Draw(
         start=start,
         problems=problems,
@@ -95,38 +148,63 @@ def draw(
         entropy=out.entropy,
         temperature=out.temperature,
         rollout_logprob=out.rollout_logprob,
-        base=sampling.temperature or 1.0,
+        base=base,
         finished=out.finished,
         completions=completions,
         scores=scores,
     )
 
 
-def _encoded(lm: LanguageModel, problem: Problem, name: str, sampling: Sampling) -> list[int]:
-    try:
-        ids = lm.encode(problem.prompt)
-        require_room(lm, ids, sampling)
-    except TokenPOError as error:
-        raise TokenPOError(f"{name}: {error}") from error
-    return ids
+class Called:
+    """A task's tool, as the sampler asks it.
+
+    Args:
+        problems: that each row answers.
+    """
+
+    def __init__(self, lm: LanguageModel, task: ToolTask, problems: Sequence[Problem]) -> None:
+        self._lm, self._task, self._problems = lm, task, problems
+        self.ends = lm.tokens_ending(task.calls)
+
+    def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
+        answer = self._task.reply(self._problems[row], self._lm.decode(token_ids))
+        return [] if not answer else self._lm.inserted(answer)
 
 
-def _check(task: Task, scores: Sequence[Score], expected: int, start: int, group_size: int) -> None:
-    """Raises where a task did not give one finite reward per response."""
-    if len(scores) != expected:
+def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
+    """The problem of each row."""
+    return [problem for problem in problems for _ in range(group_size)]
+
+
+def scored(
+    task: Task,
+    problems: list[Problem],
+    completions: list[str],
+    token_ids: list[list[int]],
+    name: Callable[[int], str],
+) -> list[Score]:
+    """The scores of completions, one for each of `problems`.
+
+    Args:
+        name: of a row, for messages.
+
+    Raises:
+        TokenPOError: the task did not give one score for each.
+        NotFinite: a reward is not finite.
+    """
+    scores = task.score(problems, completions, token_ids)
+    if len(scores) != len(problems):
         raise TokenPOError(
-            f"task {task.name!r} gave {len(scores)} scores for {expected} responses: return one for each"
+            f"task {task.name!r} gave {len(scores)} scores for {len(problems)} responses: return one for each"
         )
     largest = torch.finfo(torch.float32).max  # above it a reward would become an infinity
     bad = next((row for row, score in enumerate(scores) if not abs(score.reward) <= largest), None)
     if bad is not None:
-        problem, response = start + bad // group_size, bad % group_size
         raise NotFinite(
-            f"task {task.name!r} gave the reward {scores[bad].reward} for response {response} to problem {problem}: "
-            "mend its verifier",
-            bad,
+            f"task {task.name!r} gave the reward {scores[bad].reward} for {name(bad)}: mend its verifier", bad
         )
+    return scores
 
 
-def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
+def without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
     return ids[:-1] if ids and ids[-1] in eos else ids

@@ -32,6 +32,19 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What came of one turn of a completion: what was sampled up to a tool's answer, or to the end.
+
+    Args:
+        reward: that arrives with its last token.
+        state: that it began in: the same text for the same state, among the completions of one problem.
+    """
+
+    reward: float
+    state: str
+
+
+@dataclass(frozen=True)
 class Score:
     """The verdict on one completion.
 
@@ -41,12 +54,17 @@ class Score:
         note: "" or what went wrong, short enough to count by: "timeout", "crash", "no answer", ...
         answer: the answer as the verifier read it, in the form in which it tells answers apart: what a majority vote
             counts. None where it read none. Not part of the verdict, so two equal verdicts may differ in it.
+        rewards: what each of several reward functions gave, by its name, the same names for every completion; `reward`
+            is made of them. None where there is one.
+        turns: of a task with a tool, in their order; `reward` is the sum of theirs.
     """
 
     reward: float
     correct: bool
     note: str = ""
     answer: str | None = field(default=None, compare=False)
+    rewards: Mapping[str, float] | None = field(default=None, compare=False)
+    turns: tuple[Turn, ...] = field(default=(), compare=False)
 
 
 @runtime_checkable
@@ -75,4 +93,19 @@ class Task(Protocol):
 
     def close(self) -> None:
         """Ends what the task started (verifier processes); a closed task can't score."""
+        ...
+
+
+@runtime_checkable
+class ToolTask(Task, Protocol):
+    """A task whose completions call a tool; what the tool answers is inserted while they are sampled.
+
+    Attributes:
+        calls: the text that ends a call.
+    """
+
+    calls: str
+
+    def reply(self, problem: Problem, completion: str) -> str | None:
+        """The tool's answer to a completion so far that ends with `calls`; None where that is no call."""
         ...

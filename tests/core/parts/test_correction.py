@@ -12,24 +12,47 @@ import torch
 import tokenpo
 from oracle_support import ragged, run
 from tokenpo import MissingInput, TokenPOError
-from tokenpo.core.parts import RolloutCorrection
+from tokenpo.core.parts import (
+    K2,
+    K3,
+    Criterion,
+    Drop,
+    EachToken,
+    Every,
+    Mean,
+    NormalisedWeight,
+    Rejection,
+    RolloutCorrection,
+    RolloutMean,
+    Strayed,
+    Total,
+    Weight,
+)
 
 LOG = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.25, 9.0]], dtype=torch.float64).log()
 MASK = torch.tensor([[True, True, True], [True, True, False]])
 
 
 def _weights(**options) -> list[list[float]]:
+    return _of(RolloutCorrection(**options))
+
+
+def _kept(*criteria: Criterion) -> list[list[float]]:
+    return _of(Rejection(criteria))
+
+
+def _of(weight: Weight) -> list[list[float]]:
     """Of tokens that the old policy finds exp(LOG) times as likely as the sampler did."""
     sampled = torch.full((2, 3), -3.0, dtype=torch.float64)
     rollouts = tokenpo.Rollouts(
         MASK, torch.zeros(2), torch.tensor([0, 0]), (sampled + LOG).masked_fill(~MASK, torch.nan),
         rollout_logprob=sampled.masked_fill(~MASK, torch.nan),
     )  # fmt: skip
-    objective = dataclasses.replace(tokenpo.method("gpg"), weights=(RolloutCorrection(**options),))
+    objective = dataclasses.replace(tokenpo.method("gpg"), weights=(weight,))
     credit = objective.prepare(rollouts)
     batch = tokenpo.Batch(rollouts, credit, tokenpo.Policy(sampled))
-    weight = objective.loss(batch, tokenpo.Totals.of(rollouts)).terms["weight"]
-    return [row[kept].tolist() for row, kept in zip(weight, MASK, strict=True)]
+    found = objective.loss(batch, tokenpo.Totals.of(rollouts)).terms["weight"]
+    return [row[kept].tolist() for row, kept in zip(found, MASK, strict=True)]
 
 
 def test_tokens_are_clamped() -> None:
@@ -48,6 +71,189 @@ def test_responses_weigh_the_product_of_their_tokens() -> None:
     assert _weights(sequence=True, cap=1.2) == [pytest.approx([1.2] * 3), pytest.approx([0.5] * 2)]
     assert _weights(sequence=True, mask=True, cap=1.2) == [[0.0] * 3, pytest.approx([0.5] * 2)]
     assert _weights(sequence=True, mask=True, floor=0.6) == [pytest.approx([1.5] * 3), [0.0] * 2]
+
+
+def test_the_geometric_mean_is_that_of_a_response() -> None:
+    """1.5^(1/3) = 1.1447 and 0.5^(1/2) = 0.7071."""
+    cube, square = 1.5 ** (1 / 3), 0.5**0.5
+    assert _weights(sequence=True, geometric=True) == [pytest.approx([cube] * 3), pytest.approx([square] * 2)]
+    bounds = {"mask": True, "floor": 0.8}
+    assert _weights(sequence=True, geometric=True, **bounds) == [pytest.approx([cube] * 3), [0.0] * 2]
+    with pytest.raises(TokenPOError, match="a geometric mean is that of a response: set sequence=True"):
+        RolloutCorrection(geometric=True)
+
+
+def test_an_infinite_cap_is_none() -> None:
+    assert _weights(cap=math.inf) == [pytest.approx([0.5, 3, 1]), pytest.approx([2, 0.25])]
+
+
+def test_a_mean_of_the_rollout_batch_normalises() -> None:
+    """Tokens, at most 2: (0.5 + 2 + 1 + 2 + 0.25) / 5 = 1.15. Responses, 1.5 and 0.5: 1."""
+    token, sequence = RolloutCorrection(), RolloutCorrection(sequence=True, cap=1.25)
+    over = [[0.5, 2, 1], [2, 0.25]]
+    got = _of(NormalisedWeight(token, RolloutMean(token)))
+    assert got == [pytest.approx([x / 1.15 for x in row]) for row in over]
+    got = _of(NormalisedWeight(sequence, RolloutMean(sequence)))
+    assert got == [pytest.approx([1.25 / 0.875] * 3), pytest.approx([0.5 / 0.875] * 2)]
+    with pytest.raises(TokenPOError, match="current=False"):
+        RolloutMean(RolloutCorrection(current=True))
+
+
+def test_criteria_keep_or_drop_without_weighing() -> None:
+    """ρ 0.5, 3, 1 and 2, 0.25: products 1.5 and 0.5, geometric means 1.145 and 0.707."""
+    both, first, second = [[1, 1, 1], [1, 1]], [[1, 1, 1], [0, 0]], [[0, 0, 0], [1, 1]]
+    assert _kept(Criterion(EachToken(), 0.4, 2.5)) == [[1, 0, 1], [1, 0]]
+    assert _kept(Criterion(Total(), 0.6)) == first
+    assert _kept(Criterion(Total(), high=1.4)) == second
+    assert _kept(Criterion(Mean(), 0.7, 1.2)) == both
+    assert _kept(Criterion(Mean(), 0.8, 1.2)) == first
+    assert _kept(Criterion(Every(), 0.3)) == first
+    assert _kept(Criterion(Every(), high=2.5)) == second
+    assert _kept(Criterion(Every(), 0.3, 2.5)) == [[0, 0, 0], [0, 0]]
+
+
+def test_criteria_of_divergences() -> None:
+    """k2 = (log ρ)²/2: 0.2402, 0.6035, 0 and 0.2402, 0.9609. k3 = ρ − 1 − log ρ: 0.1931, 0.9014, 0 and 0.3069, 0.6363.
+    Sums of k3: 1.0945, 0.9432; means 0.3648, 0.4716."""
+    assert _kept(Criterion(EachToken(), high=0.5, of=K2())) == [[1, 0, 1], [1, 0]]
+    assert _kept(Criterion(EachToken(), high=0.7, of=K3())) == [[1, 0, 1], [1, 1]]
+    assert _kept(Criterion(Total(), high=1.0, of=K3())) == [[0, 0, 0], [1, 1]]
+    assert _kept(Criterion(Mean(), high=0.4, of=K3())) == [[1, 1, 1], [0, 0]]
+    assert _kept(Criterion(Every(), high=0.7, of=K3())) == [[0, 0, 0], [1, 1]]
+    assert _kept(Criterion(Every(), high=0.7, of=K2())) == [[1, 1, 1], [0, 0]]
+
+
+def test_all_criteria_must_be_met() -> None:
+    token, response = Criterion(EachToken(), 0.6), Criterion(Every(), 0.3)
+    assert _kept(token, response) == [[0, 1, 1], [0, 0]] == _kept(response, token)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rejection(()), r"Rejection: criteria is \(\), expected a tuple of Criterion values"),
+        (lambda: Rejection(Criterion(Mean())), "expected a tuple of Criterion values"),
+        (lambda: Criterion(Mean(), 2.0, 1.0), "Criterion: high is 1.0, expected a number >= 2.0, the lower bound"),
+        (lambda: Criterion(Mean(), -1.0), "Criterion: low is -1.0"),
+        (lambda: Rejection((Criterion(Mean()),), current=True, leaves=True), "leaves=True goes with current=False"),
+    ],
+)
+def test_criteria_that_mean_nothing_are_refused(make, message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
+        make()
+
+
+def test_the_current_policy_can_take_the_place_of_the_old() -> None:
+    """lp − lp_roll = log 4 at every token, whatever the old policy says."""
+    sample = ragged(0).alive()
+    sample = sample.but(logprob=np.where(sample.mask, sample.rollout_logprob + np.log(4), 0))
+    plain = dataclasses.replace(tokenpo.method("gpg"))
+    got = run(dataclasses.replace(plain, weights=(RolloutCorrection(cap=3.0, current=True),)), sample)
+    np.testing.assert_allclose(got.gradient, 3 * run(plain, sample).gradient, rtol=1e-12)
+    rejected = Rejection((Criterion(high=3.9),), current=True)
+    assert not run(dataclasses.replace(plain, weights=(rejected,)), sample).gradient.any()
+
+
+# What is rejected and the denominators --------------------------------------------------------------------------
+
+
+OUT = Criterion(Every(), 0.99, 1.01)
+
+
+def _rejecting(name: str, *, leaves: bool) -> tokenpo.Objective:
+    return dataclasses.replace(tokenpo.method(name), weights=(Rejection((OUT,), leaves=leaves),))
+
+
+@pytest.mark.parametrize("name", ["dapo", "grpo"])
+def test_what_is_rejected_stays_in_the_denominators_unless_it_leaves(name: str) -> None:
+    """Rows are dropped whole: the loss of the rows that stay, over all tokens (rows), or over those that stayed."""
+    sample = ragged(0)
+    staying, leaving = (run(_rejecting(name, leaves=leaves), sample) for leaves in (False, True))
+    x = sample.old_logprob - sample.rollout_logprob
+    inside = (x >= np.log(0.99)) & (x <= np.log(1.01))
+    kept = sample.mask & inside.all(1, where=sample.mask, keepdims=True)
+    count = (lambda mask: mask.sum()) if name == "dapo" else (lambda mask: mask.any(1).sum())
+    share = count(sample.mask) / count(kept)
+    assert share > 1.2
+    np.testing.assert_allclose(leaving.gradient, staying.gradient * share, rtol=1e-12)
+    assert leaving.value == pytest.approx(staying.value * share, rel=1e-12)
+    np.testing.assert_array_equal(staying.gradient[~kept], 0)
+
+
+def test_a_learner_takes_what_leaves_out_of_the_denominators() -> None:
+    sample = ragged(0)
+    objective = _rejecting("dapo", leaves=True)
+    given = {
+        name: torch.tensor(getattr(sample, name)) for name in ("reward", "group", "old_logprob", "rollout_logprob")
+    }
+    rollouts = tokenpo.Rollouts(torch.tensor(sample.mask), **given)
+    (update,) = tokenpo.Learner(objective, length=9, ratio=None).begin(rollouts).updates()
+    policy = tokenpo.Policy(torch.tensor(sample.logprob).requires_grad_())
+    loss = update.loss(policy.rows(update.rows))
+    assert loss.value.item() == pytest.approx(run(objective, sample).value, rel=1e-12)
+    assert update.totals.tokens == int(objective.counted(rollouts).mask.sum()) < int(rollouts.mask.sum())
+
+
+def test_what_leaves_is_not_forgotten_in_a_mask() -> None:
+    """Totals that counted it would be silently wrong."""
+    sample, objective = ragged(0), _rejecting("grpo", leaves=True)
+    given = {
+        name: torch.tensor(getattr(sample, name)) for name in ("reward", "group", "old_logprob", "rollout_logprob")
+    }
+    rollouts = tokenpo.Rollouts(torch.tensor(sample.mask), **given)
+    batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(rollouts.old_logprob))
+    with pytest.raises(TokenPOError, match=r"leaves the denominators.*objective.counted\(rollouts\)"):
+        objective.loss(batch, tokenpo.Totals.of(rollouts))
+
+
+# The sampler in the place of the old policy ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "tr_grpo", "kl_cov", "gmpo"])
+def test_bypass_is_the_method_on_rollouts_whose_old_policy_is_the_sampler(name: str) -> None:
+    sample = ragged(0)
+    bypass = dataclasses.replace(tokenpo.method(name), bypass=True)
+    expected = run(tokenpo.method(name), sample.but(old_logprob=sample.rollout_logprob))
+    got = run(bypass, sample)
+    assert got.value == expected.value
+    np.testing.assert_array_equal(got.gradient, expected.gradient)
+    assert "rollout_logprob" in bypass.needs
+    assert "bypass      the old policy is the one that sampled" in str(bypass)
+    tokenpo.check_method(bypass)
+
+
+# Wrong responses that the policy has left -----------------------------------------------------------------------
+
+
+def test_off_policy_sequence_mask_by_hand() -> None:
+    """Rewards 1, 0, 0 and lp_old − lp = 1, 1, 0.5 on average: of the two far ones only the wrong one is dropped."""
+    old = torch.full((3, 2), -1.0, dtype=torch.float64)
+    lp = torch.tensor([[-2.0, -2.0], [-3.0, -1.0], [-1.5, -1.5]], dtype=torch.float64)
+    rollouts = tokenpo.Rollouts(
+        torch.ones(3, 2, dtype=torch.bool), torch.tensor([1.0, 0, 0]), torch.zeros(3, dtype=torch.long), old
+    )
+    for delta, dropped in ((0.9, 0.0), (1.1, 1.0)):
+        objective = dataclasses.replace(tokenpo.method("grpo"), weights=(Drop(Strayed(delta)),))
+        batch = tokenpo.Batch(rollouts, objective.prepare(rollouts), tokenpo.Policy(lp))
+        weight = objective.loss(batch, tokenpo.Totals.of(rollouts)).terms["weight"]
+        assert weight.tolist() == [[1, 1], [dropped, dropped], [1, 1]]
+    assert Strayed(0.5).idle_on_policy and not Strayed(0.5, sampler=True).idle_on_policy
+    assert Strayed(0.5, sampler=True).reads == {"rollout_logprob"}
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        Rejection((OUT, Criterion(Mean(), high=0.01, of=K3()))),
+        Rejection((OUT,), leaves=True),
+        Drop(Strayed(0.1)),
+        Drop(Strayed(0.1, sampler=True)),
+        RolloutCorrection(sequence=True, geometric=True),
+        NormalisedWeight(RolloutCorrection(), RolloutMean(RolloutCorrection())),
+    ],
+)
+def test_obeys_the_laws(weight: Weight) -> None:
+    tokenpo.check_method(dataclasses.replace(tokenpo.method("grpo"), weights=(weight,)))
 
 
 def test_long_responses_stay_finite() -> None:
@@ -85,11 +291,11 @@ def test_it_needs_the_samplers_log_probs() -> None:
 
 
 @pytest.mark.parametrize(
-    "bounds", [{"cap": 0.9}, {"floor": 1.1}, {"floor": -0.1}, {"cap": math.inf}, {"cap": math.nan}]
+    "bounds", [{"cap": 0.9}, {"floor": 1.1}, {"floor": -0.1}, {"floor": math.inf}, {"cap": math.nan}]
 )
 def test_bounds_must_hold_one(bounds: dict[str, float]) -> None:
     ((name, value),) = bounds.items()
-    allowed = {"cap": "a finite number >= 1", "floor": r"a number in \[0, 1\]"}[name]
+    allowed = {"cap": "a number >= 1", "floor": r"a number in \[0, 1\]"}[name]
     with pytest.raises(TokenPOError, match=f"^RolloutCorrection: {name} is {value}, expected {allowed}$"):
         RolloutCorrection(**bounds)
 

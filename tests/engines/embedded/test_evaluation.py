@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from tokenpo.base.intervals import interval, wilson
+from tokenpo.base.intervals import interval, spread, wilson
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.engine import Engine, build_engine
 from tokenpo.models import Sampling
@@ -72,7 +72,7 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     assert result.reward is not None and result.average_reward is not None
     assert result.reward.value == pytest.approx(result.length / 10, rel=1e-12)
     assert result.average_reward.value == pytest.approx(sum(means) / 5, rel=1e-12)
-    expected = interval(means, 5)
+    expected = spread(means, 5)
     assert expected.kind == "bootstrap"
     ends = (result.average_reward.low, result.average_reward.high)
     assert ends == pytest.approx((expected.low, expected.high), rel=1e-12)
@@ -110,7 +110,7 @@ def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path
     assert engine.config.seed == 5
     states = torch.get_rng_state(), random.getstate()
     result = evaluate(engine)
-    expected = interval([1 / 3, 1, 0, 1 / 3], 5)
+    expected = interval([1 / 3, 1, 0, 1 / 3])
     assert (result.average_low, result.average_high) == (expected.low, expected.high)
     assert result.average == pytest.approx(5 / 12, abs=1e-15)
     assert torch.equal(torch.get_rng_state(), states[0])

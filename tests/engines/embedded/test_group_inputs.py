@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracle_support.group_stats import naive_divergence, naive_influence, naive_prompt_logprob
+from oracle_support.group_stats import naive_collision, naive_divergence, naive_influence, naive_prompt_logprob
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
 
-INPUTS = {"tw_grpo": "divergence", "nthr": "influence", "thr": "influence", "arm": "prompt_logprob"}
+INPUTS = {
+    "tw_grpo": "divergence",
+    "nthr": "influence",
+    "thr": "influence",
+    "arm": "prompt_logprob",
+    "otb": "old_collision",
+}
 
 
 def recomputed(name: str, lm, rollouts, kept) -> torch.Tensor:
@@ -21,6 +27,8 @@ def recomputed(name: str, lm, rollouts, kept) -> torch.Tensor:
         return naive_influence(*texts, kept.reward())
     if name == "divergence":
         return naive_divergence(*texts)
+    if name == "old_collision":
+        return naive_collision(*texts)
     return torch.tensor(naive_prompt_logprob(lm, kept.prompts, 0.8), dtype=torch.float64)[rollouts.group]
 
 

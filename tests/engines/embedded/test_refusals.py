@@ -11,7 +11,7 @@ from refusal_cases.embedded import CASES
 from tokenpo.base.errors import Unsupported
 
 # Each has a test of its own.
-FOREIGN = {"trl", "verl", "vllm"}
+FOREIGN = {"tinker", "trl", "verl", "vllm"}
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,9 @@ SETTINGS = [
     _served("sequence_truncate", cap=2.0),
     _served("sequence_mask"),
     _served("sequence_mask", clip_min=0.1, clip_max=1.5),
+    _case("off-policy-mask", GRPO, schedule=STALE, off_policy_mask_threshold=1e-3),
+    _case("off-policy-mask-vllm", GRPO, schedule=STALE, served=True, off_policy_mask_threshold=1e-3),
+    _case("vespo-vllm", {"loss_type": "vespo"}, "vespo", served=True, vllm_importance_sampling_mode="token_mask"),
     _case("vllm-off", GRPO, served=True, vllm_importance_sampling_correction=False),
 ]  # fmt: skip
 CASES = [*LOSSES, *SETTINGS]
@@ -110,7 +113,7 @@ def test_every_field_that_reaches_the_loss_is_in_a_case() -> None:
 
 def test_what_is_translated_is_refused_by_its_own_name() -> None:
     assert {name for row in TRANSLATED for name in row.theirs} <= set(REFUSED)
-    alone = {"multi_objective_aggregation", "entropy_coef", "entropy_coef_min", "off_policy_mask_threshold"}
+    alone = {"multi_objective_aggregation", "entropy_coef", "entropy_coef_min"}
     assert {name for row in TRANSLATED for name in row.theirs} == set(REFUSED) - alone
 
 

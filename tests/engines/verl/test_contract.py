@@ -111,6 +111,14 @@ def test_verls_own_trainers_refuse_our_settings(mode: str) -> None:
         trainer_base.get_trainer_cls(mode)(config=config)
 
 
+@pytest.mark.parametrize("program", ["one_step_off_policy.main_ppo", "fully_async_policy.fully_async_main"])
+def test_verls_asynchronous_programs_refuse_our_settings(program: str) -> None:
+    """As they are started; they say so before they start Ray."""
+    words = [sys.executable, "-m", f"verl.experimental.{program}", "+algorithm.tokenpo.method=grpo"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "one-step-off and fully asynchronous programs are made of" in done.stderr
+
+
 def test_old_log_probs_come_with_entropies() -> None:
     _says(
         PPOTrainerSync._compute_old_log_prob, '"calculate_entropy": True', '"old_log_probs", "entropy"', "bypass_mode"

@@ -17,7 +17,17 @@ from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 from engines.verl.support.composed import composing  # noqa: E402
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
-from tokenpo.core.parts import ReferenceKl, RolloutCorrection, SoftOverlong  # noqa: E402
+from tokenpo.core.parts import (  # noqa: E402
+    K3,
+    Criterion,
+    LogLikelihood,
+    Mean,
+    ReferenceKl,
+    Rejection,
+    RolloutCorrection,
+    SoftOverlong,
+)
+from tokenpo.engines.verl.correction import KEYS  # noqa: E402
 from tokenpo.engines.verl.fields import HONOURED, REFUSED, THEIRS  # noqa: E402
 from tokenpo.engines.verl.settings import Settings, configure  # noqa: E402
 from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
@@ -120,6 +130,30 @@ def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, me
         configure(compose_verl(*words))
 
 
+def test_verls_own_correction_becomes_weights_and_verl_is_left_none(compose_verl: Any) -> None:
+    """Its numbers against verl's functions: tests/foreign/test_verl_corrections.py."""
+    place = "algorithm.rollout_correction"
+    config = compose_verl(
+        "+algorithm.tokenpo.method=grpo", f"{place}.rollout_is=token", f"{place}.rollout_rs=seq_mean_k3",
+        f"{place}.rollout_rs_threshold=0.01", f"{place}.bypass_mode=True", f"{place}.loss_type=reinforce",
+    )  # fmt: skip
+    found = configure(config)
+    assert found.objective.weights == (
+        RolloutCorrection(current=True),
+        Rejection((Criterion(Mean(), high=0.01, of=K3()),), current=True),
+    )
+    assert found.objective.bypass and found.objective.surrogate == LogLikelihood()
+    assert {key: OmegaConf.select(config, f"{place}.{key}") for key in KEYS} == KEYS
+    assert any("verl itself corrects nothing" in note for note in found.notes)
+    assert config.actor_rollout_ref.rollout.calculate_log_probs
+    with pytest.raises(TokenPOError, match="comes on top of RolloutCorrection"):
+        configure(
+            compose_verl(
+                "+algorithm.tokenpo.method=grpo", f"{place}.rollout_is=token", "+algorithm.tokenpo.correction.cap=2"
+            )
+        )
+
+
 def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:
     config = compose_verl("+algorithm.tokenpo.method=grpo")
     missing = object()
@@ -191,4 +225,4 @@ def test_every_method_is_taken_or_refused_by_name(compose_verl: Any) -> None:
         except Unsupported as error:
             refused.add(name)
             assert str(error).startswith(f"{name} needs ")
-    assert refused == {"nthr", "thr", "tw_grpo", "arm"}
+    assert refused == {"nthr", "thr", "tw_grpo", "arm", "vineppo", "spo"}

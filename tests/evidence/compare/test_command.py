@@ -151,6 +151,10 @@ def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it
             "--threshold 0.5 has no effect on --metrics accuracy,area: add one of steps, train-steps, or leave it out",
         ),
         (["--methods", "grpo,dapo", "--jobs", "0"], "--jobs 0 runs nothing"),
+        (["--methods", "grpo,dapo", "--margin", "acuracy=0.1"], "'acuracy' is not compared: did you mean 'accuracy'"),
+        (["--methods", "grpo,dapo", "--margin", "area=0.01,accuracy=no"], "--margin accuracy=no: 'no' is no least"),
+        (["--methods", "grpo,dapo", "--margin", "accuracy=-1"], "give a number above 0"),
+        (["--methods", "grpo,dapo", "--runs", "a"], "and RECIPE, --methods says what to train: leave one out"),
         (["--methods", "grpo,dapo", "--set", "train.lrr=1"], "has no key 'lrr'"),
         (["--methods", "grpo,hapo:taus=0"], "did you mean 'tau'"),
         (["--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"], "evaluate.samples is 0"),
@@ -165,11 +169,10 @@ def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("missing", [["compare"], ["compare", "quickstart"], ["compare", "quickstart", "--methods"]])
+@pytest.mark.parametrize("missing", [["compare"], ["compare", "quickstart"], ["compare", "--methods", "grpo,dapo"]])
 def test_what_must_be_given(missing, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(missing)
-    assert ended.value.code == 2
+    assert main(missing) == 2
+    assert "compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)" in capsys.readouterr().err
 
 
 def test_a_failed_run_is_quoted_after_the_results_of_the_others(made, recipe, monkeypatch, capsys):
@@ -216,10 +219,12 @@ def test_a_run_that_lost_its_metrics_is_a_sentence(made, recipe, monkeypatch, ca
     assert "no pair to compare has two finished runs with the same seeds" in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md", "docs/log.md"])
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/comparison.md", "docs/log.md"])
 def test_documented_commands_are_real(page, tmp_path, monkeypatch, capsys):
     text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
-    commands = re.findall(r"^tokenpo (compare [^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE)
+    commands = re.findall(
+        r"^tokenpo (compare (?!--runs)[^#\n]*)|`tokenpo (compare [^`]* --methods [^`]*)`", text, re.MULTILINE
+    )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.toml").write_text(TINY)
     assert commands
@@ -254,4 +259,10 @@ def test_the_parser_stands_alone():
     top = argparse.ArgumentParser()
     add(top.add_subparsers())
     options = top.parse_args(["compare", "r", "--methods", "a,b"])
-    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (10, None, [], None, False)
+    assert (options.seeds, options.threshold, options.set, options.out, options.dry_run) == (
+        None,
+        None,
+        [],
+        None,
+        False,
+    )

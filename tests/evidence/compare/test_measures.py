@@ -86,6 +86,9 @@ def test_any_logged_metric_can_be_reduced():
     assert value("last:kl", *lines) == Value(6.0)
     assert value("last:kl", *lines, {"step": 5, "kl": None}) == Value(None)
     assert value("sd:kl", *lines[:2]) == Value(None)
+    assert value("cv:kl", *lines).number == pytest.approx(math.sqrt((4 + 1 + 9) / 2) / 3, rel=1e-12)
+    assert value("cv:kl", *lines[:2]) == Value(None)
+    assert value("cv:kl", *({"step": s, "kl": y} for s, y in ((1, 1.0), (2, -1.0)))) == Value(None)  # a mean of 0
     # a note is logged only where it occurs
     notes = [{"step": 0}, {"step": 1, "note/timeout": 0.5}, *({"step": s, "accuracy": 1.0} for s in (2, 3, 4))]
     assert value("mean:note/timeout", *notes) == Value(0.125)

@@ -13,9 +13,11 @@ from page_tree import read_html
 from tokenpo.base.errors import TokenPOError
 from tokenpo.evidence.compare.measures import measures
 from tokenpo.evidence.compare.page import render
+from tokenpo.evidence.compare.plan import PlannedRun
 from tokenpo.evidence.compare.result import gather
 from tokenpo.evidence.compare.runs import Failure
 from tokenpo.evidence.page.frame import write as write_whole
+from tokenpo.recipe.config import Config
 
 HOSTILE = "</script></style><img src=x onerror=\"document.title='pwned'\">{{ 7*7 }}\u202e\x00\u2028&lt;b&gt;'"
 MILD = "quite plain"
@@ -23,24 +25,27 @@ MILD = "quite plain"
 
 @pytest.fixture
 def comparison(made):
-    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), baseline="grpo"):
+    def make(methods="grpo,dapo,x@dapo:high=0.5", seeds=8, names=("accuracy", "steps"), baseline="grpo", margins=None):
         plan = made(methods, seeds)
-        return gather(plan, measures(list(names), 0.9, plan.config), baseline)
+        return gather(plan, measures(list(names), 0.9, plan.config), baseline, (), margins)
 
     return make
 
 
 def spoilt(comparison, text):
     """Text from outside in every place that holds some."""
-    plan = comparison.plan
-    config = plan.config.model_copy(update={"name": text, "task": plan.config.task.model_copy(update={"name": text})})
-    plan = dataclasses.replace(
-        plan, recipe=text, config=config, objectives=dict.fromkeys(plan.objectives, text),
-        runs=tuple(dataclasses.replace(run, arguments=(text,)) for run in plan.runs),
-    )  # fmt: skip
-    failure = Failure(plan.runs[0], text, plan.out)
+    subject = comparison.subject
+    methods, objectives = (dict.fromkeys(subject.labels, of) for of in ((text, {text: text}), text))
+    config = {"recipe": text, "task": {"name": text}, "model": {"path": text}, text: text}
+    spoilt_subject = dataclasses.replace(
+        subject, name=text, methods=methods, objectives=objectives, config=config, origins=(text,)
+    )
+    run = PlannedRun(text, 0, subject.place, Config(), ())
+    failure = Failure(run, text, subject.place)
     notes = (*comparison.notes, text)
-    return dataclasses.replace(comparison, plan=plan, failures=(failure,), notes=notes, versions={text: text})
+    return dataclasses.replace(
+        comparison, subject=spoilt_subject, failures=(failure,), notes=notes, versions={text: text}
+    )
 
 
 def test_the_first_view_says_it_in_words(comparison):
@@ -69,7 +74,16 @@ def test_a_row_holds_the_pair(comparison):
     assert strip["aria-label"].startswith("difference +0.33, 95 % interval +0.")
     assert len(strip.all("circle", "seed")) == 8 and len(strip.all("circle", "dot")) == 1
     assert strip.one("path", "whisker").classes == ["whisker", "c0"]
-    assert "the true difference is below this one" in steps.one("tbody").all("td", "decided")[0].text
+    assert "grpo in 8, 0 undecided" in steps.one("tbody").all("td", "decided")[0].text
+    assert not tree.all("rect", "band")
+
+
+def test_a_margin_is_a_band_to_scale(comparison):
+    """±0.1 on an axis from 0 to 0.4, 332 wide, 14 from the edge; what lies left of the axis is left out."""
+    tree = read_html(render(comparison("grpo,dapo", names=["accuracy"], margins={"accuracy": 0.1})))
+    (band,) = tree.all("rect", "band")
+    assert (float(band["x"]), float(band["width"])) == pytest.approx((14, 332 / 4), abs=0.06)
+    assert any("too small to matter" in node.text for node in tree.all("p", "lead"))
 
 
 def test_no_rule_hides_what_the_page_says(comparison):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError, UnknownName
+from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.engines.launch import accepted
 from tokenpo.evidence.compare.plan import make_plan, pairs, parse_methods
 from tokenpo.recipe.config import differences, load_config
 from tokenpo.recipe.files import find_recipe
@@ -108,6 +111,23 @@ def test_options_of_the_recipe_are_told(tmp_path):
         "grpo takes from the recipe or --set: low=0.1.",
     )
     assert made.notes[3].startswith("Dynamic sampling")
+
+
+def test_another_engine_makes_the_same_runs(tmp_path):
+    """TRL evaluates before and after; each engine refuses what it cannot honour before anything is made."""
+    path = tmp_path / "r.toml"
+    path.write_text('[model]\npath = "owner/model"\nlora = {rank = 8}\n')
+    made = {
+        engine: make_plan(str(path), "grpo,dapo", 2, engine=engine, accepted=functools.partial(accepted, engine=engine))
+        for engine in ("embedded", "trl", "tinker")
+    }
+    for engine, plan in made.items():
+        assert (("--engine", engine) in pairwise(plan.runs[0].arguments)) == (engine != "embedded")
+        apart = differences(made["embedded"].config, plan.config)
+        assert apart == (["evaluate.every: 6 -> 0"] if engine == "trl" else [])
+        assert plan.objectives == made["embedded"].objectives
+    with pytest.raises(Unsupported, match="tepo needs entropy, which the Tinker engine does not provide"):
+        make_plan(str(path), "grpo,tepo", 2, engine="tinker", accepted=functools.partial(accepted, engine="tinker"))
 
 
 @pytest.mark.parametrize(

@@ -36,23 +36,33 @@ def test_the_numbers_of_every_run(made):
     assert steps.numbers("dapo") == [15.0] * 8 and steps.censored("dapo") == 0
     assert steps.numbers("grpo") == [25.0] * 8 and steps.censored("grpo") == 8
     (pair,) = steps.pairs
-    assert (pair.a, pair.b, pair.mean, pair.verdict, pair.p) == ("dapo", "grpo", -10.0, "grpo above dapo", 2 / 256)
+    assert (pair.a, pair.b, pair.mean, pair.verdict, pair.p) == ("dapo", "grpo", None, "grpo above dapo", 2 / 256)
+    assert pair.reason.endswith("only the order of a pair counts: dapo was later in 0, grpo in 8, 0 undecided.")
     assert table.mean(steps, "grpo") == "≥ 25 (8 never)" and table.mean(steps, "dapo") == "15"
-    assert table.bound(steps, pair) == "Runs of grpo never got there: the true difference is below this one."
+    assert [cell.text for cell in table.numbers(pair)] == ["– (0 of 8)", "", "0.0078", "0.0078"]
     assert "8 of 8 runs of grpo never got there" in comparison.notes[-1]
 
 
-def test_the_bound_of_either_side(made):
+def test_where_neither_got_there_nothing_is_decided(made):
     plan = made()
-    turned = compared(plan, ["steps"], "dapo").results[0]
-    assert table.bound(turned, turned.pairs[0]).endswith("the true difference is above this one.")
-    both = compared(plan, ["train-steps"], threshold=1.0).results[0]
-    assert table.bound(both, both.pairs[0]).startswith("Runs of grpo never")
     for run in plan.runs:
         write_run(run, rows(20, 5, lambda s: 0.1))
-    nobody = compared(plan, ["steps"]).results[0]
-    assert table.bound(nobody, nobody.pairs[0]).startswith("Runs of both never got there")
-    assert nobody.pairs[0].verdict == "inconclusive"
+    (pair,) = compared(plan, ["steps"]).results[0].pairs
+    assert (pair.verdict, pair.p, pair.needed, pair.differences.known) == ("inconclusive", 1.0, None, [])
+    assert pair.reason.endswith("dapo was later in 0, grpo in 0, 8 undecided.")
+
+
+def test_a_difference_within_the_margin_is_equivalent(made):
+    """Accuracy: 1 - (0.6 + 0.02 s), at most 0.4 and at least 0.26; entropy: the same in every run."""
+    plan = made()
+    margins = {"accuracy": 0.41, "entropy": 0.01}
+    comparison = gather(plan, measures(["accuracy", "entropy", "area"], 0.9, plan.config), "grpo", (), margins)
+    verdicts = [result.pairs[0].verdict for result in comparison.results]
+    assert verdicts == ["dapo above grpo, by less than 0.41", "equivalent within ±0.01", "dapo above grpo"]
+    assert [table.summary(result) for result in comparison.results[:2]] == [verdicts[0], f"dapo and grpo {verdicts[1]}"]
+    assert comparison.results[1].pairs[0].reason == "p = 1. A difference of 0.01 or more: p = 0.00391."
+    (pair,) = json.loads(to_json(comparison))["metrics"][1]["pairs"]
+    assert (pair["margin"], pair["p_equivalence"], pair["p_equivalence_adjusted"]) == (0.01, 1 / 256, 1 / 256)
 
 
 def test_the_curves_are_of_all_runs(made):

@@ -108,6 +108,19 @@ def test_states(plan):
     assert (state(run), steps_made(run)) == (State.BEGUN, 0)
 
 
+def test_a_run_of_trls_keeps_its_records_and_checkpoints_elsewhere(plan):
+    run, *_ = plan().runs
+    begin(run, checkpoint=False)
+    (run.directory / "trl" / "checkpoint-40").mkdir(parents=True)
+    log = run.directory / "trl" / "tokenpo" / "metrics.jsonl"
+    log.parent.mkdir()
+    (run.directory / "metrics.jsonl").unlink()
+    log.write_text('{"step": 7}\n')
+    assert (state(run), steps_made(run)) == (State.BEGUN, 7)
+    log.write_text('{"step": 20}\n')
+    assert state(run) is State.DONE
+
+
 def test_what_is_not_this_run_is_refused(plan):
     run, *_ = plan().runs
     other = plan(overrides=["train.lr=0.5", "train.steps=10"]).runs[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenpo.evidence.compare import paired
-from tokenpo.evidence.compare.paired import judge, too_few
+from tokenpo.evidence.compare import verdict
+from tokenpo.evidence.compare.verdict import judge, too_few
 
 
 def values(**methods):
@@ -68,9 +68,30 @@ def test_few_seeds_say_so():
     assert "Two seeds say too little" in one([1, 2], [0, 0]).reason
 
 
+def test_equivalence_is_not_told_of_bounds():
+    """Equal in nine seeds; in the tenth a never got there, and how far it is from b is not known."""
+    made, late = values(a=[5] * 9 + [21], b=[5] * 10), {"a": [9]}
+    (pair,) = judge(made, [("a", "b")], late=late, margin=2.0)
+    assert (pair.p_equal, pair.equal_adjusted, pair.verdict) == (None, None, "inconclusive")
+    assert (pair.differences.known, pair.differences.ahead) == ([0.0] * 9, 1)
+    (pair,) = judge(values(a=[5] * 10, b=[5] * 10), [("a", "b")], margin=2.0)
+    assert (pair.p_equal, pair.verdict) == (1 / 2**10, "equivalent within ±2")
+
+
+def test_equivalences_are_a_family_too():
+    """Ten seeds: 1 / 2^10 each; of 60 pairs 60 / 2^10 is more than 0.05."""
+    labels = [f"m{i}" for i in range(60)]
+    made = values(b=[5] * 10, **{label: [5] * 10 for label in labels})
+    told = judge(made, [(label, "b") for label in labels], margin=2.0, resamples=9)
+    assert {pair.verdict for pair in told} == {"inconclusive"}
+    assert {pair.verdict for pair in judge(made, [(label, "b") for label in labels[:51]], margin=2.0, resamples=9)} == {
+        "equivalent within ±2"
+    }
+
+
 def test_only_seeds_that_both_have_count():
     pair = one([1, 2, None, 4, 5], [0, 0, 0, None, 0])
-    assert (pair.seeds, pair.differences) == ((0, 1, 4), (1.0, 2.0, 5.0))
+    assert (pair.seeds, pair.differences.values) == ((0, 1, 4), (1.0, 2.0, 5.0))
     left, right = judge(values(a=[1, None, None], b=[0, 0, 0], c=[2, 2, 2]), [("a", "b"), ("c", "b")])
     assert (left.verdict, left.p, left.short) == ("not compared", None, "not compared")
     assert left.reason == "Fewer than two seeds have a value of both methods."
@@ -79,7 +100,7 @@ def test_only_seeds_that_both_have_count():
 
 def test_the_whole_verdict_is_rarely_wrong(monkeypatch):
     """Five methods that are one and the same, 8 seeds, every pair: in 5 % of comparisons at most a verdict is given."""
-    monkeypatch.setattr(paired, "seeds_needed", lambda *_: None)
+    monkeypatch.setattr(verdict, "seeds_needed", lambda *_: None)
     labels, rng = "abcde", np.random.default_rng(1)
     baseline = [(label, "a") for label in labels[1:]]
     told = []

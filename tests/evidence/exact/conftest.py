@@ -24,12 +24,17 @@ def short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
             (measures, "REPLICATES", 2), (measures, "POPULATION", 4), (training, "MOST", 8), (training, "NOISY", 2),
-            (study, "SEEDS", 2),
+            (study, "SEEDS", 2), (study, "shipped", lambda setting: {}),
         ):  # fmt: skip
             patch.setattr(module, name, value)
-        measures._population.cache_clear()
+        _forget()
         yield
-    measures._population.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    for kept in (measures._population, measures._facts):
+        kept.cache_clear()
 
 
 @pytest.fixture(scope="module")

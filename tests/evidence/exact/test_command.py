@@ -70,7 +70,7 @@ def test_another_program_or_objective_is_another_study(monkeypatch: pytest.Monke
     assert again(known) == ["dapo", "exact credit", "x"]
     assert again(known) == []
     assert again(known, low=0.1) == ["x"]
-    monkeypatch.setattr(study, "program", lambda: "another")
+    monkeypatch.setattr(study, "program", lambda objective: "another")
     assert again(known, low=0.1) == ["dapo", "exact credit", "x"]
 
 

@@ -73,6 +73,15 @@ def test_sound_share() -> None:
         ("long_filler", 0.45**3, 35, {"at7", "at17", "at27"}),
         ("wide", None, 6, {"fork"}),
         ("paraphrases", 0.4**3, 6, {"turn0", "turn1", "turn2"}),
+        ("many_prompts", (0.04 + 0.15 + 0.35 + 0.60 + 0.85 + 0.96) / 6, 11, {f"fork{k}" for k in range(6)}),
+        # the second fork is one token more
+        (
+            "hard_prompts",
+            (0.02 + 0.10 + 0.30 + 0.70 + 0.97) / 5,
+            16 + sum(p**0.5 for p in (0.02, 0.10, 0.30, 0.70, 0.97)) / 5,
+            {f"{which}{k}" for which in ("first", "second") for k in range(5)},
+        ),
+        ("long_paraphrases", (0.25**2 + 0.55**2) / 2, 16, {f"{name}{k}" for name in ("turn", "then") for k in (0, 1)}),
     ],
 )
 def test_a_world_is_what_it_says(name: str, J: float | None, length: float | None, decides: set[str]) -> None:
@@ -121,7 +130,7 @@ def test_later_policies(world: str, name: str, level: float) -> None:
 @pytest.mark.parametrize("way", ["toward", "away", "random"])
 def test_drift(way: str) -> None:
     world = WORLDS["forks_between_sure"]()
-    to = drifted(Table(world), world.initial, way)
+    to = drifted(Table(world), way)
     assert divergence(world, world.initial, to) == pytest.approx(0.01, rel=1e-9)
     gain = float(truth(world, to).J - truth(world, world.initial).J)
     assert way == "random" or (gain > 0.01 if way == "toward" else gain < -0.01)

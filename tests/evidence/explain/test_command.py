@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -53,6 +54,28 @@ def test_table_page_and_numbers(explain, tmp_path):
     assert seen.pop("push") == pytest.approx([-1.5 * a], rel=1e-14)
     assert seen == {"weight": [1], "clipped": [0]}
     assert [len(line["methods"]["tau"]["push"]) for line in tokens] == [2, 1, 2, 1]
+
+
+def test_what_a_correction_rejects_is_marked_and_told(explain, tmp_path):
+    """ρ = 6 on one token of the first response, 1.1 on all others: IcePop's 5 drops the token, a product of at most 2
+    the response. GRPO's pushes on what is left are ρ times its own."""
+    sampled = [[-0.1 - math.log(6), -0.2 - math.log(1.1)], *([x - math.log(1.1) for x in line["old_logprob"]]
+               for line in FOUR[1:])]  # fmt: skip
+    write(tmp_path / "mine.jsonl", [line | {"rollout_logprob": x} for line, x in zip(FOUR, sampled, strict=True)])
+    status, out, _ = explain("mine.jsonl", "--methods", "grpo,dapo", "--correction", "icepop", "--tokens")
+    assert status == 0
+    said = "note: grpo: the correction for the policy that sampled rejects 16.7 % of the tokens: 0 of 4 responses whole"
+    assert f"{said} and tokens of 1 more." in " ".join(out.split())
+    tokens = [json.loads(line) for line in (tmp_path / "runs/explain-mine/tokens.jsonl").read_text().splitlines()]
+    assert [line["methods"]["grpo"]["rejected"] for line in tokens] == [[1, 0], [0], [0, 0], [0]]
+    assert [line["methods"]["grpo"]["weight"] for line in tokens] == [
+        pytest.approx(row, rel=1e-12) for row in ([0, 1.1], [1.1], [1.1, 1.1], [1.1])
+    ]
+    assert "1 where the correction" in (tmp_path / "runs/explain-mine/explain.html").read_text()
+    status, out, _ = explain("mine.jsonl", "--methods", "grpo", "--correction", "seq-mis")
+    assert "33.3 % of the tokens: 1 of 4 responses whole." in " ".join(out.split())
+    status, out, _ = explain("mine.jsonl", "--methods", "grpo", "--correction", "tis")
+    assert (status, "rejects" in out) == (0, False)
 
 
 def test_the_first_update_of_a_policy_that_moved(explain, tmp_path):

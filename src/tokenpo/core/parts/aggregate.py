@@ -20,7 +20,7 @@ class TokenMean(Aggregate):
     """Every token counts alike: 1 / tokens of the step. DAPO."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
-        return 1.0 / totals.tokens
+        return 1.0 / max(totals.tokens, 1)  # 0 where everything was rejected
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SequenceMean(Aggregate):
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor:
         length = masked.count(mask, 1).clamp(min=1)
-        return 1.0 / (length.double() * totals.sequences)
+        return 1.0 / (length.double() * max(totals.sequences, 1))
 
 
 @dataclass(frozen=True)
@@ -43,4 +43,4 @@ class ConstantLength(Aggregate):
     length: Positive | None = None
 
     def __call__(self, mask: Tensor, totals: Totals) -> float:
-        return 1.0 / ((totals.length if self.length is None else self.length) * totals.sequences)
+        return 1.0 / ((totals.length if self.length is None else self.length) * max(totals.sequences, 1))

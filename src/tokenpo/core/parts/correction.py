@@ -1,47 +1,249 @@
-"""Rollout correction: the engine that samples and the one that trains give the same token different probabilities."""
+"""Rollout correction: the engine that samples and the one that trains give the same token different probabilities.
+
+ρ = exp(lp_old − lp_roll). A `RolloutCorrection` weighs by it, a `Rejection` drops what fails a `Criterion`; both are
+weights, known before the first update, that go with any method and multiply. `core.corrections` has them by the names
+of other frameworks.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import torch
 
+from ...base.errors import TokenPOError
+from ..ops import masked
 from ..ops.ratio import log_product, log_ratio
-from ..ranges import Share, at_least
+from ..ranges import AboveZero, Limit, Share, limit
+from .part import Part, Signal
+from .penalties import Estimator
+from .selection import Selection
 from .weights import BatchWeight
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..types import Batch
+    from ..types import Batch, Rollouts
 
 
 @dataclass(frozen=True)
 class RolloutCorrection(BatchWeight):
-    """ρ = exp(lp_old − lp_roll), the importance weight of the sampling engine, kept in bounds; without gradient.
+    """ρ, the importance weight of the sampling engine, kept in bounds; without gradient.
 
-    A factor on the surrogate, known before the first update, that goes with any method. Where the old log-probs are the
-    sampler's own, ρ is 1.
+    Where the old log-probs are the sampler's own, ρ is 1.
 
     Args:
         sequence: one weight for a response, ρ_i = Π_t ρ_it, rather than one for each token.
         mask: set a weight outside [floor, cap] to 0 instead of clamping it.
-        cap: largest weight, ≥ 1.
+        cap: largest weight, ≥ 1; inf is none.
         floor: smallest weight, in [0, 1].
+        geometric: with `sequence`, the mean of a response's log-ratios in place of their sum.
+        current: ρ = exp(lp − lp_roll), of the current policy in the place of the old one.
     """
 
     reads = {"rollout_logprob"}
     corrects_rollout = True
     sequence: bool = False
     mask: bool = False
-    cap: Annotated[float, at_least(1)] = 2.0
+    cap: Annotated[float, limit(1)] = 2.0
     floor: Share = 0.0
+    geometric: bool = False
+    current: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.geometric and not self.sequence:
+            raise TokenPOError("RolloutCorrection: a geometric mean is that of a response: set sequence=True with it")
 
     def of_batch(self, batch: Batch) -> Tensor:
-        log = log_ratio(batch.rollouts.old_logprob, batch.need("rollout_logprob"))
+        return self.of(_compared(batch, current=self.current), batch.mask)
+
+    def of(self, log: Tensor, mask: Tensor) -> Tensor:
+        """[N, T] of the log-ratios [N, T]."""
         if self.sequence:
-            log = log_product(log, batch.mask)
+            log = Mean().of(log, mask) if self.geometric else log_product(log, mask)
         weight = log.exp()
         bounded = weight.clamp(self.floor, self.cap)
         return torch.where(bounded == weight, weight, 0.0) if self.mask else bounded
+
+
+@dataclass(frozen=True)
+class RolloutMean(Signal):
+    """Mean of a correction over the rollout batch, shown at every token [N, T]: over its tokens, or over its responses
+    where one weight is a response's. `NormalisedWeight(correction, RolloutMean(correction))` divides by it."""
+
+    reads = {"rollout_logprob"}
+    correction: RolloutCorrection
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.correction.current:
+            raise TokenPOError("RolloutMean: before the first update there is no other current policy: current=False")
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        mask = rollouts.mask
+        weight = self.correction.of(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), mask)
+        counted = mask
+        if self.correction.sequence:  # one token stands for its response
+            counted = mask & (mask.cumsum(1) == 1)
+        return masked.mean(weight, counted).expand(mask.shape)
+
+
+class Level(Part):
+    """Whether tokens or whole responses are judged, and by which number."""
+
+    def of(self, x: Tensor, mask: Tensor) -> Tensor:
+        """What is compared with the bounds, [N, T], from a number of each token."""
+        return x
+
+    def verdict(self, inside: Tensor, mask: Tensor) -> Tensor:
+        """What stays, [N, T] bool, where `inside` says what lies in the bounds."""
+        return inside
+
+
+@dataclass(frozen=True)
+class EachToken(Level):
+    """Each token by its own number."""
+
+
+@dataclass(frozen=True)
+class Total(Level):
+    """A response by the sum over its tokens; of log-ratios that is the likelihood ratio, a product."""
+
+    def of(self, x: Tensor, mask: Tensor) -> Tensor:
+        return masked.keep(x, mask).sum(1, keepdim=True).expand_as(x)
+
+
+@dataclass(frozen=True)
+class Mean(Level):
+    """A response by the mean over its tokens; of log-ratios that is the geometric mean of the ratios."""
+
+    def of(self, x: Tensor, mask: Tensor) -> Tensor:
+        return masked.mean(x, mask, dim=1).expand_as(x)
+
+
+@dataclass(frozen=True)
+class Every(Level):
+    """A response by each of its tokens: one outside vetoes the whole."""
+
+    def verdict(self, inside: Tensor, mask: Tensor) -> Tensor:
+        return (inside | ~mask).all(1, keepdim=True).expand_as(inside)
+
+
+@dataclass(frozen=True)
+class Criterion(Part):
+    """What stays: tokens or responses whose number lies in [low, high].
+
+    Args:
+        over: what is judged, and by which number.
+        low: least, ≥ 0.
+        high: most; inf is no bound.
+        of: the number of a token: a divergence of log ρ (`K2`, `K3`), in nats; None is ρ itself.
+    """
+
+    over: Level = EachToken()
+    low: Limit = 0.0
+    high: Limit = math.inf
+    of: Estimator | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(high=limit(self.low).because("the lower bound"))
+
+    def __call__(self, log: Tensor, mask: Tensor) -> Tensor:
+        """[N, T] bool, of the log-ratios [N, T]."""
+        # ρ is compared in logarithms: a sum of them may have no exponential.
+        low, high = (_log(self.low), _log(self.high)) if self.of is None else (self.low, self.high)
+        x = self.over.of(log if self.of is None else self.of(log), mask)
+        return self.over.verdict((x >= low) & (x <= high), mask)
+
+
+@dataclass(frozen=True)
+class Rejection(BatchWeight):
+    """0 where a criterion is not met, 1 elsewhere; without ρ.
+
+    Args:
+        criteria: all must be met; at least one.
+        current: judge by exp(lp − lp_roll), of the current policy in the place of the old one.
+        leaves: what is rejected leaves the denominators: for everything after the credit it is no token of the
+            response. Otherwise it is a zero that counts.
+    """
+
+    reads = {"rollout_logprob"}
+    criteria: tuple[Criterion, ...]
+    current: bool = False
+    leaves: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        criteria = self.criteria
+        if not (isinstance(criteria, tuple) and criteria and all(isinstance(one, Criterion) for one in criteria)):
+            raise TokenPOError(f"Rejection: criteria is {criteria!r}, expected a tuple of Criterion values")
+        if self.leaves and self.current:
+            raise TokenPOError(
+                "Rejection: denominators are counted before the policy moves: leaves=True goes with current=False"
+            )
+
+    def of_batch(self, batch: Batch) -> Tensor:
+        kept = self.kept_of(batch)
+        if self.leaves and bool((batch.mask & ~kept).any()):
+            raise TokenPOError(
+                f"{self} leaves the denominators, but what it rejects is still in the mask: give phase two and its "
+                "Totals what objective.counted(rollouts) returns, as Learner.begin does"
+            )
+        return masked.ones(kept, batch.policy.logprob.dtype)
+
+    def kept_of(self, batch: Batch) -> Tensor:
+        """[N, T] bool, the response tokens that meet all criteria."""
+        return self._kept(_compared(batch, current=self.current), batch.mask)
+
+    def _kept(self, log: Tensor, mask: Tensor) -> Tensor:
+        kept = mask
+        for criterion in self.criteria:
+            kept = kept & criterion(log, mask)
+        return kept
+
+    def counted(self, rollouts: Rollouts) -> Tensor:
+        """[N, T] bool, the tokens that stay in the denominators."""
+        if not self.leaves:
+            return rollouts.mask
+        return self._kept(log_ratio(rollouts.old_logprob, rollouts.need("rollout_logprob")), rollouts.mask)
+
+
+@dataclass(frozen=True)
+class Strayed(Selection):
+    """Wrong responses that the policy has left: A < 0 and mean_t(lp_b − lp) > delta. `Drop(Strayed(delta))` is
+    DeepSeek-V3.2's off-policy sequence mask (2512.02556).
+
+    Args:
+        delta: largest mean log-ratio, nats, > 0.
+        sampler: lp_b is the sampler's log-prob rather than the old policy's.
+    """
+
+    delta: AboveZero
+    sampler: bool = False
+
+    @property
+    def reads(self) -> set[str]:
+        return {"rollout_logprob"} if self.sampler else set()
+
+    @property
+    def idle_on_policy(self) -> bool:
+        return not self.sampler
+
+    def __call__(self, batch: Batch) -> Tensor:
+        before = batch.need("rollout_logprob") if self.sampler else batch.rollouts.old_logprob
+        far = masked.mean(log_ratio(before, batch.policy.logprob.detach()), batch.mask, dim=1) > self.delta
+        return (batch.credit.advantage < 0) & far
+
+
+def _compared(batch: Batch, *, current: bool) -> Tensor:
+    """log ρ [N, T]: of the current or the old policy to the sampler."""
+    ours = batch.policy.logprob.detach() if current else batch.rollouts.old_logprob
+    return log_ratio(ours, batch.need("rollout_logprob"))
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x else -math.inf

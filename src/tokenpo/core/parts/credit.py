@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..ops.group import Groups
-from ..ranges import NotNegative
+from ..ops.shrinkage import others_mean, prior_weight
+from ..ops.turns import Turns
+from ..ranges import NotNegative, Share
 from .slots import CreditStage
 
 if TYPE_CHECKING:
@@ -42,3 +44,71 @@ class GroupAdvantage(CreditStage):
         mean, std = groups.mean_std(reward)
         centred = reward.double() - mean
         return torch.where(groups.varied(reward), centred / (std + self.eps) if self.std else centred, 0.0)
+
+
+@dataclass(frozen=True)
+class ShrunkAdvantage(CreditStage):
+    """A_i = (R_i − V_i) / (std + eps), the same for every token of the response; std (ddof 1) is that of the batch.
+
+        V_i = ((n − 1) · mean of the group's others + κ · mean of the other groups) / (n − 1 + κ)
+        κ   = variance of rewards within groups / variance between groups, as estimated from the batch
+
+    V_i is an empirical-Bayes estimate of the prompt's mean reward that leaves R_i out. A batch whose rewards are all
+    equal gets exactly 0. Rows without a response token are in no group.
+
+    Args:
+        eps: added to the deviation, ≥ 0.
+    """
+
+    across_groups = True
+    eps: NotNegative = 1e-6
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        groups = Groups.of(rollouts.group, rollouts.mask.any(1))
+        reward = (rollouts.reward + bonus).double()
+        whole = groups.one()
+        # Measured from the lowest, so that sums of equal rewards are exactly equal.
+        reward = torch.where(groups.valid, reward - whole.extremes(reward)[0], 0.0)
+        centred = reward - others_mean(groups, reward, prior_weight(groups, reward))
+        advantage = torch.where(whole.varied(reward), centred / (whole.mean_std(reward)[1] + self.eps), 0.0)
+        return advantage.to(rollouts.old_logprob.dtype)[:, None].expand(rollouts.mask.shape)
+
+
+@dataclass(frozen=True)
+class RewardToGo(CreditStage):
+    """A_it = G_ik − mean G, k the turn of token t: what still arrives, less what arrives on average from there on.
+
+    G_ik = s_ik + gamma G_i,k+1, where s_ik is the `token_reward` of the turn; a bonus arrives in the last turn. The
+    mean is over the turns of the group that stand at the same place of their responses, or, with `anchored`, over those
+    that began in the same state (GiGPO, 2505.10978, eq. 7). A turn that none is compared with gets exactly 0, as do
+    turns whose G are all equal.
+
+    Args:
+        gamma: discount from one turn to the next, in [0, 1].
+        anchored: compare turns that began in the same state, in place of turns with the same number.
+        std: divide by the deviation (ddof 1) of what is compared.
+        eps: added to the deviation, ≥ 0.
+    """
+
+    gamma: Share = 1.0
+    anchored: bool = False
+    std: bool = False
+    eps: NotNegative = 1e-6
+
+    @property
+    def reads(self) -> set[str]:
+        return {"token_reward", "turn"} | ({"anchor"} if self.anchored else set())
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        mask = rollouts.mask
+        turns = Turns.of(rollouts.need("turn"), mask)
+        held, place = turns.held, torch.arange(turns.number, device=mask.device).expand(len(mask), -1)
+        reward = turns.sum(rollouts.need("token_reward")) + bonus[:, None] * (place == turns.count[:, None] - 1)
+        ids = turns.largest(rollouts.need("anchor")) if self.anchored else place
+        _, together = torch.unique(
+            torch.stack([rollouts.group[:, None].expand(held.shape)[held], ids[held]]), dim=1, return_inverse=True
+        )
+        found = torch.zeros_like(reward)
+        alike = Groups.of(together, torch.ones_like(together, dtype=torch.bool))
+        found[held] = GroupAdvantage(self.std, self.eps).of(alike, turns.to_go(reward, self.gamma)[held])
+        return turns.spread(found)

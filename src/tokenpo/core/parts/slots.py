@@ -25,9 +25,11 @@ class CreditStage(Part):
 
     Attributes:
         across_groups: true where the credit of a rollout also depends on other groups than its own.
+        columns: fewest columns of `Rollouts.rewards` that it can be given, where it reads them.
     """
 
     across_groups: Any = False
+    columns: Any = 1
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """Advantage [N, T] from rollouts.reward [N] and the shaping's `bonus` [N]; padding may hold anything finite."""

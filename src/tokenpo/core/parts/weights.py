@@ -94,10 +94,14 @@ class CurrentMean(BatchSignal):
 @dataclass(frozen=True)
 class NormalisedWeight(BatchWeight):
     """A weight divided by its mean over the tokens, so that learning rates compare between methods. With a weight of
-    zeros and ones the loss becomes a mean over the tokens that are kept."""
+    zeros and ones the loss becomes a mean over the tokens that are kept.
+
+    Args:
+        mean: the signal that shows the mean at every token: of the optimiser step, or of the rollout batch.
+    """
 
     weight: BatchWeight
-    mean: CurrentMean
+    mean: Signal | BatchSignal
 
     @staticmethod
     def of(weight: BatchWeight) -> NormalisedWeight:

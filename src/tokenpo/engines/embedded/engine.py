@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import models as language
-from ...core.negotiation import negotiate
+from ...core.negotiation import EVERYTHING, negotiate
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
@@ -20,7 +20,10 @@ from ...recipe.objective import build_objective
 from ...runs.trackers import require_trackers
 from ...tasks import Task, make_task
 from ...tasks.draw import Draw
+from ...tasks.experience import credited
 from .forward import Forward
+
+REMEDIES = {"gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"}
 
 
 @dataclass(frozen=True)
@@ -38,36 +41,55 @@ class Engine:
         return str(self.lm.device)
 
 
-def build_engine(config: Config) -> Engine:
+def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:
     """Loads everything a run needs, cheapest first, so that a mistake shows before a model is loaded.
+
+    Args:
+        needs: of other objectives beside the run's own.
 
     Raises:
         TokenPOError: what is wrong, with its remedy.
     """
     require_trackers(config.output.track)
     objective = build_objective(config)
-    negotiate(objective)
+    provided(objective)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     seed = config.seed if config.task.seed is None else config.task.seed
     task = make_task(config.task.name, config.task.options, seed)
     try:
-        lm = load_model(config)
-        if "influence" in objective.needs:
+        lm, needs = load_model(config), needs | objective.needs
+        if "influence" in needs:
             language.require_plain_head(lm, f"{objective.name} needs influence, and in the embedded engine ")
         # Under LoRA the reference is the same model with its adapters switched off.
-        apart = "ref_logprob" in objective.needs and lm.adapter is None
+        apart = "ref_logprob" in needs and lm.adapter is None
         return Engine(config, objective, lm, task, load_model(config) if apart else None)
     except BaseException:
         task.close()
         raise
 
 
-def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw) -> Rollouts:
-    """The rollouts with what takes another forward pass: the reference's log-prob, on request the old policy's, and
-    what the objective compares inside a group beyond the rewards."""
-    fields: dict[str, Tensor | None] = {}
-    needs = engine.objective.needs
+def provided(objective: Objective) -> None:
+    """Refuses an objective that reads what this engine does not have.
+
+    Raises:
+        Unsupported: naming method and input.
+    """
+    has = EVERYTHING if objective.continuations else EVERYTHING - {"gain"}
+    negotiate(objective, has, remedies=REMEDIES)
+
+
+def with_optional_inputs(
+    engine: Engine, forward: Forward, rollouts: Rollouts, kept: Draw, needs: frozenset[str] | None = None
+) -> Rollouts:
+    """The rollouts with what the task tells of turns and rewards, and what takes another forward pass: the reference's
+    log-prob, on request the old policy's, and what the objective compares inside a group beyond the rewards.
+
+    Args:
+        needs: of objectives; None is those of the engine's own.
+    """
+    needs = engine.objective.needs if needs is None else needs
+    fields: dict[str, Tensor | None] = {**credited(kept, rollouts, needs)}
     with torch.no_grad():
         if engine.config.rollout.rescore:
             policy = forward.policy(rollouts, kept.prompts)
@@ -82,6 +104,8 @@ def with_optional_inputs(engine: Engine, forward: Forward, rollouts: Rollouts, k
             fields["influence"] = forward.influence(rollouts, kept.prompts).float()
         if "divergence" in needs:
             fields["divergence"] = forward.divergence(rollouts, kept.prompts).float()
+        if "old_collision" in needs:
+            fields["old_collision"] = forward.collision(rollouts, kept.prompts).float()
         if "prompt_logprob" in needs:
             heat = engine.config.rollout.temperature
             fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()

@@ -12,7 +12,7 @@ from ...base.errors import NotFinite
 from ...core.fused import fused_gradient
 from ...core.learner import Update, only
 from ...core.types import Batch, Loss, Policy, Rollouts
-from ...models import LanguageModel, divergence, influence, prompt_logprob, score
+from ...models import LanguageModel, collision, divergence, influence, prompt_logprob, score
 from ...models.precision import precision
 from ...models.score import Predictions, has_plain_head, predictions
 
@@ -119,6 +119,11 @@ class Forward:
         """[N, T] divergence of whole groups at each position."""
         with precision(self.lm.device, self.autocast):
             return divergence(self.lm, *_texts(rollouts, prompts), max_tokens=self.micro_tokens)
+
+    def collision(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] Σ_v p_v² at each token."""
+        with precision(self.lm.device, self.autocast):
+            return collision(self.lm, *_texts(rollouts, prompts), max_tokens=self.micro_tokens)
 
     def prompt_logprob(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], temperature: float) -> Tensor:
         """[N] mean log-probability of a token of the rollout's prompt."""

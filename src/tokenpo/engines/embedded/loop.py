@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import shutil
 from contextlib import AbstractContextManager, closing
@@ -14,8 +13,6 @@ from ...base.errors import NotFinite, TokenPOError
 from ...base.interrupt import Interrupt
 from ...base.memory import enough_memory
 from ...core.learner import Step
-from ...core.statistics import Statistics
-from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
 from ...recipe.objective import warnings
 from ...runs import checkpoint
@@ -33,7 +30,7 @@ from ...runs.directory import (
     resumed_config,
 )
 from ...runs.evaluation import Evaluation, evaluate
-from ...runs.records import Clock, credit_metrics, rollout_metrics, rollout_records, sample_records, trace_records
+from ...runs.records import Clock, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
 from ...runs.rollouts import step_file, write_lines
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers
@@ -41,7 +38,7 @@ from ...tasks.experience import Experience
 from .engine import Engine, build_engine, judged, with_optional_inputs
 from .rollout import collect
 from .updates import Trainer, improve
-from .view import View
+from .view import View, introduction
 
 _SHORTER = "rollout.max_new_tokens"
 _FEWER = f"rollout.prompts, rollout.group_size or {_SHORTER}"
@@ -136,7 +133,8 @@ class Training:
     def run(self, notes: list[str]) -> Outcome:
         """To the end, or to an interrupt."""
         config, directory = self.config, self.records.path
-        self.view.start(self.engine, directory, self.number, [*notes, *warnings(self.engine.objective, config)])
+        notes = [*notes, *warnings(self.engine.objective, config)]
+        self.view.start(introduction(self.engine, directory, self.number, notes))
         try:
             with self.interrupt:
                 # The checkpoint knows the sizes of the logs.
@@ -161,7 +159,8 @@ class Training:
         clock, number = Clock(), self.number + 1
         try:
             with clock.part("rollout"), self.room(f"while sampling for step {number}", _FEWER):
-                experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, self.rule())
+                plan, rule = self.engine.objective.continuations, self.trainer.rule()
+                experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, rule, plan)
         except NotFinite as error:
             self.skip(error, clock)
             return
@@ -174,12 +173,7 @@ class Training:
             step = self.learn(experience, tracer)
         self.number, self.cursor = number, experience.cursor
         self.write(experience, step, tracer)
-        self.end({**rollout_metrics(experience), **_learnt(step)}, clock)
-
-    def rule(self) -> TemperatureRule | None:
-        """The objective's adaptive temperature with the scale of the batch before."""
-        adaptive = self.learner.objective.temperature
-        return None if adaptive is None else functools.partial(adaptive, numbers=self.learner.memory[adaptive])
+        self.end({**rollout_metrics(experience), **step_metrics(step)}, clock)
 
     def learn(self, experience: Experience, tracer: Tracer) -> Step | None:
         """Credit, once and on whole groups; then the updates. None where no group is left to learn from."""
@@ -221,7 +215,7 @@ class Training:
         self.view.say(f"step {self.number}: skipped the rollout batch: {error}")
         self.cursor += self.config.rollout.prompts
         unknown = dict.fromkeys(("reward", "accuracy", "entropy", "length"), math.nan)
-        self.end({**unknown, **_learnt(None), "skipped_updates": train.epochs * train.minibatches}, clock)
+        self.end({**unknown, **step_metrics(None), "skipped_updates": train.epochs * train.minibatches}, clock)
 
     def end(self, metrics: dict[str, float], clock: Clock) -> None:
         """The end of every step, whether it learned or was skipped: what is due of evaluation and checkpoint."""
@@ -250,13 +244,6 @@ class Training:
         progress = Progress(self.number, self.cursor, state, records.sizes(), records.settings)
         checkpoint.save(self.records.path, self.engine.lm.model, self.trainer.optimizer, progress)
         checkpoint.prune(self.records.path, self.records.keep, progress.step)
-
-
-def _learnt(step: Step | None) -> dict[str, float]:
-    """Metrics of a step's credit and updates."""
-    if step is None:
-        return {"groups": 0, "zero_advantage_groups": 1.0, **Statistics().summary()}
-    return {**credit_metrics(step.rollouts, step.credit), **step.statistics.summary()}
 
 
 def _due(step: int, every: int) -> bool:

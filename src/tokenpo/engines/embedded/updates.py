@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from ...core.learner import HALF_TOLERANCE, Learner, RatioCheck, Step, Update
 from ...core.objective import Objective
 from ...core.types import Batch, Loss
 from ...models import LanguageModel
+from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config, Train
 from ...runs.tracer import Tracer
 from .forward import Forward
@@ -53,7 +55,7 @@ class Trainer:
             entropy_grad=objective.entropy_gradient,
         )
         learner = Learner(
-            objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=_ratio_check(options, lm)
+            objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=ratio_check(options, lm)
         )
         return Trainer(lm, learner, forward, optimizer, options)
 
@@ -61,8 +63,14 @@ class Trainer:
     def parameters(self) -> list[torch.nn.Parameter]:
         return [x for group in self.optimizer.param_groups for x in group["params"]]
 
+    def rule(self) -> TemperatureRule | None:
+        """The objective's adaptive temperature with the scale of the batch before."""
+        adaptive = self.learner.objective.temperature
+        return None if adaptive is None else functools.partial(adaptive, numbers=self.learner.memory[adaptive])
 
-def _ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
+
+def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
+    """Tighter in full precision than in half."""
     half = options.autocast and lm.device.type != "cpu"
     half = half or next(lm.model.parameters()).dtype in (torch.float16, torch.bfloat16)
     remedy = (
@@ -75,24 +83,25 @@ def _ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
     return dataclasses.replace(check, tolerance=options.ratio_tolerance or check.tolerance)
 
 
-def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer) -> None:
+def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None) -> None:
     """Trains on one rollout batch: passes x epochs x minibatches updates.
 
     Args:
         prompts: token ids of the prompt of each group.
         tracer: keeps of every response the last update that it is in; those of the last updates come first.
+        most: only the first so many of the updates; None is all.
 
     Raises:
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
     """
     options, learner = trainer.options, trainer.learner
-    plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)
+    plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)[:most]
     tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
     for number, (part, rows) in enumerate(plan):
         update = step.update(rows, part, step.first + number)
         try:
             for places, batch, loss in gradients(trainer, update, prompts):
-                update.statistics.add(batch, loss)
+                update.statistics.add(batch, loss, update.number)
                 tracer.add(places, batch, loss)
             with _blaming(trainer, update, prompts):
                 _descend(trainer, update)

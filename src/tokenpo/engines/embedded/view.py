@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Group
 from rich.live import Live
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ...base.console import Console
 from ...base.text import duration, number
+from ...runs.view import View
 from .engine import Engine
 
 # (metric, name, meaning); the first six also make a plain line.
@@ -37,18 +38,6 @@ NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(
 COURSE, SHORTEST = 32, 12  # characters of a course: at most, and before the meanings give way to it
 
 
-class View(Protocol):
-    """Shown by the loop; the metrics are the lines of metrics.jsonl."""
-
-    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def step(self, metrics: Mapping[str, float], total: int) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def make_view(stream: TextIO) -> View:
     """Live on a terminal that can redraw, else plain."""
     console = Console(stream)
@@ -58,7 +47,7 @@ def make_view(stream: TextIO) -> View:
 class SilentView:
     """Shows nothing."""
 
-    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
+    def start(self, lines: Sequence[str]) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -78,8 +67,8 @@ class PlainView:
         self._stream = stream
         self._pace = Pace()
 
-    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
-        for line in introduction(engine, directory, step, notes):
+    def start(self, lines: Sequence[str]) -> None:
+        for line in lines:
             self.say(line)
 
     def say(self, text: str) -> None:
@@ -104,8 +93,8 @@ class LiveView:
         self._history: deque[Mapping[str, float]] = deque(maxlen=400)
         self._pace = Pace()
 
-    def start(self, engine: Engine, directory: Path, step: int, notes: Sequence[str]) -> None:
-        for line in introduction(engine, directory, step, notes):
+    def start(self, lines: Sequence[str]) -> None:
+        for line in lines:
             self.say(line)
         self._live = Live(Text("sampling the first batch", style="dim"), console=self._console, auto_refresh=False)
         self._live.start()

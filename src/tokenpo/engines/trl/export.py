@@ -104,7 +104,7 @@ def recorded(trainer: Any, drawn: RolloutBatch, step: Step, number: int) -> list
 
 def verdicts(trainer: Any, drawn: RolloutBatch) -> list[bool | None]:
     """[N] whether a response is right: where a reward function called `accuracy` said 1; None where none said."""
-    each = drawn.chosen["each"]
+    each = drawn.chosen["rewards"]
     if "accuracy" not in trainer.reward_func_names:
         return [None] * len(each)
     said = each[:, trainer.reward_func_names.index("accuracy")].tolist()

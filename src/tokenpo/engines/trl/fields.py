@@ -90,7 +90,7 @@ REFUSED: dict[str, str] = {
     "delta": "give the method its dual clip, for example method_options={'dual': 10.0}",
     "importance_sampling_level": "choose the method 'gspo'",
     "scale_rewards": "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'",
-    "multi_objective_aggregation": "sum the rewards with reward_weights",
+    "multi_objective_aggregation": "choose the method 'gdpo' for 'normalize_then_sum'",
     "top_entropy_quantile": "choose the method 'forking_tokens'",
     "entropy_coef": "add core.parts.EntropyBonus to a method's penalties and hand the value over as method=",
     "use_adaptive_entropy": "choose the method 'skywork_entropy'",
@@ -98,7 +98,6 @@ REFUSED: dict[str, str] = {
     "entropy_coef_delta": "give method_options={'delta': ...} to the method 'skywork_entropy'",
     "entropy_coef_max": "give method_options={'largest': ...} to the method 'skywork_entropy'",
     "entropy_coef_min": "choose the method 'skywork_entropy', whose coefficient goes down to 0",
-    "off_policy_mask_threshold": "add a Drop of your own to the method's weights and hand the value over as method=",
     "sapo_temperature_neg": "give method_options={'tau_neg': ...} to the method 'sapo'",
     "sapo_temperature_pos": "give method_options={'tau_pos': ...} to the method 'sapo'",
     "vespo_k_pos": "give method_options={'k_pos': ...} to the method 'vespo'",
@@ -117,7 +116,8 @@ HONOURED: dict[str, str] = {
     "ref_model_mixup_alpha": "with `sync_ref_model`",
     "ref_model_sync_steps": "with `sync_ref_model`",
     "num_generations": "rows of a group",
-    "reward_weights": "of the sum of rewards; rewards that are None are left out of it",
+    "reward_weights": "of the sum of rewards; rewards that are None are left out of it. A method that reads each one "
+    "has weights of its own, and others are refused",
     "mask_truncated_completions": "a response without an end counts in its group and teaches nothing; means over "
     "responses leave it out, where TRL counts it as 0",
     "temperature": "log-probabilities and entropies are taken at it",
@@ -128,8 +128,10 @@ HONOURED: dict[str, str] = {
     "generation_batch_size": "the same in rows",
     "num_iterations": "times that a rollout batch is trained on; a multiple of the objective's passes",
     "max_completion_length": "also the constant that `dr_grpo` divides by, which is then refused without it",
-    "vllm_importance_sampling_correction": f"{_CORRECTION}; refused for `vespo`, into whose weight TRL puts it",
-    "vllm_importance_sampling_mode": _CORRECTION,
+    "off_policy_mask_threshold": "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the "
+    "engine that sampled where they are reported; the method `opsm` has it of its own",
+    "vllm_importance_sampling_correction": f"{_CORRECTION}, of `vespo` in the weight of its surrogate",
+    "vllm_importance_sampling_mode": f"{_CORRECTION}; of `vespo` a `token_` one, as TRL itself wants",
     "vllm_importance_sampling_clip_max": _CORRECTION,
     "vllm_importance_sampling_clip_min": _CORRECTION,
     "vllm_importance_sampling_cap": "TRL's old name of `vllm_importance_sampling_clip_max`",
@@ -149,8 +151,10 @@ THEIRS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "dataloader_persistent_workers", "dataloader_prefetch_factor", "data_seed", "train_sampling_strategy",
         "length_column_name", "label_names", "accelerator_config", "ignore_data_skip",
     )),
-    ("sampling", "the loss is that of the whole distribution, as in TRL; with an adaptive temperature several are "
-     "refused ([below](#what-is-refused)), and `generation_kwargs` that contradict a setting always", (
+    ("sampling", "the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
+     "what is sampled from; these are refused where ratios to vLLM's log-probabilities are read, which are of what is "
+     "kept; with an adaptive temperature several are refused ([below](#what-is-refused)), and `generation_kwargs` "
+     "that contradict a setting always", (
         "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs", "cache_implementation",
         "ds3_gather_for_generation", "use_transformers_continuous_batching", "use_transformers_paged",
         "transformers_continuous_batching_config",

@@ -30,7 +30,7 @@ from ...recipe.files import find_recipe
 from ...recipe.model import load_model
 from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
-from ...tasks import make_task
+from ...tasks import make_task, refuse_tool
 from . import TokenPOConfig, TokenPOTrainer
 from .recipe import TaskRewards, accepted, model_path, peft_config, schedule, settings
 
@@ -61,6 +61,7 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
         torch.set_num_threads(config.threads)
     seed = config.seed if config.task.seed is None else config.task.seed
     with closing(make_task(config.task.name, config.task.options, seed)) as task:
+        refuse_tool(task, "TRL")
         rewards = TaskRewards(task)
         rows = rewards.rows(config.train.steps * config.rollout.prompts)
         trainer = _trainer(config, objective, directory, rewards, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.parts import (
     ConstantLength,
+    Drop,
     GeometricSequence,
     GeometricToken,
     Penalty,
@@ -19,21 +21,27 @@ from ...core.parts import (
     ReferenceKl,
     Reweighted,
     RolloutCorrection,
+    Strayed,
     TokenRatio,
+    Weight,
 )
 from ...core.parts.part import Part, walk
 from ...methods import method
 from ...methods.vespo import SoftWeight
 
 ENGINE = "the TRL engine"
-ALWAYS = frozenset({"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift"})
+ALWAYS = frozenset(
+    {"old_entropy", "ref_logprob", "temperature", "token_ids", "entropy", "entropy_drift", "rewards", "turn"}
+)
 # With vLLM, or a rollout_func that returns logprobs.
 SAMPLED = frozenset({"rollout_logprob"})
+_COMPUTED = "train with the embedded engine (tokenpo train), which computes it"
+_TOLD = "train with the embedded engine (tokenpo train) on a task that tells of its turns"
 REMEDIES = {
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
-    "prompt_logprob": "train with the embedded engine (tokenpo train), which computes it",
-    "influence": "train with the embedded engine (tokenpo train), which computes it",
-    "divergence": "train with the embedded engine (tokenpo train), which computes it",
+    **dict.fromkeys(("prompt_logprob", "influence", "divergence", "old_collision"), _COMPUTED),
+    **dict.fromkeys(("token_reward", "anchor"), _TOLD),
+    "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
 }
 # How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
 CORRECTIONS = {
@@ -42,8 +50,6 @@ CORRECTIONS = {
     "sequence_truncate": (True, False),
     "sequence_mask": (True, True),
 }
-# Above every ratio there can be: its exponent is kept within ±20.
-_NO_CAP = 1e9
 # What may stand in generation_kwargs of vLLM: it changes no probability.
 _HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
@@ -62,12 +68,16 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
             temperature where nothing can apply it.
     """
     objective = _resolved(args, requested)
+    reported = args.use_vllm or reported
     objective = dataclasses.replace(
         objective,
         penalties=objective.penalties + _penalty(args, objective),
-        weights=objective.weights + _correction(args, objective),
+        weights=objective.weights + _mask(args, reported=reported),
     )
-    require_inputs(objective, reported=args.use_vllm or reported)
+    objective = _corrected(args, objective)
+    require_inputs(objective, reported=reported)
+    if "rewards" in objective.needs:
+        _require_weights(args, objective)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
         raise Unsupported(
             f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
@@ -75,6 +85,7 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
         )
     if objective.temperature is not None:
         _require_temperature(objective, args, own_rollouts=own_rollouts)
+    _require_whole_distribution(objective, args)
     return objective
 
 
@@ -86,6 +97,17 @@ def require_inputs(objective: Objective, *, reported: bool, remedies: Mapping[st
         remedies: input -> what the user can do about it.
     """
     negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, remedies)
+
+
+def _require_weights(args: Any, objective: Objective) -> None:
+    """Raises Unsupported where TRL weighs rewards otherwise than an objective that takes them one by one."""
+    own = getattr(objective.credit, "weights", ())
+    theirs = tuple(args.reward_weights or ())
+    if theirs and theirs != (tuple(own) or (1.0,) * len(theirs)):
+        raise Unsupported(
+            f"TokenPOConfig.reward_weights = {list(theirs)} would not reach {objective.name}, which reads every reward "
+            "by itself: leave it out, and give method_options={'weights': [...]} where the method has them"
+        )
 
 
 def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
@@ -164,24 +186,34 @@ def _ratio(objective: Objective) -> Ratio:
     return GeometricSequence() if isinstance(own, GeometricSequence | GeometricToken) else TokenRatio()
 
 
-def _correction(args: Any, objective: Objective) -> tuple[RolloutCorrection, ...]:
-    """TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours.
+def _mask(args: Any, *, reported: bool) -> tuple[Weight, ...]:
+    """TRL's off-policy sequence mask, by the log-probabilities of whoever sampled where they are reported."""
+    delta = args.off_policy_mask_threshold
+    return () if delta is None else (Drop(Strayed(delta, sampler=reported)),)
+
+
+def _corrected(args: Any, objective: Objective) -> Objective:
+    """With TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours.
 
     None where the objective corrects for the policy that sampled itself: twice would be once too often.
     """
     if not (args.use_vllm and args.vllm_importance_sampling_correction):
-        return ()
+        return objective
     if own := objective.corrects_rollout:
         _require_defaults(args, objective.name, own[0])
-        return ()
-    if isinstance(objective.surrogate, SoftWeight):
-        raise Unsupported(
-            "TokenPOConfig.vllm_importance_sampling_correction: TRL puts it inside the weight of "
-            f"{objective.name}, which ours does not have: set it to False"
-        )
-    sequence, mask = CORRECTIONS[args.vllm_importance_sampling_mode]
+        return objective
+    mode = args.vllm_importance_sampling_mode
+    sequence, mask = CORRECTIONS[mode]
     cap, floor = args.vllm_importance_sampling_clip_max, args.vllm_importance_sampling_clip_min
-    return (RolloutCorrection(sequence, mask, _NO_CAP if cap is None else cap, floor or 0.0),)
+    correction = RolloutCorrection(sequence, mask, math.inf if cap is None else cap, floor or 0.0)
+    if not isinstance(objective.surrogate, SoftWeight):
+        return dataclasses.replace(objective, weights=(*objective.weights, correction))
+    if sequence:
+        raise Unsupported(
+            f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r}: {objective.name} weighs tokens inside its own "
+            "weight, as in TRL: set it to 'token_truncate' or 'token_mask'"
+        )
+    return dataclasses.replace(objective, surrogate=dataclasses.replace(objective.surrogate, inside=correction))
 
 
 def _require_defaults(args: Any, name: str, own: Part) -> None:
@@ -196,6 +228,17 @@ def _require_defaults(args: Any, name: str, own: Part) -> None:
             )
 
 
+def _require_whole_distribution(objective: Objective, args: Any) -> None:
+    """Raises Unsupported where vLLM reports log-probabilities of what it cut the distribution down to, and the
+    objective compares them with those of the whole: every ratio would be too small."""
+    if args.use_vllm and "rollout_logprob" in objective.needs and (setting := _cut(args)):
+        raise Unsupported(
+            f"TokenPOConfig.{setting.split(':')[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the "
+            f"tokens that this keeps, and TRL's trainer of the whole vocabulary: {setting.split(': ')[1]}, or set "
+            "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
+        )
+
+
 def _require_temperature(objective: Objective, args: Any, *, own_rollouts: bool) -> None:
     """Raises Unsupported where the engine that samples cannot adapt the temperature from token to token."""
     off = "switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
@@ -206,25 +249,32 @@ def _require_temperature(objective: Objective, args: Any, *, own_rollouts: bool)
         raise Unsupported(
             f"{what} cannot ask of continuous batching: set use_transformers_continuous_batching=False, or {off}"
         )
-    if args.use_vllm and (setting := _contradicted(args)):
+    if args.use_vllm and (setting := contradicted(args)):
         raise Unsupported(f"{what} cannot combine, in vLLM, with {setting}, or {off}")
     if args.repetition_penalty != 1.0:
         raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
 
 
-def _contradicted(args: Any) -> str | None:
+def contradicted(args: Any) -> str | None:
     """The setting under which vLLM would sample from other logits than the trainer sees, with what to do about it.
 
     The temperature of a token would then be another than the one that the trainer works out.
     """
-    for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
-        if getattr(args, name) not in usual:
-            return f"{name} = {getattr(args, name)}: leave it at {usual[0]}"
+    if cut := _cut(args):
+        return cut
     if args.vllm_structured_outputs_regex is not None:
         return "vllm_structured_outputs_regex: leave it out"
     for name in args.generation_kwargs or {}:
         if name not in _HARMLESS:
             return f"generation_kwargs[{name!r}]: leave it out"
+    return None
+
+
+def _cut(args: Any) -> str | None:
+    """The setting that keeps some tokens of the vocabulary only, with what to do about it."""
+    for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
+        if getattr(args, name) not in usual:
+            return f"{name} = {getattr(args, name)}: leave it at {usual[0]}"
     return None
 
 

@@ -142,6 +142,11 @@ def accepted(config: Config) -> Objective:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
     objective = build_objective(config)
     require_inputs(objective, reported=False, remedies=RECIPE_REMEDIES)
+    if "rewards" in objective.needs:
+        raise Unsupported(
+            f"{objective.name} reads the rewards of several functions, and a recipe's run hands the TRL engine those "
+            "of its task as one: leave out --engine trl, or give TokenPOTrainer the functions as reward_funcs"
+        )
     return objective
 
 

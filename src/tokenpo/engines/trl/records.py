@@ -211,7 +211,7 @@ class Recorder:
 
 def batch_metrics(trainer: Any, drawn: RolloutBatch, step: Step | None) -> dict[str, float]:
     """Over every response that was drawn; the names are those of the embedded engine."""
-    each, names, size = drawn.rows["each"], trainer.reward_func_names, trainer.num_generations
+    each, names, size = drawn.rows["rewards"], trainer.reward_func_names, trainer.num_generations
     rewards = (each * trainer.reward_weights.to(each.device)).nansum(1)[~each.isnan().all(1)]
     metrics = {
         "reward": float(rewards.mean()) if len(rewards) else torch.nan,

@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 
 from ...base.errors import TokenPOError, Unsupported
 from ...core.dynamic_sampling import mixed_groups, refill
+from ...core.ops import turns
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
 from .forward import Forward
@@ -48,7 +49,7 @@ class Drawn:
 
     Args:
         output: of TRL, this rank's rows.
-        rows: of all ranks, by name: each [N, F] rewards, length [N] tokens, truncated [N] bool, and facts.
+        rows: of all ranks, by name: rewards [N, F], length [N] tokens, truncated [N] bool, and facts.
         prompts: of this rank's rows.
     """
 
@@ -118,6 +119,7 @@ def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: R
         "old_entropy": old.entropy.float(),
         "temperature": torch.full_like(old.logprob, trainer.temperature, dtype=torch.float32),
         "token_ids": output["completion_ids"],
+        "turn": turns.numbered(mask),
     }
     if "ref_per_token_logps" in output:
         known["ref_logprob"] = output["ref_per_token_logps"].float()
@@ -132,7 +134,7 @@ def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: R
 
 
 def over_ranks(trainer: Any, local: Mapping[str, Tensor], rewarded: Rewarded, group_size: int) -> dict[str, Tensor]:
-    """The rows of all ranks, by name, with `each` [N, F] and `reward` [N].
+    """The rows of all ranks, by name, with `rewards` [N, F] and `reward` [N].
 
     Args:
         local: as `facts` gave it, and whatever else belongs to a row.
@@ -150,7 +152,7 @@ def over_ranks(trainer: Any, local: Mapping[str, Tensor], rewarded: Rewarded, gr
             "leave the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
         )
     weights = trainer.reward_weights.to(rewarded.each.device)
-    return rows | {"each": rewarded.each, "reward": (rewarded.each * weights).nansum(1)}
+    return rows | {"rewards": rewarded.each, "reward": (rewarded.each * weights).nansum(1)}
 
 
 def rollouts_of(rows: Mapping[str, Tensor], group_size: int) -> Rollouts | None:
@@ -251,7 +253,7 @@ def stacked(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _widened(parts: Sequence[Tensor], name: str) -> list[Tensor]:
-    if parts[0].dim() < 2 or name == "each":
+    if parts[0].dim() < 2 or name == "rewards":
         return list(parts)
     width = max(part.shape[1] for part in parts)
     gaps = [width - part.shape[1] for part in parts]

@@ -8,6 +8,7 @@ vLLM         -> the one that TRL makes gets our logits processor, a server must 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,12 +20,16 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ...base.errors import Unsupported
+from ...core.learner import FULL_TOLERANCE, HALF_TOLERANCE
 from ...core.objective import Objective, State
 from ...core.ops.softmax import entropy_of, softmax_parts
 from ...models.request_temperature import PROCESSOR, extra_args
 from ...models.token_draw import TemperatureRule
 from .config import TokenPOConfig
 from .contract import moved, replaced
+from .objective import contradicted
+
+logger = logging.getLogger(__name__)
 
 # Mean nats a token between log-probabilities at the two temperatures, below which nothing can be told apart.
 _TELLING = 1e-3
@@ -48,8 +53,14 @@ class Temperature(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """TRL's own: `base` for every token."""
+    """TRL's own: `base` for every token.
 
+    Args:
+        trainer: TRL's.
+        base: its temperature.
+    """
+
+    trainer: Any
     base: float
 
     def sampling(self) -> AbstractContextManager[None]:
@@ -59,7 +70,40 @@ class Constant:
         return torch.full_like(entropy, self.base)
 
     def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
-        """TRL sets it itself."""
+        """What vLLM reports of a run's first draw must be what the trainer computes, as far as its precision goes.
+
+        Later draws are not looked at: the two drift apart slowly, and a run is not to end of that.
+
+        Raises:
+            Unsupported: it is not, and nothing weighs for the difference; where something does, this is a warning.
+        """
+        trainer, args = self.trainer, self.trainer.args
+        if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in facts:
+            return
+        # Truncated or changed probabilities are others, and meant to be.
+        if args.repetition_penalty == 1.0 and contradicted(args) is None:
+            _require_same_policy(trainer, facts)
+
+
+def _require_same_policy(trainer: Any, facts: Mapping[str, Tensor]) -> None:
+    objective, args = trainer.policy_objective, trainer.args
+    apart = (facts["rollout_logprob"] - facts["old_logprob"]).abs().float()[facts["mask"]]
+    local = torch.stack([torch.full_like(apart.sum(), apart.numel()), apart.sum()])
+    tokens, total = trainer.accelerator.gather(local[None]).sum(0).tolist()
+    usual = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
+    tolerance = usual if args.ratio_tolerance is None else args.ratio_tolerance
+    mean = total / max(tokens, 1.0)
+    if mean <= tolerance:
+        return
+    found = (
+        f"{objective.name}: vLLM's log-probabilities are {mean:.2g} nats a token from those of TRL's trainer, above "
+        f"{tolerance:g}, so that it does not sample the policy that is trained: let both compute in one precision (a "
+        "server with --dtype float32 --logprobs-mode processed_logprobs for a trainer in float32, or bf16=True for "
+        "one in bfloat16), or set a larger ratio_tolerance"
+    )
+    if "rollout_logprob" not in objective.needs:
+        raise Unsupported(f"{found}; vllm_importance_sampling_correction=True would weigh for it")
+    logger.warning(f"{found}; vllm_importance_sampling_correction weighs for it")
 
 
 class RuleProcessor(LogitsProcessor):
@@ -172,12 +216,12 @@ def of_draw(trainer: Any) -> Temperature:
     base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.learner.memory
     adaptive = objective.temperature
     if adaptive is None or not trainer.model.training:
-        return Constant(base)
+        return Constant(trainer, base)
     if not trainer.use_vllm:
         processor = RuleProcessor(functools.partial(adaptive, numbers=state[adaptive]), base)
         return Generated(processor, trainer.accelerator.unwrap_model(trainer.model_wrapped))
     # vLLM draws the first rollout batch at one temperature: there are no numbers to send it yet.
-    return Served(trainer, objective, state, base) if state[adaptive] else Constant(base)
+    return Served(trainer, objective, state, base) if state[adaptive] else Constant(trainer, base)
 
 
 @contextmanager
@@ -202,8 +246,7 @@ def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterat
     def engine(*arguments: Any, **keywords: Any) -> Any:
         if objective.temperature is not None:
             keywords["logits_processors"] = [*(keywords.get("logits_processors") or ()), PROCESSOR]
-        whole = trainer.model.dtype == torch.float32 and not (args.bf16 or args.fp16)
-        if whole and not keywords.get("quantization"):
+        if _in_float32(trainer, args) and not keywords.get("quantization"):
             keywords.setdefault("dtype", "float32")
         engines.append(original(*arguments, **keywords))
         return engines[-1]
@@ -212,6 +255,10 @@ def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterat
         yield
     if not engines:
         raise moved("its vLLM was not made through trl.generation.vllm_generation.LLM")
+
+
+def _in_float32(trainer: Any, args: TokenPOConfig) -> bool:
+    return trainer.model.dtype == torch.float32 and not (args.bf16 or args.fp16)
 
 
 def require_server(trainer: Any, objective: Objective) -> None:

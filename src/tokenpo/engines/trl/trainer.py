@@ -230,7 +230,7 @@ class TokenPOTrainer(GRPOTrainer):
             and scored.loss is not None
         ):
             require_finite(update, rows, scored)
-            update.statistics.add(scored.batch, scored.loss)
+            update.statistics.add(scored.batch, scored.loss, update.number)
             current.watch(rows, scored.batch, scored.loss)
         # Gradients are averaged over ranks, and losses of ranks add up.
         return scored.value * self.accelerator.num_processes
@@ -261,6 +261,11 @@ def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOC
         name = model if isinstance(model, str) else model.config._name_or_path
         chosen_name = method.name if isinstance(method, Objective) else method or "grpo"
         return TokenPOConfig(f"{name.rstrip('/').split('/')[-1]}-{chosen_name}")
+    if type(args).__name__ == "AsyncGRPOConfig":
+        raise Unsupported(
+            "TokenPOTrainer(args=...) is TRL's AsyncGRPOConfig, whose trainer is given single responses with an "
+            "advantage that its rollout process has computed, so that no objective sees a group: give a TokenPOConfig"
+        )
     if not isinstance(args, TokenPOConfig):
         kind = "TRL's GRPOConfig" if isinstance(args, GRPOConfig) else f"a {type(args).__name__}"
         raise TokenPOError(f"TokenPOTrainer(args=...) is {kind}, expected a TokenPOConfig: it takes the same settings")

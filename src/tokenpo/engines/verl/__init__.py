@@ -17,7 +17,7 @@ TOKEN_FIELDS = {
     "ref_logprob": ("ref_log_prob", "actor_rollout_ref.actor.use_kl_loss=True"),
     "token_ids": ("responses", "verl's own agent loop"),
 }
-PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy"})
+PROVIDES = frozenset({*TOKEN_FIELDS, "temperature", "entropy", "token_reward", "turn"})
 
 
 def require_inputs(objective: Objective) -> None:

@@ -122,7 +122,10 @@ def _algorithm(config: Config) -> dict[str, Any]:
     }  # fmt: skip
     for name, section in sections.items():
         if section is not None:
-            out |= {f"{place}.{name}.{key}": value for key, value in section.model_dump(exclude_none=True).items()}
+            # An empty section says something too: its defaults.
+            some = bool(section.model_fields_set)
+            asked = section.model_dump(exclude_unset=some, exclude_none=not some).items()
+            out |= {f"{place}.{name}.{key}": "none" if value is None else value for key, value in asked}
     out |= {
         f"{place}.nonfinite": config.train.nonfinite,
         f"{place}.report": str(config.directory().absolute()),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
-from ...tasks import Problem, Split, Task, make_task
+from ...tasks import Problem, Split, Task, make_task, refuse_tool
 
 
 def write_parquet(
@@ -34,6 +34,7 @@ def write_parquet(
 
     source = json.dumps({"task": task, "options": dict(options), "seed": seed, "split": split}, sort_keys=True)
     with closing(make_task(task, options, seed)) as generator:
+        refuse_tool(generator, "verl")
         problems = generator.problems(split, start, count)
     rows = [
         {

@@ -16,13 +16,6 @@ REFUSED: tuple[tuple[str, Any, str], ...] = (
     ("algorithm.norm_adv_by_std_in_grpo", True, "choose a method without the deviation, such as dr_grpo"),
     ("algorithm.gamma", 1.0, "no method of ours discounts"),
     ("algorithm.lam", 1.0, "no method of ours discounts"),
-    ("algorithm.rollout_correction.bypass_mode", False, "the old log-probs and entropies are needed"),
-    ("algorithm.rollout_correction.rollout_is", None, "+algorithm.tokenpo.correction.level=token weighs instead"),
-    ("algorithm.rollout_correction.rollout_rs", None, "+algorithm.tokenpo.correction.mode=mask drops instead"),
-    ("algorithm.rollout_correction.rollout_is_threshold", 2.0, "+algorithm.tokenpo.correction.cap=2 caps the weight"),
-    ("algorithm.rollout_correction.rollout_is_batch_normalize", False, "no weight of ours is normalised"),
-    ("algorithm.rollout_correction.rollout_rs_threshold", None, "+algorithm.tokenpo.correction.cap=2 is the bound"),
-    ("algorithm.rollout_correction.loss_type", "ppo_clip", "+algorithm.tokenpo.method names the loss"),
     ("critic.enable", False, "no objective of ours reads a critic"),
     ("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla", "+algorithm.tokenpo.method names the loss"),
     ("actor_rollout_ref.actor.policy_loss.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
@@ -55,6 +48,15 @@ REFUSED: tuple[tuple[str, Any, str], ...] = (
 _RATE = "constant, without warm-up, where an objective takes its optimiser steps one by one; else verl's own"
 # Keys that the adapter reads or sets.
 HONOURED: dict[str, str] = {
+    "algorithm.rollout_correction.rollout_is": "becomes `RolloutCorrection` in the objective's weights",
+    "algorithm.rollout_correction.rollout_is_threshold": "its bounds; `lo_hi` masks",
+    "algorithm.rollout_correction.rollout_is_batch_normalize": "divided by its mean over the rollout batch",
+    "algorithm.rollout_correction.rollout_rs": "becomes `Rejection`; what is rejected counts in the denominators, as "
+    "in verl's own V1 trainer",
+    "algorithm.rollout_correction.rollout_rs_threshold": "its bounds; those of k1 are on 1/ρ",
+    "algorithm.rollout_correction.bypass_mode": "the objective reads the sampler's log-probabilities in the place of "
+    "the old ones, which verl computes all the same",
+    "algorithm.rollout_correction.loss_type": "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp",
     "algorithm.filter_groups.enable": "groups whose rewards are all equal are dropped; refused for methods whose "
     "memory sees all that was drawn",
     "algorithm.filter_groups.metric": "verl compares it within a group",

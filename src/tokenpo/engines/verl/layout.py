@@ -16,8 +16,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.workers.utils.padding import response_to_nested
 
-from ...base.errors import MissingInput
+from ...base.errors import MissingInput, Unsupported
 from ...core.objective import Objective
+from ...core.ops import turns
 from ...core.ops.group import numbered
 from ...core.parts import BatchSignal, MemorySignal, Part, Signal, walk
 from ...core.types import Credit, Policy, Rollouts
@@ -131,8 +132,21 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
     Args:
         data: `fields(objective)` of every row, nested; uid as strings.
         temperature: at which the responses were sampled.
+
+    Raises:
+        MissingInput: verl did not fill a field.
+        Unsupported: a reward that arrives with a token of a tool, where the objective reads rewards by token.
     """
     facts = token_facts(data, objective.needs, temperature)
+    if "turn" in objective.needs:
+        facts["turn"] = turns.numbered(facts["mask"])
+    if "token_reward" in objective.needs:
+        facts["token_reward"] = padded(data["rm_scores"]).float()
+        if (facts["token_reward"] * ~facts["mask"]).any():
+            raise Unsupported(
+                f"{objective.name} reads rewards by token, and verl's rm_scores has some on tokens outside "
+                "response_mask: let the reward manager put them on the last token of the turn before"
+            )
     live = facts["mask"].any(1)
     uid = [name for name, alive in zip(texts(data["uid"]), live.tolist(), strict=True) if alive]
     rollouts = Rollouts(

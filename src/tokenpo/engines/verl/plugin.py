@@ -56,12 +56,21 @@ def trainers() -> None:
     from . import trainer  # noqa: F401
 
 
+# Why there is no such trainer of ours.
+_LATE = (
+    ", and trains on responses that earlier policies have sampled, a part of a response each, while tokenpo's trainer "
+    "is verl's synchronous one"
+)
+
+
 class _Guard:
     def __init__(self, config: Any) -> None:
         if config.algorithm.get("tokenpo") is not None:
+            mode = config.trainer.v1.trainer_mode
             raise Unsupported(
-                f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={config.trainer.v1.trainer_mode} starts verl's "
-                "own trainer, which knows nothing of it: set trainer.v1.trainer_mode=tokenpo"
+                f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's "
+                f"own trainer, which knows nothing of it{_LATE if mode.endswith('_async') else ''}: set "
+                "trainer.v1.trainer_mode=tokenpo"
             )
         super().__init__(config)  # type: ignore[call-arg]
 
@@ -77,4 +86,15 @@ def refuse_legacy() -> None:
         raise Unsupported(
             "algorithm.tokenpo is set, but trainer.use_v1=False starts verl's legacy trainer, which knows nothing of "
             "it: set trainer.use_v1=True"
+        )
+
+
+@after_import("verl.experimental.separation.ray_trainer")
+def refuse_experiments() -> None:
+    """verl's one-step-off and fully asynchronous programs share this module; both are made of the legacy trainer."""
+    if any("algorithm.tokenpo" in word for word in sys.argv):
+        raise Unsupported(
+            "algorithm.tokenpo is set, but verl's one-step-off and fully asynchronous programs are made of its legacy "
+            "trainer, which keeps no entropy of the old policy and calls verl's own losses: start "
+            "verl.trainer.main_ppo with trainer.v1.trainer_mode=tokenpo"
         )

@@ -11,13 +11,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...core.corrections import applied
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
-from ...core.parts import AdaptiveTemperature
+from ...core.parts import AdaptiveTemperature, Rejection, walk
 from ...models.request_temperature import PROCESSOR
 from ...recipe.config import parse_config
 from ...recipe.objective import build_objective
-from . import require_inputs
+from . import correction, require_inputs
 from .fields import REFUSED
 from .temperature import LOOP, LOOPS
 
@@ -73,13 +74,29 @@ def configure(config: DictConfig) -> Settings:
         Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
     """
     raw = _raw(config)
-    objective = build_objective(parse_config(_recipe(raw, config), PLACE))
+    objective, notes = _corrected(config, build_objective(parse_config(_recipe(raw, config), PLACE)))
     _refuse(config, objective)
-    notes = [*_turn_on(config, objective), *_warnings(config, objective)]
+    notes += [*_turn_on(config, objective), *_warnings(config, objective)]
     own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts", "nonfinite") if key in raw}
     if own.get("report") is not None:
         own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
     return Settings(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
+
+
+def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
+    """With verl's own correction for the policy that sampled as weights; verl then has none to apply."""
+    section: Any = OmegaConf.select(config, correction.PLACE)
+    asked: dict[str, Any] = {} if section is None else dict(section)
+    if all(asked.get(key, usual) == usual for key, usual in correction.KEYS.items()):
+        return objective, []
+    preset = correction.preset_of(asked)
+    with open_dict(config):
+        for key, usual in correction.KEYS.items():
+            OmegaConf.update(config, f"{correction.PLACE}.{key}", usual)
+    weights = " · ".join(map(repr, preset.weights)) or "no weight"
+    bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
+    note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
+    return applied(objective, preset, correction.PLACE), [note]
 
 
 def _raw(config: DictConfig) -> dict[str, Any]:
@@ -133,6 +150,7 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
             "actor_rollout_ref.actor.strategy=fsdp2"
         )
     require_inputs(objective)
+    _refuse_sampling(config, objective)
     multi = objective.scope == "batch" or len(objective.split()) > 1
     if multi and not _constant_rate(config):
         raise Unsupported(
@@ -141,6 +159,22 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
             "lr_warmup_steps=0 and lr_warmup_steps_ratio=0"
         )
     _refuse_filter(config, objective)
+
+
+def _refuse_sampling(config: DictConfig, objective: Objective) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    for name, whole in (("top_p", 1), ("top_k", -1)):
+        value = rollout.get(name, whole)
+        if "rollout_logprob" in objective.needs and value not in (whole, 0 if name == "top_k" else whole):
+            raise Unsupported(
+                f"{objective.name} reads rollout_logprob, which is reported of the tokens that {name} = {value} keeps, "
+                f"and scored by verl over the whole vocabulary: set actor_rollout_ref.rollout.{name}={whole}"
+            )
+    if any(isinstance(part, Rejection) and part.leaves for part in walk(objective)):
+        raise Unsupported(
+            f"{objective.name}: correction.leaves = true: verl counts the tokens of a step itself, rejected ones "
+            f"included: set +{PLACE}.correction.leaves=false"
+        )
 
 
 def _constant_rate(config: DictConfig) -> bool:

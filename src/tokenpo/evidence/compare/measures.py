@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Value:
-    """`number` of a run, None where it is undefined; `censored`: the true number is at least this."""
+    """`number` of a run, None where it is undefined; `censored`: the true number is at least this, and not known."""
 
     number: float | None
     censored: bool = False
@@ -45,8 +46,11 @@ class Measure:
     of: Callable[[Run], Value]
 
 
-def measures(names: Sequence[str], threshold: float, config: Config) -> list[Measure]:
+def measures(names: Sequence[str], threshold: float, config: Config | None) -> list[Measure]:
     """The measures of these names; `threshold` is the accuracy that `steps` and `train-steps` wait for.
+
+    Args:
+        config: of the runs that are to be made; None where they exist.
 
     Raises:
         UnknownName: no such measure, or it reads a metric that no run logs.
@@ -59,9 +63,30 @@ def measures(names: Sequence[str], threshold: float, config: Config) -> list[Mea
         raise TokenPOError(f"--metrics names {twice} twice: leave one out")
     chosen = [predefined[name] if name in predefined else _reduced(name, predefined) for name in names]
     for measure in chosen:
-        if measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
+        if config and measure.needs.startswith(("eval/avg", "eval/k")) and not config.evaluate.samples:
             raise TokenPOError(f"--metrics {measure.name} needs samples, and evaluate.samples is 0: set it above 0")
     return chosen
+
+
+def margins(text: str, chosen: Sequence[Measure]) -> dict[str, float]:
+    """The least differences that matter, by measure, as written: "accuracy=0.02,area=0.01".
+
+    Raises:
+        UnknownName: a measure that is not among the chosen.
+        TokenPOError: not of that form, or no number above 0.
+    """
+    found = {}
+    for piece in filter(None, text.split(",")):
+        name, _, number = (part.strip() for part in piece.rpartition("="))
+        if name not in (names := [measure.name for measure in chosen]):
+            raise UnknownName(f"--margin {piece}: {name!r} is not compared: {nearest(name, names)}")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            found[name] = 0.0
+        if not 0 < found[name] < math.inf:
+            raise TokenPOError(f"--margin {piece}: {number!r} is no least difference: give a number above 0")
+    return found
 
 
 def _predefined(threshold: float) -> list[Measure]:
@@ -110,7 +135,7 @@ def _predefined(threshold: float) -> list[Measure]:
 
 
 def _reduced(name: str, predefined: dict[str, Measure]) -> Measure:
-    """`last:`, `mean:` or `sd:` of any logged metric."""
+    """`last:`, `mean:`, `sd:` or `cv:` of any logged metric."""
     how, colon, metric = name.partition(":")
     if not colon:
         known = [*predefined, *(f"{reduction}:METRIC" for reduction in _REDUCTIONS)]
@@ -149,10 +174,17 @@ def _sd(run: Run, name: str) -> Value:
     return Value(statistics.stdev(values) if len(values) > 1 else None)
 
 
+def _cv(run: Run, name: str) -> Value:
+    """Of a metric whose mean is not 0: spreads of numbers of another size are no spreads to compare."""
+    mean, sd = _mean(run, name).number, _sd(run, name).number
+    return Value(sd / abs(mean) if mean and sd is not None else None)
+
+
 _REDUCTIONS: dict[str, tuple[str, Callable[[Run, str], Value]]] = {
     "last": ("in the last step", _last),
     "mean": ("averaged over the steps", _mean),
     "sd": ("as its standard deviation over the steps", _sd),
+    "cv": ("as its standard deviation over the steps divided by its mean", _cv),
 }
 
 
@@ -165,8 +197,8 @@ def _area(curve: Points) -> float | None:
 
 
 def _reached(curve: Points, threshold: float) -> Value:
-    """The first step at the threshold. A run that never gets there counts as one interval beyond its end, the earliest
-    at which it could still have: a lower bound.
+    """The first step at the threshold. Of a run that never gets there a lower bound: one interval beyond its end, the
+    earliest at which it could still have.
     """
     if not curve:
         return Value(None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from ..page.strip import Axis, Spot, axis_labels, strip
 from ..page.table import Cell, Row, Table
 from ..page.text import paragraph, visible
 from . import table
-from .paired import Pair
 from .result import Comparison, Result, SeedBand
+from .verdict import Pair
 
 HERE = Path(__file__).parent
 STRIP = 360  # width of its drawing
@@ -26,40 +25,54 @@ STRIP = 360  # width of its drawing
 
 def render(comparison: Comparison) -> str:
     """The page as text. The same runs give the same bytes."""
-    plan = comparison.plan
+    subject = comparison.subject
     return frame.render(
         HERE / "compare.html",
-        visible(comparison.title, limit=200),
+        visible(subject.title, limit=200),
         facts=_facts(comparison),
         summaries=[(visible(r.measure.title, limit=80), table.summary(r)) for r in comparison.results],
         notes=[visible(note, limit=1000) for note in comparison.notes],
         failures=[visible(f"{f.run.name}: {f.line}", limit=500) for f in comparison.failures],
         sections=[_section(comparison, result) for result in comparison.results],
+        margins=any(pair.margin for result in comparison.results for pair in result.pairs),
         means=table.means(comparison),
         curves=list(_curves(comparison)),
-        named=[(table.name(label), paragraph(text, limit=5000)) for label, text in plan.objectives.items()],
-        commands="\n".join(visible(shlex.join(["tokenpo", "train", *run.arguments]), limit=2000) for run in plan.runs),
-        config=paragraph(_config(comparison), limit=20_000),
+        named=[(table.name(label), paragraph(text, limit=5000)) for label, text in subject.objectives.items()],
+        origin=subject.origin,
+        origins="\n".join(visible(line, limit=2000) for line in subject.origins),
+        config=paragraph(json.dumps(subject.config, indent=2, ensure_ascii=False), limit=20_000),
         software=[(visible(str(k), limit=40), visible(str(v), limit=120)) for k, v in comparison.versions.items()],
     )
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
-    plan, config = comparison.plan, comparison.plan.config
-    first, last = plan.seeds[0], plan.seeds[-1]
-    done, rollout = sum(map(len, comparison.finished.values())), config.rollout
+    """Those that all runs share."""
+    subject = comparison.subject
+    steps, prompts, group = map(subject.count, ("train.steps", "rollout.prompts", "rollout.group_size"))
+    epochs, minibatches, problems = map(subject.count, ("train.epochs", "train.minibatches", "evaluate.problems"))
     facts = [
-        ("recipe", plan.recipe),
-        ("model", config.model.path),
-        ("task", config.task.name),
-        ("steps", f"{config.train.steps:,} of {rollout.prompts} prompts x {rollout.group_size} responses"),
-        ("updates per step", f"{config.train.epochs * config.train.minibatches}"),
-        ("seeds", f"{first} to {last}"),
-        ("runs", f"{done} of {len(plan.runs)}"),
-        ("held-out problems", f"{config.evaluate.problems:,}"),
+        ("recipe", subject.setting("recipe")),
+        ("model", subject.setting("model.path")),
+        ("task", subject.setting("task.name")),
+        ("steps", steps and f"{steps:,}" + (f" of {prompts} prompts x {group} responses" if prompts and group else "")),
+        ("updates per step", epochs * minibatches),
+        ("seeds", _range(subject.seeds)),
+        ("runs", f"{sum(map(len, comparison.finished.values()))} of {subject.planned}"),
+        ("held-out problems", problems and f"{problems:,}"),
         ("baseline", "every pair" if comparison.baseline == "all" else comparison.baseline),
     ]
-    return [(name, visible(text, limit=120)) for name, text in facts]
+    return [(name, visible(str(text), limit=120)) for name, text in facts if text]
+
+
+def _range(seeds: Sequence[int]) -> str:
+    """Numbers that follow each other by their ends.
+
+    >>> _range([0, 1, 2]), _range([0, 7])
+    ('0 to 2', '0, 7')
+    """
+    if len(seeds) > 1 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
@@ -68,43 +81,44 @@ def _section(comparison: Comparison, result: Result) -> dict[str, Any]:
     rows = [
         Row(
             table.pair_name(comparison, pair),
-            [_picture(pair, spot, axis), *table.numbers(pair), _verdict(comparison, result, pair)],
+            [_picture(pair, spot, axis), *table.numbers(pair), _verdict(comparison, pair)],
         )
         for pair, spot in zip(result.pairs, spots, strict=True)
     ]
     seeds = [
         Row(
             table.name(label),
-            [Cell(_value(result, label, seed)) for seed in comparison.plan.seeds] + [Cell(table.spread(result, label))],
+            [Cell(_value(result, label, seed)) for seed in comparison.subject.seeds]
+            + [Cell(table.spread(result, label))],
         )
-        for label in comparison.plan.labels
+        for label in comparison.subject.labels
     ]
     foot = [Cell("", picture=axis_labels(axis))]
     return {
         "title": visible(measure.title, limit=80),
         "meaning": visible(measure.meaning, limit=300),
         "differences": Table([table.heading(comparison), "", *table.NUMBERS, "verdict"], rows, words=True, foot=foot),
-        "seeds": Table(["method", *(f"seed {seed}" for seed in comparison.plan.seeds), "range"], seeds),
+        "seeds": Table(["method", *(f"seed {seed}" for seed in comparison.subject.seeds), "range"], seeds),
     }
 
 
 def _spot(pair: Pair) -> Spot:
-    points = [(d, f"seed {seed}: {table.signed(d)}") for seed, d in zip(pair.seeds, pair.differences, strict=True)]
-    return Spot(pair.mean, pair.low, pair.high, "open" if pair.above is None else "c0", points)
+    by_seed = zip(pair.seeds, pair.differences.values, strict=True)
+    points = [(d, f"seed {seed}: {table.signed(d)}") for seed, d in by_seed if d is not None]
+    return Spot(pair.mean, pair.low, pair.high, "c0" if pair.decided else "open", points)
 
 
 def _picture(pair: Pair, spot: Spot, axis: Axis) -> Cell:
     name = f"difference {table.signed(pair.mean)}, 95 % interval {table.interval(pair) or 'none'}"
-    return Cell("", picture=strip([spot], axis, name))
+    return Cell("", picture=strip([spot], axis, name, band=pair.margin))
 
 
-def _verdict(comparison: Comparison, result: Result, pair: Pair) -> Cell:
+def _verdict(comparison: Comparison, pair: Pair) -> Cell:
     """With its reason, but for what stands at the top of the page and holds for all."""
     reason = pair.reason
     for note in comparison.notes:
         reason = reason.removeprefix(note).lstrip()
-    reason = " ".join(filter(None, (reason, table.bound(result, pair))))
-    return Cell(table.name(pair.verdict), reason, kind="decided" if pair.above is not None else "")
+    return Cell(table.name(pair.verdict), reason, kind="decided" if pair.decided else "")
 
 
 def _value(result: Result, label: str, seed: int) -> str:
@@ -116,7 +130,7 @@ def _value(result: Result, label: str, seed: int) -> str:
 
 def _curves(comparison: Comparison) -> Iterator[tuple[str, list[tuple[Chart, Markup]]]]:
     """(title, charts): every method beside the baseline, mean over seeds, shaded from the lowest to the highest."""
-    labels = comparison.plan.labels
+    labels = comparison.subject.labels
     base = labels[0] if comparison.baseline == "all" else comparison.baseline
     for metric, title, unit, fraction in (
         ("eval/accuracy", "Held-out accuracy", "greedy", True),
@@ -150,8 +164,3 @@ def _line(label: str, band: SeedBand, colour: int, *, dashed: bool = False, dots
         span=[(step, low, high) for step, _, low, high in band.points],
         shaded=True,
     )
-
-
-def _config(comparison: Comparison) -> str:
-    shared = comparison.plan.config.model_dump(mode="json", exclude={"method", "seed", "output"})
-    return json.dumps(shared, indent=2, ensure_ascii=False)

@@ -1,16 +1,18 @@
-"""What the seeds tell apart: an exact sign-flip test, a bootstrap interval, Holm's correction, seeds needed, verdicts.
+"""What paired runs tell apart: exact tests of differences, of order and of equivalence, an interval, seeds needed.
 
 A pair of runs with equal seed gives one difference d_s. If the two methods were the same but for chance, each d_s would
-be as likely to be −d_s: that is the hypothesis of the test, and it needs no distribution. References: Fisher (1935) for
-the test, Phipson & Smyth (2010) for its p from random draws, Holm (1979) for the correction, Hesterberg (2015) for the
-widened percentiles, Guenther (1981) for the number of seeds.
+be as likely to be −d_s: that is the hypothesis of the sign-flip test. Told of a mean, it assumes that the differences
+lie symmetrically around it. A run that never reached a threshold has no number, only a bound, and its pair no
+difference; then the order of the runs is all that is tested. References: Fisher (1935) for the test, Phipson & Smyth
+(2010) for its p from random draws, Schuirmann (1987) for two one-sided tests, Holm (1979) for the correction,
+Hesterberg (2015) for the widened percentiles, Guenther (1981) for the number of seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -19,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from ...base.intervals import widened
 
 Floats = NDArray[np.float64]
-Values = Mapping[str, Mapping[int, float]]  # of a method by its label, of a run by its seed
 
 ALPHA, POWER = 0.05, 0.8
 MOST_EXACT = 16  # differences; beyond, 2^n sign patterns are too many to visit
@@ -28,32 +29,73 @@ MOST_SEEDS = 1000
 _NORMAL = NormalDist()
 
 
-def sign_flip(differences: ArrayLike, *, seed: int = 0) -> Floats:
-    """Two-sided p [...] of differences [..., n]: the share of sign patterns with |Σ ± d| at least as large as |Σ d|.
+def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False) -> Floats:
+    """p [...] of differences [..., n]: the share of sign patterns with |Σ ± d| at least as large as |Σ d|.
 
     Exact up to 16 differences; beyond, (1 + hits) / (1 + draws) of 99,999 seeded draws, which is never 0.
 
     >>> float(sign_flip([1.0, 2.0, 3.0]))  # 2 of the 8 patterns: all plus, all minus
     0.25
+
+    Args:
+        above: one-sided, against a mean above 0: the share with Σ ± d at least Σ d.
     """
     d = np.asarray(differences, dtype=np.float64)
     n = d.shape[-1]
     if n <= MOST_EXACT:
-        # Flipping every sign leaves |Σ| as it is, so the last sign is held and half of the patterns suffice.
-        patterns = np.arange(2 ** max(n - 1, 0))[:, None] >> np.arange(n) & 1
-        return _hits(d, patterns) / len(patterns)
+        # Flipping every sign leaves |Σ| as it is: two-sided, the last sign is held and half of the patterns suffice.
+        patterns = np.arange(2 ** (n if above else max(n - 1, 0)))[:, None] >> np.arange(n) & 1
+        return _hits(d, patterns, above) / len(patterns)
     generator = np.random.default_rng(seed)
     hits = np.ones(d.shape[:-1])
     for start in range(0, DRAWS, BLOCK):
-        hits += _hits(d, generator.integers(0, 2, (min(BLOCK, DRAWS - start), n)))
+        hits += _hits(d, generator.integers(0, 2, (min(BLOCK, DRAWS - start), n)), above)
     return hits / (DRAWS + 1)
 
 
-def _hits(d: Floats, patterns: NDArray[np.int64]) -> Floats:
+def _hits(d: Floats, patterns: NDArray[np.int64], above: bool) -> Floats:
     """How many of the patterns [P, n] (1 flips) reach the observed sum; equal sums may differ by rounding."""
-    flipped = np.abs(d @ (1.0 - 2.0 * patterns).T)
-    observed = np.abs(d.sum(-1)) - 1e-12 * np.abs(d).sum(-1)
-    return (flipped >= observed[..., None]).sum(-1).astype(np.float64)
+    flipped, observed = d @ (1.0 - 2.0 * patterns).T, d.sum(-1)
+    if not above:
+        flipped, observed = np.abs(flipped), np.abs(observed)
+    return (flipped >= (observed - 1e-12 * np.abs(d).sum(-1))[..., None]).sum(-1).astype(np.float64)
+
+
+def sign_test(ahead: int, behind: int, n: int) -> float:
+    """Two-sided p of n pairs, of which so many are known to lie above 0 and below.
+
+    A pair of which neither is known counts against both: p = 2 P(at least max(ahead, behind) of n fair coins). So it
+    holds whatever made them unknown, and assumes of no difference how large it is.
+
+    >>> sign_test(5, 0, 5), sign_test(5, 0, 6)  # 2 / 2^5; 2 (6 + 1) / 2^6
+    (0.0625, 0.21875)
+    """
+    tail = sum(math.comb(n, k) for k in range(max(ahead, behind), n + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def equivalence(differences: ArrayLike, margin: float) -> float:
+    """p of "the mean differs by `margin` or more": the larger of the two one-sided sign-flip tests against ±margin.
+
+    At most 0.05 where the 90 % interval of the means that these tests do not reject lies within ±margin.
+
+    >>> equivalence([0.0, 0.1, -0.1, 0.0, 0.0], 0.2)  # 1 of 32 patterns each
+    0.03125
+    """
+    d = np.sort(np.asarray(differences, dtype=np.float64))
+    return max(float(sign_flip(margin + d, above=True)), float(sign_flip(margin - d[::-1], above=True)))
+
+
+def over_looks(p: ArrayLike, shares: Sequence[float]) -> float:
+    """p over several looks at data that grow: the smallest p_k / share_k of the looks that were taken.
+
+    The shares of the error, which sum to 1, are fixed before the first look (Bonferroni, weighted). It holds for any
+    test and however the looks depend on each other, and can be corrected further by `holm`.
+
+    >>> over_looks([0.004, 0.002], [0.1, 0.2, 0.7])  # 0.04 at the first look, 0.01 at the second; the third is to come
+    0.01
+    """
+    return min([1.0, *(x / share for x, share in zip(np.asarray(p).tolist(), shares, strict=False))])
 
 
 def holm(p: ArrayLike) -> Floats:
@@ -127,107 +169,59 @@ def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One comparison of two methods by one number.
+class Differences:
+    """What n pairs of runs say.
 
     Args:
-        a, b: labels of the methods; every difference is a's value minus b's.
-        seeds: those in which both have a value, ascending.
-        differences: one per seed.
-        family: comparisons that Holm corrects for.
-        mean, low, high: of the differences, with their 95 % bootstrap interval; None with fewer than two seeds.
-        p, adjusted: of the sign-flip test, and after Holm over the family; None with fewer than two seeds.
+        values: a − b, or with a factor f log(a / f b); None for a pair in which a run has only a bound.
+        ahead, behind: pairs of which it is known that this lies above 0, below.
     """
 
-    a: str
-    b: str
-    seeds: tuple[int, ...]
-    differences: tuple[float, ...]
-    family: int = 1
-    mean: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    adjusted: float | None = None
+    values: tuple[float | None, ...]
+    ahead: int
+    behind: int
+
+    @staticmethod
+    def of(
+        a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = (), factor: float | None = None
+    ) -> Differences:
+        """Of the numbers of two methods, seed by seed.
+
+        Args:
+            late: whether a's number is a lower bound, and b's; none given: no number is.
+            factor: compare a with so many times b, both positive.
+        """
+        values, ahead, behind = [], 0, 0
+        for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
+            d = x - y if factor is None else math.log(x / (factor * y))
+            values.append(None if x_late or y_late else d)
+            # Where x is at least what was written, d is too; where y is, d is at most that.
+            ahead += d > 0 and not y_late
+            behind += d < 0 and not x_late
+        return Differences(tuple(values), ahead, behind)
 
     @property
-    def above(self) -> str | None:
-        """The label of the method with the higher mean where the test tells them apart, else None."""
-        # Products of exact fractions: a p that is 0.05 on paper must not miss it by rounding.
-        if self.adjusted is None or self.mean is None or self.adjusted > ALPHA * (1 + 1e-9):
-            return None
-        return self.a if self.mean > 0 else self.b
+    def known(self) -> list[float]:
+        return [d for d in self.values if d is not None]
 
     @property
-    def needed(self) -> int | None:
-        """Seeds that would probably decide, where it is inconclusive and an estimate can be made."""
-        return None if self.above is not None else seeds_needed(self.differences, self.family)
+    def bounded(self) -> bool:
+        """Whether some run has only a bound, so that nothing but the order of a pair is tested."""
+        return None in self.values
 
     @property
-    def verdict(self) -> str:
-        """The verdict alone."""
-        if self.above is None:
-            return "inconclusive" if self.p is not None else "not compared"
-        return f"{self.above} above {self.b if self.above == self.a else self.a}"
+    def mean(self) -> float | None:
+        """Of the known ones; the sum is exact, so neither the order of the seeds nor that of the pair changes it."""
+        return math.fsum(self.known) / len(self.known) if self.known else None
 
     @property
-    def short(self) -> str:
-        """The verdict and, where there is none, what it would take."""
-        return f"{self.verdict} (takes about {self.needed} seeds)" if self.needed else self.verdict
+    def direction(self) -> int:
+        """1 where a lies above, −1 where b does, 0 where neither."""
+        x = self.ahead - self.behind if self.bounded else self.mean or 0.0
+        return (x > 0) - (x < 0)
 
-    @property
-    def reason(self) -> str:
-        """Why the verdict is what it is, as a sentence."""
-        if self.adjusted is None:
-            return "Fewer than two seeds have a value of both methods."
-        corrected = f" after correction for {self.family} comparisons" if self.family > 1 else ""
-        if self.above is not None:
-            return f"p = {self.adjusted:.3g}{corrected}, {len(self.seeds)} seeds."
-        if not any(self.differences):
-            return "Equal in every seed."
-        if len(self.seeds) < least_seeds(self.family):
-            return f"{too_few(len(self.seeds), self.family)} {self._estimate()}"
-        return f"p = {self.adjusted:.3g}{corrected}. {self._estimate()}"
-
-    def _estimate(self) -> str:
-        if self.needed is not None:
-            return f"If the difference is what it seems, about {self.needed} seeds would probably tell (estimate)."
-        if len(self.seeds) < 3:
-            return "Two seeds say too little of their spread to estimate how many would."
-        return "The seen difference is so near 0 that no number of seeds can be named."
-
-
-def too_few(seeds: int, family: int) -> str:
-    """The sentence for a comparison whose seeds cannot give any verdict.
-
-    >>> too_few(3, 1)
-    '3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25; it takes 6.'
-    """
-    smallest, times = 2.0 ** (1 - seeds), f", {family} comparisons make it {min(1.0, family * 2.0 ** (1 - seeds)):.3g}"
-    return (
-        f"{seeds} seeds cannot tell anything apart: their smallest possible p is 2 / 2^{seeds} = {smallest:.3g}"
-        f"{times if family > 1 else ''}; it takes {least_seeds(family)}."
-    )
-
-
-def judge(values: Values, pairs: Sequence[tuple[str, str]], *, resamples: int = RESAMPLES) -> list[Pair]:
-    """A verdict for each of `pairs` (a, b) of labels from `values[label][seed]`; the pairs are the family of Holm's
-    correction, those with fewer than two seeds excepted.
-    """
-    untested = []
-    for a, b in pairs:
-        seeds = tuple(sorted(values[a].keys() & values[b].keys()))
-        untested.append(Pair(a, b, seeds, tuple(values[a][seed] - values[b][seed] for seed in seeds)))
-    tested = [pair for pair in untested if len(pair.seeds) >= 2]
-    p = [float(sign_flip(canonical(pair.differences)[0])) for pair in tested]
-    results = iter(zip(p, holm(p).tolist(), strict=True))
-    return [
-        _tested(pair, len(tested), *next(results), resamples) if len(pair.seeds) >= 2 else pair for pair in untested
-    ]
-
-
-def _tested(pair: Pair, family: int, p: float, adjusted: float, resamples: int) -> Pair:
-    low, high = bootstrap(pair.differences, resamples=resamples)
-    # The sum of fsum is exact, so neither the order of the seeds nor that of the pair changes it.
-    mean = math.fsum(pair.differences) / len(pair.differences)
-    return replace(pair, family=family, mean=mean, low=low, high=high, p=p, adjusted=adjusted)
+    def p(self) -> float:
+        """Of the sign-flip test, or of the sign test where some run has only a bound."""
+        if self.bounded:
+            return sign_test(self.ahead, self.behind, len(self.values))
+        return float(sign_flip(canonical(self.known)[0]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import TokenPOError
 from ...base.files import expanded
 from ...core.negotiation import negotiate
+from ...core.objective import Objective
 from ...recipe.command_line import SYNTAX, Entry, parse_entries
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
@@ -62,10 +63,31 @@ class Plan:
         return next(run.config.method.options for run in self.runs if run.label == label)
 
 
-def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str] = (), out: Path | None = None) -> Plan:
+def embedded(config: Config) -> Objective:
+    """The recipe's objective, where the embedded engine can honour it."""
+    objective = build_objective(config)
+    negotiate(objective)
+    return objective
+
+
+def make_plan(
+    recipe: str,
+    methods: str,
+    seeds: int,
+    *,
+    overrides: Sequence[str] = (),
+    out: Path | None = None,
+    engine: str = "embedded",
+    accepted: Callable[[Config], Objective] = embedded,
+) -> Plan:
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
 
-    Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise.
+    Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise;
+    with TRL, which evaluates before and after, two.
+
+    Args:
+        engine: that trains.
+        accepted: the objective of a recipe that this engine can honour.
 
     Raises:
         TokenPOError: fewer than two methods or seeds, no evaluation, a setting that the comparison makes itself.
@@ -80,15 +102,15 @@ def make_plan(recipe: str, methods: str, seeds: int, *, overrides: Sequence[str]
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
-    every = base.evaluate.every or -(-base.train.steps // EVALUATIONS)
+    every = 0 if engine == "trl" else base.evaluate.every or -(-base.train.steps // EVALUATIONS)
     # The user's come last, so that they win.
     settings = ("threads=1", f"evaluate.every={every}", *overrides)
     if any(override.partition("=")[0].strip() == "evaluate.every" for override in overrides):
         settings = ("threads=1", *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
-    runs = tuple(_run(recipe, entry, seed, settings, out) for seed in numbers for entry in entries)
-    objectives = _objectives(runs[: len(entries)])
+    runs = tuple(_run(recipe, entry, seed, settings, out, engine) for seed in numbers for entry in entries)
+    objectives = _objectives(runs[: len(entries)], accepted)
     _check_directories(runs[: len(entries)])
     notes = tuple(_notes(runs[: len(entries)], entries, base))
     return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
@@ -121,22 +143,21 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
     return [(label, baseline) for label in labels if label != baseline]
 
 
-def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path) -> PlannedRun:
+def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path, engine: str) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
     overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
     config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
     words = [word for setting in overrides for word in ("--set", setting)]
-    arguments = (recipe, "--method", entry.method, *words, "--out", str(directory), "--no-report")
+    where = () if engine == "embedded" else ("--engine", engine)
+    arguments = (recipe, "--method", entry.method, *where, *words, "--out", str(directory), "--no-report")
     return PlannedRun(entry.label, seed, directory, config, arguments)
 
 
-def _objectives(runs: Sequence[PlannedRun]) -> dict[str, str]:
+def _objectives(runs: Sequence[PlannedRun], accepted: Callable[[Config], Objective]) -> dict[str, str]:
     """Label to objective in words; two that are the same would be compared with themselves."""
     texts: dict[str, str] = {}
     for run in runs:
-        objective = build_objective(run.config)
-        negotiate(objective)
-        text = str(objective)
+        text = str(accepted(run.config))
         if twin := next((label for label, other in texts.items() if other == text), None):
             raise TokenPOError(f"--methods: {twin} and {run.label} are the same objective: leave one out")
         texts[run.label] = text

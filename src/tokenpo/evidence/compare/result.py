@@ -1,4 +1,4 @@
-"""From run directories to a comparison: the numbers of every run, the pairs, the curves, and compare.json."""
+"""From runs to a comparison: the numbers of every run, the pairs, the curves, and compare.json."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import TokenPOError
 from ...runs.read import Run, read_run
+from .existing import read_existing
 from .measures import SECONDS, Measure, Value
-from .paired import ALPHA, Pair, judge, too_few
+from .paired import ALPHA
 from .plan import Plan, pairs
 from .runs import Failure, State, state
+from .subject import Subject, of_plan
+from .verdict import Pair, judge, too_few
 
 CURVES = ("eval/accuracy", "accuracy", "entropy")
+ByLabel = Mapping[str, Mapping[int, Run]]  # of a method by its label, of a run by its seed
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class SeedBand:
 class Comparison:
     """All that is shown. `bands[metric][label]` are the curves, `finished[label]` the seeds that there are."""
 
-    plan: Plan
+    subject: Subject
     baseline: str
     results: tuple[Result, ...]
     bands: Mapping[str, Mapping[str, SeedBand]]
@@ -60,42 +65,74 @@ class Comparison:
     versions: Mapping[str, Any]
     notes: tuple[str, ...]
 
-    @property
-    def title(self) -> str:
-        return f"{len(self.plan.labels)} methods on {self.plan.config.name}, {len(self.plan.seeds)} seeds"
 
-
-def gather(plan: Plan, measures: Sequence[Measure], baseline: str, failures: Sequence[Failure] = ()) -> Comparison:
+def gather(
+    plan: Plan,
+    measures: Sequence[Measure],
+    baseline: str,
+    failures: Sequence[Failure] = (),
+    margins: Mapping[str, float] | None = None,
+) -> Comparison:
     """Reads every whole run of the plan and judges the pairs.
+
+    Args:
+        margins: by the name of a measure, the least difference that matters.
 
     Raises:
         TokenPOError: no pair has two seeds in common, or a metric is in no run.
     """
     runs: dict[str, dict[int, Run]] = {label: {} for label in plan.labels}
-    compared_by = {*CURVES, *SECONDS, *(measure.needs for measure in measures)}
     for planned in plan.runs:
         if state(planned) is State.DONE:
-            runs[planned.label][planned.seed] = read_run(planned.directory, compared_by)
-    everything = [run for by_seed in runs.values() for run in by_seed.values()]
-    compared = pairs(plan.labels, baseline)
+            runs[planned.label][planned.seed] = read_run(planned.directory, _metrics(measures))
+    return _compared(of_plan(plan), runs, measures, baseline, failures, margins or {})
+
+
+def gather_existing(
+    directories: Sequence[Path], measures: Sequence[Measure], baseline: str | None, margins: Mapping[str, float]
+) -> Comparison:
+    """The same of runs that exist; without a baseline it is the method of the first.
+
+    Raises:
+        TokenPOError: what `read_existing` and `gather` raise.
+    """
+    subject, runs = read_existing(directories, _metrics(measures))
+    return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins)
+
+
+def _metrics(measures: Sequence[Measure]) -> set[str]:
+    return {*CURVES, *SECONDS, *(measure.needs for measure in measures)}
+
+
+def _compared(
+    subject: Subject,
+    runs: ByLabel,
+    measures: Sequence[Measure],
+    baseline: str,
+    failures: Sequence[Failure],
+    margins: Mapping[str, float],
+) -> Comparison:
+    compared = pairs(subject.labels, baseline)
     if not any(len(runs[a].keys() & runs[b].keys()) > 1 for a, b in compared):
-        failed = f"; {failed_in_words(failures)}" if failures else ""
-        raise TokenPOError(f"{plan.out}: no pair to compare has two finished runs with the same seeds{failed}")
-    results = tuple(_result(measure, runs, compared) for measure in measures)
+        has = [f"{label} has {', '.join(map(str, sorted(of))) or 'none'}" for label, of in runs.items()]
+        failed = f"; {failed_in_words(failures)}" if failures else f" ({'; '.join(has)})"
+        raise TokenPOError(f"{subject.place}: no pair to compare has two finished runs with the same seeds{failed}")
+    results = tuple(_result(measure, runs, compared, margins.get(measure.name)) for measure in measures)
     for result in results:
-        if not any(result.numbers(label) for label in plan.labels):
+        if not any(result.numbers(label) for label in subject.labels):
             raise TokenPOError(
-                f"--metrics {result.measure.name}: no run in {plan.out} logged a number for {result.measure.needs}"
+                f"--metrics {result.measure.name}: no run in {subject.place} logged a number for {result.measure.needs}"
             )
+    everything = [run for by_seed in runs.values() for run in by_seed.values()]
     return Comparison(
-        plan=plan,
+        subject=subject,
         baseline=baseline,
         results=results,
-        bands={name: {label: _band(list(runs[label].values()), name) for label in plan.labels} for name in CURVES},
+        bands={name: {label: _band(list(runs[label].values()), name) for label in subject.labels} for name in CURVES},
         finished={label: tuple(sorted(by_seed)) for label, by_seed in runs.items()},
         failures=tuple(failures),
         versions=everything[0].versions,
-        notes=(*plan.notes, *_notes(runs, results)),
+        notes=(*subject.notes, *_notes(runs, results)),
     )
 
 
@@ -111,13 +148,14 @@ def failed_in_words(failures: Sequence[Failure]) -> str:
     return f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed: {'; '.join(parts)}"
 
 
-def _result(measure: Measure, runs: Mapping[str, Mapping[int, Run]], compared: Sequence[tuple[str, str]]) -> Result:
+def _result(measure: Measure, runs: ByLabel, compared: Sequence[tuple[str, str]], margin: float | None) -> Result:
     values = {label: {seed: measure.of(run) for seed, run in by_seed.items()} for label, by_seed in runs.items()}
     numbers = {
         label: {seed: value.number for seed, value in by_seed.items() if value.number is not None}
         for label, by_seed in values.items()
     }
-    return Result(measure, values, tuple(judge(numbers, compared)))
+    late = {label: [seed for seed, value in by_seed.items() if value.censored] for label, by_seed in values.items()}
+    return Result(measure, values, tuple(judge(numbers, compared, late=late, margin=margin)))
 
 
 def _band(runs: Sequence[Run], name: str) -> SeedBand:
@@ -128,7 +166,7 @@ def _band(runs: Sequence[Run], name: str) -> SeedBand:
     return SeedBand(tuple((step, statistics.fmean(column), min(column), max(column)) for step, column in columns))
 
 
-def _notes(runs: Mapping[str, Mapping[int, Run]], results: Sequence[Result]) -> list[str]:
+def _notes(runs: ByLabel, results: Sequence[Result]) -> list[str]:
     notes = [
         f"{label} seed {seed}: {note}"
         for label, by_seed in runs.items()
@@ -143,7 +181,7 @@ def _notes(runs: Mapping[str, Mapping[int, Run]], results: Sequence[Result]) -> 
     return notes
 
 
-def _unlike_starts(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+def _unlike_starts(runs: ByLabel) -> list[str]:
     """The evaluation before training is the same for every method, or the runs of a seed did not begin alike."""
     notes = []
     for seed in sorted({seed for by_seed in runs.values() for seed in by_seed}):
@@ -158,7 +196,7 @@ def _unlike_starts(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
     return notes
 
 
-def _unlike_software(runs: Mapping[str, Mapping[int, Run]]) -> list[str]:
+def _unlike_software(runs: ByLabel) -> list[str]:
     records = [run.versions for by_seed in runs.values() for run in by_seed.values()]
     names = sorted({name for versions in records for name in versions})
     odd = [name for name in names if len({json.dumps(versions.get(name)) for versions in records}) > 1]
@@ -182,31 +220,30 @@ def _unlike_values(result: Result) -> list[str]:
         notes.append(f"{title}: {', '.join(missing)} have no number and are left out.")
     if late:
         notes.append(
-            f"{title}: {', '.join(late)} never got there. They count as one interval of the curve beyond its end, the "
-            "earliest at which they could have: means with ≥ are lower bounds."
+            f"{title}: {', '.join(late)} never got there. A pair with one of them has an order and no difference, a "
+            "pair of two neither. Means with ≥ are lower bounds: the earliest that they could have."
         )
     return notes
 
 
 def to_json(comparison: Comparison) -> str:
     """compare.json: everything that table and page are made of, and every difference."""
-    plan = comparison.plan
+    subject = comparison.subject
     record = {
-        "format": 1,
-        "title": comparison.title,
-        "recipe": plan.recipe,
-        "config": plan.config.model_dump(mode="json", exclude={"method", "seed", "output"}),
+        "format": 2,
+        "title": subject.title,
+        "config": subject.config,
         "methods": [
             {
-                "label": entry.label,
-                "method": entry.method,
-                "options": plan.options(entry.label),
-                "objective": plan.objectives[entry.label],
-                "finished": comparison.finished[entry.label],
+                "label": label,
+                "method": method,
+                "options": options,
+                "objective": subject.objectives[label],
+                "finished": comparison.finished[label],
             }
-            for entry in plan.entries
+            for label, (method, options) in subject.methods.items()
         ],
-        "seeds": plan.seeds,
+        "seeds": subject.seeds,
         "baseline": comparison.baseline,
         "alpha": ALPHA,
         "metrics": [_metric(result) for result in comparison.results],
@@ -237,12 +274,17 @@ def _metric(result: Result) -> dict[str, Any]:
                 "a": pair.a,
                 "b": pair.b,
                 "seeds": pair.seeds,
-                "differences": pair.differences,
+                "differences": pair.differences.values,
+                "above": pair.differences.ahead,
+                "below": pair.differences.behind,
                 "mean": pair.mean,
                 "low": pair.low,
                 "high": pair.high,
                 "p": pair.p,
                 "p_adjusted": pair.adjusted,
+                "margin": pair.margin,
+                "p_equivalence": pair.p_equal,
+                "p_equivalence_adjusted": pair.equal_adjusted,
                 "comparisons": pair.family,
                 "verdict": pair.verdict,
                 "seeds_needed": pair.needed,

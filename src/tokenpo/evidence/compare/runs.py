@@ -27,6 +27,7 @@ from ...base.jsonl import last_line
 from ...recipe import inputs
 from ...recipe.config import differences, parse_config
 from ...runs import checkpoint
+from ...runs.read import PLACES
 from ..page.text import visible
 from .plan import PlannedRun
 
@@ -103,7 +104,8 @@ def state(run: PlannedRun) -> State:
         )
     if is_whole(run):
         return State.DONE
-    return State.BEGUN if any((run.directory / "checkpoints").glob("step-*")) else State.LOST
+    saved = ((run.directory / "checkpoints").glob("step-*"), (run.directory / "trl").glob("checkpoint-*"))
+    return State.BEGUN if any(any(found) for found in saved) else State.LOST
 
 
 def is_whole(run: PlannedRun) -> bool:
@@ -114,10 +116,10 @@ def is_whole(run: PlannedRun) -> bool:
 
 def steps_made(run: PlannedRun) -> int:
     """The last step in metrics.jsonl, of whole lines only; 0 without any."""
-    try:
-        return int(json.loads(last_line(run.directory / "metrics.jsonl"))["step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    for place in PLACES:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return int(json.loads(last_line(run.directory / place / "metrics.jsonl"))["step"])
+    return 0
 
 
 def execute(

@@ -10,8 +10,8 @@ from ...base.text import number
 from ..page.table import Cell, Row, Table
 from ..page.terminal import print_parts
 from ..page.text import visible
-from .paired import Pair
 from .result import Comparison, Result
+from .verdict import Pair
 
 ROUNDING = 1e-12
 NUMBERS = ("difference", "95 % interval", "p", "p, Holm")
@@ -33,10 +33,10 @@ def means(comparison: Comparison) -> Table:
         for result, unit in zip(comparison.results, units, strict=True)
     ]
     rows = []
-    for label in comparison.plan.labels:
+    for label in comparison.subject.labels:
         texts = [str(len(comparison.finished[label])), *(mean(result, label) for result in comparison.results)]
         rows.append(Row(name(label), [*map(Cell, texts)]))
-    title = f"{visible(comparison.title, limit=200)}: means over seeds"
+    title = f"{visible(comparison.subject.title, limit=200)}: means over seeds"
     return Table(["method", "runs", *(visible(heading, limit=80) for heading in headings)], rows, title)
 
 
@@ -48,7 +48,8 @@ def _differences(comparison: Comparison, result: Result) -> Table:
 
 def numbers(pair: Pair) -> list[Cell]:
     """The cells under `NUMBERS`."""
-    return [*map(Cell, (signed(pair.mean), interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
+    of = f" ({len(pair.differences.known)} of {len(pair.seeds)})" if pair.differences.bounded else ""
+    return [*map(Cell, (signed(pair.mean) + of, interval(pair), p_value(pair.p), p_value(pair.adjusted)))]
 
 
 def name(label: str) -> str:
@@ -101,24 +102,17 @@ def spread(result: Result, label: str) -> str:
     return f"{number(min(numbers))} to {number(max(numbers))}" if numbers else ""
 
 
-def bound(result: Result, pair: Pair) -> str:
-    """What runs that never got there make of a difference."""
-    a, b = (any(result.values[label][seed].censored for seed in pair.seeds) for label in (pair.a, pair.b))
-    if a and b:
-        return "Runs of both never got there, so the difference is of the steps that were made, not of all it takes."
-    if a or b:
-        late, side = (pair.a, "above") if a else (pair.b, "below")
-        return f"Runs of {name(late)} never got there: the true difference is {side} this one."
-    return ""
-
-
 def summary(result: Result) -> str:
     """All verdicts of one measure in a line.
 
     Verdicts of the same kind are counted, so that twenty inconclusive pairs take one phrase.
     """
-    decided = [pair.verdict for pair in result.pairs if pair.above is not None]
-    rest = Counter(pair.verdict for pair in result.pairs if pair.above is None)
+    decided = [
+        f"{pair.a} and {pair.b} {pair.verdict}" if pair.above is None else pair.verdict
+        for pair in result.pairs
+        if pair.decided
+    ]
+    rest = Counter(pair.verdict for pair in result.pairs if not pair.decided)
     only = len(result.pairs) == 1
     phrases = [*map(name, decided)]
     for verdict, count in rest.items():

@@ -27,7 +27,7 @@ class Estimate:
         k: samples.
         value: mean over the `prompts` for which it is defined; NaN where there are none, and maj@k also where a right
             sample of any prompt has no answer, or no sample has one.
-        low, high: its 95 % interval, found by `kind`: "wilson", "bootstrap", or "".
+        low, high: its 95 % interval, found by `kind`: "wilson", "effective", "bootstrap", or "".
     """
 
     metric: str
@@ -124,7 +124,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
 def _estimate(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Estimate:
     known = [value for value in of_prompts if not math.isnan(value)]
     value = math.fsum(known) / len(known) if known else math.nan
-    ends = interval(known, seed)
+    ends = interval(known)
     return Estimate(metric, k, value, ends.low, ends.high, ends.kind, len(known))
 
 
@@ -178,7 +178,7 @@ def show(summary: Summary, title: str, stream: TextIO) -> None:
     cells = {(number.metric, number.k): _cell(number) for number in summary.numbers}
     rows = [Row(metric, [cells[metric, k] for k in ks]) for metric in METRICS]
     counts = f"{title}: {summary.prompts} prompts, {summary.samples} samples, {summary.correct} right"
-    lines = ["Below each value its 95 % interval over prompts: w Wilson, b bootstrap."]
+    lines = ["Below each value its 95 % interval over prompts: w Wilson, e Wilson of effective trials."]
     if summary.reward is not None:
         reward = _cell(summary.reward)
         lines.append(f"Mean reward of a sample: {reward.text}{', ' * bool(reward.note)}{reward.note}.")

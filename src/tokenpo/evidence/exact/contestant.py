@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ...core.learner import Learner, RatioCheck, Step, Update
 from ...core.objective import Objective
+from ...core.types import Rollouts
+from .continuing import continued
 from .sampling import Walk, entropies, rollouts, view
 from .truth import truth
 from .world import World
@@ -48,9 +50,16 @@ class Contestant:
             sampler: [S, V] logits of who sampled, where it was another.
         """
         facts = rollouts(world, walked, logits, self.objective.needs, sampler)
-        return learner.begin(facts, credit=self._credit(world, walked, logits))
+        facts = self.completed(world, walked, logits if sampler is None else sampler, facts)
+        return learner.begin(facts, credit=self.credit(world, walked, logits))
 
-    def _credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:
+    def completed(self, world: World, walked: Walk, sampler: Tensor, facts: Rollouts) -> Rollouts:
+        """The facts, with what comes of the continuations that the method has drawn by these logits [S, V]."""
+        plan = self.objective.continuations
+        return facts if plan is None else continued(world, walked, sampler, facts, plan).facts
+
+    def credit(self, world: World, walked: Walk, logits: Tensor) -> Tensor | None:
+        """[N, T] what takes the place of the method's own credit."""
         return truth(world, logits).advantage[walked.states, walked.tokens] if self.exact else None
 
 

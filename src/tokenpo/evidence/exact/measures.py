@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...core.negotiation import EVERYTHING
 from ...core.seeds import keyed_generator
+from ...core.types import Rollouts
 from .contestant import Contestant, push
 from .estimate import Estimate, combined, jackknife
 from .model import Table
 from .policies import drifted, policy
-from .sampling import Walk, walk
+from .sampling import Walk, rollouts, walk
 from .setting import USUAL, Setting
 from .truth import deciding, slopes
 
@@ -52,19 +54,19 @@ def cosine(seen: Seen) -> Estimate:
     """
 
     def of(whole: Tensor) -> float:
-        return _bounded(_along(whole.mean(0), seen.J) / _root(_squared_mean(whole)))
+        return bounded(_along(whole.mean(0), seen.J) / root(squared_mean(whole)))
 
     return jackknife(of, seen.whole)
 
 
 def useful(seen: Seen) -> Estimate:
     """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step, per root mean square step; at most 1."""
-    return jackknife(lambda single: float(_along(single, seen.J).mean() / _root(sum(_moments(single)))), seen.single)
+    return jackknife(lambda single: float(_along(single, seen.J).mean() / root(sum(_moments(single)))), seen.single)
 
 
 def single_cosine(seen: Seen) -> Estimate:
     """E cos(g, ∇J) over small batches; a batch without a direction counts as 0. It ignores how long the steps are."""
-    return jackknife(lambda single: float(_along(_unit(single), seen.J).mean()), seen.single)
+    return jackknife(lambda single: float(_along(unit(single), seen.J).mean()), seen.single)
 
 
 def snr(seen: Seen) -> Estimate:
@@ -79,12 +81,12 @@ def snr(seen: Seen) -> Estimate:
 
 def entropy_slope(seen: Seen) -> Estimate:
     """E⟨g/|g|, ∇H⟩: nats a token that the entropy moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((_unit(single) @ seen.slopes["entropy"]).mean()), seen.single)
+    return jackknife(lambda single: float((unit(single) @ seen.slopes["entropy"]).mean()), seen.single)
 
 
 def length_slope(seen: Seen) -> Estimate:
     """E⟨g/|g|, ∇L⟩: tokens that the mean length moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((_unit(single) @ seen.slopes["length"]).mean()), seen.single)
+    return jackknife(lambda single: float((unit(single) @ seen.slopes["length"]).mean()), seen.single)
 
 
 def deciding_share(seen: Seen) -> Estimate:
@@ -113,26 +115,29 @@ def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
         moved: [R, D] at θ', of large batches, on the same rollouts.
         J: [D] true gradient at θ'.
     """
-    return jackknife(lambda at, to: float(_along(to.mean(0), J) / _root(sum(_moments(at)))), single, moved)
+    return jackknife(lambda at, to: float(_along(to.mean(0), J) / root(sum(_moments(at)))), single, moved)
 
 
 def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Seen:
     """The method at one of `POLICIES`, on the same rollouts as every other method."""
     world, at = model.world, policy(model, name)
-    logits, chosen = model.logits(at), deciding(world)
-    sampler = setting.sampled_by(logits)
+    logits, chosen = model.logits(at), _deciding(model)
     whole, single, share = [], [], []
     for replicate in range(REPLICATES):
         population = _population(model, name, setting, replicate)
+        facts = _facts(model, name, setting, replicate)
+        credit, sampler = contestant.credit(world, population, logits), setting.sampled_by(logits)
         learner = contestant.learner(world)
-        step = contestant.begin(learner, world, population, logits, sampler)
+        step = learner.begin(contestant.completed(world, population, sampler, facts), credit=credit)
         whole.append(model.back(at, push(learner, step, population, logits)).flatten())
         learner = contestant.learner(world)
         for piece in torch.arange(len(population.group)).split(setting.group * setting.batch):
             batch = population.rows(piece)
-            g = push(learner, contestant.begin(learner, world, batch, logits, sampler), batch, logits)
+            of_batch = contestant.completed(world, batch, sampler, facts.rows(piece))
+            step = learner.begin(of_batch, credit=None if credit is None else credit[piece])
+            g = push(learner, step, batch, logits)
             single.append(model.back(at, g).flatten())
-            share.append((_unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
+            share.append((unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
     return Seen(
         torch.stack(whole), torch.stack(single).unflatten(0, (REPLICATES, -1)), _slopes(model, at),
         torch.stack(share).unflatten(0, (REPLICATES, -1)),
@@ -142,22 +147,41 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
 def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: Setting = USUAL) -> Estimate:
     """`progress` after a drift from the initial policy; `seen` is what `observe` saw there."""
     world, at = model.world, policy(model, "init")
-    to, logits, moved = drifted(model, at, way), model.logits(at), []
+    to, logits, moved = drifted(model, way), model.logits(at), []
     for replicate in range(REPLICATES):
         population = _population(model, "init", setting, replicate)
+        facts = _facts(model, "init", setting, replicate)
+        facts = contestant.completed(world, population, setting.sampled_by(logits), facts)
         learner = contestant.learner(world, moved=True)
-        step = contestant.begin(learner, world, population, logits, setting.sampled_by(logits))
+        step = learner.begin(facts, credit=contestant.credit(world, population, logits))
         moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
     return progress(seen.single, torch.stack(moved), _slopes(model, to)["J"])
 
 
-@functools.lru_cache(maxsize=4 * REPLICATES)
+# What all methods have in common is kept from one to the next.
+
+
+@functools.lru_cache(maxsize=512)
 def _population(model: Table, name: str, setting: Setting, replicate: int) -> Walk:
     draws = keyed_generator(replicate, f"exact/{model.world.name}/{name}")
     sampler = setting.sampled_by(model.logits(policy(model, name)))
     return walk(model.world, sampler, setting.batch * POPULATION, setting.group, draws, even=True)
 
 
+@functools.lru_cache(maxsize=512)
+def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollouts:
+    """Whatever any method may ask for; an objective is shown what it declares."""
+    logits = model.logits(policy(model, name))
+    population = _population(model, name, setting, replicate)
+    return rollouts(model.world, population, logits, EVERYTHING, setting.sampled_by(logits))
+
+
+@functools.lru_cache(maxsize=64)
+def _deciding(model: Table) -> Tensor:
+    return deciding(model.world)
+
+
+@functools.lru_cache(maxsize=512)
 def _slopes(model: Table, at: Tensor) -> dict[str, Tensor]:
     """The true gradients in the parameters."""
     return {name: model.back(at, x).flatten() for name, x in slopes(model.world, model.logits(at)).items()}
@@ -168,12 +192,12 @@ def _along(g: Tensor, way: Tensor) -> Tensor:
     return g @ (way / way.norm())
 
 
-def _unit(g: Tensor) -> Tensor:
+def unit(g: Tensor) -> Tensor:
     size = g.norm(dim=-1, keepdim=True)
     return torch.where(size > 0, g / size.clamp(min=1e-300), 0.0)
 
 
-def _squared_mean(g: Tensor) -> Tensor:
+def squared_mean(g: Tensor) -> Tensor:
     """|E g|² from replicates [R, D], without bias: products of different ones."""
     count = len(g)
     return (g.sum(0).square().sum() - g.square().sum()) / (count * (count - 1))
@@ -189,10 +213,10 @@ def _moments(single: Tensor) -> tuple[Tensor, Tensor]:
     return mean.mean(0).square().sum(), noise
 
 
-def _root(square: Tensor | float) -> float:
+def root(square: Tensor | float) -> float:
     """The square root; infinite for nothing, so that a method without a direction has no progress."""
     return float(square) ** 0.5 if square > 1e-30 else float("inf")
 
 
-def _bounded(x: Tensor | float) -> float:
+def bounded(x: Tensor | float) -> float:
     return max(-1.0, min(1.0, float(x)))

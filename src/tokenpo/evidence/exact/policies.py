@@ -28,8 +28,10 @@ def policy(model: Table, name: str) -> Tensor:
     return POLICIES[name](model)
 
 
-def drifted(model: Table, at: Tensor, name: str, size: float = DRIFT) -> Tensor:
-    """Parameters at KL `size` from these, in the direction of one of `DRIFTS`."""
+@functools.lru_cache(maxsize=256)
+def drifted(model: Table, name: str) -> Tensor:
+    """Parameters at KL `DRIFT` from the initial ones, in the direction of one of `DRIFTS`."""
+    at, size = policy(model, "init"), DRIFT
     way = DRIFTS[name](model, at)
     sampler, low, high = model.logits(at), 0.0, 1.0
 

@@ -48,9 +48,14 @@ def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Gene
         even: tokens are dealt in each state as evenly as their probabilities allow (systematic sampling, in random
             order) in place of independent draws: a large batch is then close to its expectation.
     """
-    rows, cumulative = groups * size, logits.softmax(-1).cumsum(-1)
-    at = world.starts[_dealt(world.shares.cumsum(0).expand(groups, -1), torch.zeros(groups).long(), draws)]
-    at = at.repeat_interleave(size)
+    start = world.starts[_dealt(world.shares.cumsum(0).expand(groups, -1), torch.zeros(groups).long(), draws)]
+    group = torch.arange(groups).repeat_interleave(size)
+    return onward(world, logits, start.repeat_interleave(size), group, draws, even=even)
+
+
+def onward(world: World, logits: Tensor, at: Tensor, group: Tensor, draws: torch.Generator, *, even: bool) -> Walk:
+    """Paths from the states `at` [N], as `walk` draws them; `group` [N] becomes that of the rows."""
+    at, rows, cumulative = at.clone(), len(at), logits.softmax(-1).cumsum(-1)
     states, tokens = torch.zeros(2, world.length, rows, dtype=torch.long)
     mask, reward = torch.zeros(world.length, rows, dtype=torch.bool), torch.zeros(rows, dtype=logits.dtype)
     alive = torch.arange(rows)
@@ -64,7 +69,7 @@ def walk(world: World, logits: Tensor, groups: int, size: int, draws: torch.Gene
         alive = alive[at[alive] >= 0]
         if not len(alive):
             break
-    return Walk(states.T, tokens.T, mask.T, reward, torch.arange(groups).repeat_interleave(size))
+    return Walk(states.T, tokens.T, mask.T, reward, group)
 
 
 def rollouts(
@@ -86,11 +91,23 @@ def rollouts(
         "prompt_logprob": lambda: torch.full((len(walked.reward),), PROMPT_LOGPROB, dtype=logits.dtype),
         "influence": lambda: _influence(logp, walked, size),
         "divergence": lambda: _divergence(logp, walked, size),
+        "rewards": lambda: walked.reward[:, None],
+        "token_reward": lambda: _arriving(walked),
+        # A token is an action: every one is a turn of its own.
+        "turn": lambda: torch.arange(walked.mask.shape[1]).expand(walked.mask.shape),
+        "anchor": lambda: walked.states,
+        "old_collision": lambda: (2 * logp).exp().sum(-1)[walked.states],
     }
     return Rollouts(
         mask=walked.mask, reward=walked.reward, group=walked.group, old_logprob=_taken(logp, walked),
         **{name: make() for name, make in optional.items() if name in needs},
     )  # fmt: skip
+
+
+def _arriving(walked: Walk) -> Tensor:
+    """[N, T] the reward of a path, at its last token."""
+    last = walked.mask.sum(1, keepdim=True) - 1
+    return torch.zeros_like(walked.mask, dtype=walked.reward.dtype).scatter(1, last, walked.reward[:, None])
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ... import core, methods
+from ... import core
 from ...base.errors import TokenPOError
 from ...base.files import fingerprint, write_whole
+from ...core.objective import Objective
+from ...core.parts import walk
 from ...methods import method
 from . import measures, training
 from .contestant import Contestant
@@ -22,10 +25,12 @@ from .policies import DRIFTS, POLICIES
 from .setting import USUAL, Setting
 from .world import World
 
+HERE = Path(__file__).parent
 BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
 SEEDS, PAIRS = 4, 2  # noisy runs, exact runs of a step size
 _MADE_BY = (
     "contestant",
+    "continuing",
     "estimate",
     "measures",
     "model",
@@ -78,6 +83,11 @@ class Row:
     label: str
     objective: str
     cells: dict[str, Cell]
+
+    def with_cells_of(self, other: Row | None) -> Row:
+        """The same, and what another row of this objective has beside it."""
+        more = other.cells if other and other.objective == self.objective else {}
+        return Row(self.label, self.objective, more | self.cells)
 
 
 def references() -> list[Contestant]:
@@ -142,9 +152,9 @@ def all_rows(
     """
     wanted = {c.label: c for c in [*references(), *contestants]}
     rows: dict[str, Row] = {}
-    known, worlds, code = dict(known or {}), list(worlds), program()
+    known, worlds = dict(known or {}), list(worlds)
     for label, contestant in wanted.items():
-        text, old = str(contestant.objective), known.pop(label, None)
+        text, code, old = str(contestant.objective), program(contestant.objective), known.pop(label, None)
         row = rows[label] = Row(label, text, dict(old.cells) if old and old.objective == text else {})
         for count, world in enumerate(worlds, 1):
             cell = row.cells.get(world.name)
@@ -171,11 +181,23 @@ def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> N
             raise TokenPOError(f"{path} holds studies of another setting ({theirs}; asked: {ours}): give another file")
 
 
-def program() -> str:
-    """Tells the code that makes the numbers from any other."""
-    folders = [Path(core.__file__).parent, Path(methods.__file__).parent]
-    files = [file for folder in folders for file in folder.rglob("*.py")]
-    return fingerprint(sorted([*files, *(Path(__file__).parent / f"{name}.py" for name in _MADE_BY)]))
+def program(objective: Objective) -> str:
+    """Tells the code that makes an objective's numbers from any other: the core, its own parts, this study."""
+    modules = [sys.modules.get(type(part).__module__) for part in walk(objective)]
+    parts = [Path(module.__file__) for module in modules if module is not None and module.__file__]
+    made_by = [HERE / f"{name}.py" for name in _MADE_BY]
+    return fingerprint(sorted({*Path(core.__file__).parent.rglob("*.py"), *parts, *made_by}))
+
+
+def shipped(setting: Setting) -> dict[str, Row]:
+    """The references in the usual setting, which need not be made anew: a test holds the file to this program."""
+    if setting != USUAL:
+        return {}
+    rows = load(HERE / "references.json")
+    for contestant in references():
+        for cell in rows[contestant.label].cells.values():
+            cell.code = program(contestant.objective)
+    return rows
 
 
 def save(rows: Iterable[Row], path: Path) -> Path:

@@ -261,6 +261,71 @@ def paraphrases() -> World:
     )  # fmt: skip
 
 
+def many_prompts() -> World:
+    """Seventeen states a prompt: four fillers, a fork, six fillers on either side."""
+    sure, states = iter(between(0.35, 0.95, 96)), []
+    shares = (0.04, 0.15, 0.35, 0.60, 0.85, 0.96)
+    for k, right in enumerate(shares):
+        before, on, lost = (
+            fillers(f"{side}{k}at", [next(sure) for _ in range(count)], 10, to)
+            for side, count, to in (("before", 4, f"fork{k}"), ("right", 6, 1.0), ("wrong", 6, 0.0))
+        )
+        states += [*before, State(f"fork{k}", falling(right, 10), (on[0].name, *[lost[0].name] * 9)), *on, *lost]
+    return World(
+        "many_prompts", "prompts of all difficulties weigh the same in the gradient", False,
+        "Six prompts, answered right with 0.04 to 0.96; eleven tokens, of which the fifth decides.",
+        tuple(states), {f"before{k}at1": 1 / len(shares) for k in range(len(shares))},
+    )  # fmt: skip
+
+
+def hard_prompts() -> World:
+    """Two forks between three chains of five fillers; both must go right."""
+    sure, states = iter(between(0.30, 0.97, 125)), []
+    shares = (0.02, 0.10, 0.30, 0.70, 0.97)
+    for k, right in enumerate(shares):
+        chains = {
+            name: fillers(f"{name}{k}at", [next(sure) for _ in range(5)], 8, to)
+            for name, to in (
+                ("last", 1.0), ("lostlast", 0.0), ("middle", f"second{k}"), ("lost", f"lostlast{k}at1"),
+                ("before", f"first{k}"),
+            )
+        }  # fmt: skip
+        p, q = falling(right**0.5, 8, 0.8), falling(right**0.5, 8, 0.7)
+        states += [state for chain in chains.values() for state in chain]
+        states += [
+            State(f"first{k}", p, (f"middle{k}at1", *[f"lost{k}at1"] * 7)),
+            State(f"second{k}", q, (f"last{k}at1", *[f"lostlast{k}at1"] * 7)),
+        ]
+    return World(
+        "hard_prompts", "prompts of all difficulties weigh the same in the gradient", False,
+        "Five prompts, answered right with 0.02 to 0.97; two of up to 17 tokens decide, and both must be right.",
+        tuple(states), {f"before{k}at1": 1 / len(shares) for k in range(len(shares))},
+    )  # fmt: skip
+
+
+def long_paraphrases() -> World:
+    """Two prompts; two choices, each said in one of four ways that lead through three fillers of their own."""
+    sure, alike, states = iter(between(0.3, 0.9, 250)), iter(between(0.30, 0.36, 6)), []
+    for k, good in enumerate((0.25, 0.55)):
+        for name, follow, astray in (
+            (f"turn{k}", f"then{k}", f"gone{k}"), (f"then{k}", f"right{k}at1", f"wrong{k}at1"),
+            (f"gone{k}", f"wrong{k}at1", f"wrong{k}at1"),
+        ):  # fmt: skip
+            said = falling(next(alike), 4, 0.8)
+            p = tuple(share * x for share in (good, (1 - good) * 0.6, (1 - good) * 0.4) for x in said)
+            states.append(State(name, p, tuple(f"{name}way{way}at1" for way in range(12))))
+            for way in range(12):
+                to = follow if way < 4 else astray
+                states += fillers(f"{name}way{way}at", [next(sure) for _ in range(3)], 12, to)
+        for side, reward in (("right", 1.0), ("wrong", 0.0)):
+            states += fillers(f"{side}{k}at", [next(sure) for _ in range(8)], 12, reward)
+    return World(
+        "long_paraphrases", "siblings that share a prefix tell what a token is worth", False,
+        "Two prompts with two choices each, said in one of four ways and followed by fillers; 16 tokens.",
+        tuple(states), {"turn0": 0.5, "turn1": 0.5},
+    )  # fmt: skip
+
+
 WORLDS: dict[str, Callable[[], World]] = {
     build.__name__: build
     for build in (
@@ -268,4 +333,6 @@ WORLDS: dict[str, Callable[[], World]] = {
         sparse_chain, free_length, forks_between_sure, easy_and_hard, lucky_guess,
     )
 }  # fmt: skip
-LARGE: dict[str, Callable[[], World]] = {build.__name__: build for build in (long_filler, wide, paraphrases)}
+LARGE: dict[str, Callable[[], World]] = {
+    build.__name__: build for build in (long_filler, wide, paraphrases, many_prompts, hard_prompts, long_paraphrases)
+}

@@ -11,6 +11,7 @@ from ...base import notebook
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
+from ...core.corrections import corrected
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
@@ -83,8 +84,14 @@ class Explanation:
         return "".join(notebook.table(*each) for each in made)
 
 
-def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float = 0.8) -> Explanation:
+def explain_all(
+    recording: Recording, entries: Sequence[Entry], quantile: float = 0.8, correction: str | None = None
+) -> Explanation:
     """Every method that has its inputs in the recording; the others are refused with the reason.
+
+    Args:
+        quantile: tokens at or above this quantile of the entropy are of high entropy.
+        correction: name of one for the policy that sampled, which goes with every method.
 
     Raises:
         UnknownName: no such method or option.
@@ -93,6 +100,8 @@ def explain_all(recording: Recording, entries: Sequence[Entry], quantile: float 
     if not 0 <= quantile <= 1:
         raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
     built = [(entry, build_entry(entry)) for entry in entries]
+    if correction is not None:
+        built = [(entry, corrected(objective, correction, said="--correction")) for entry, objective in built]
     reasons = {entry.label: missing(entry.label, objective, recording) for entry, objective in built}
     refused = tuple((label, reason) for label, reason in reasons.items() if reason)
     if len(refused) == len(built):
@@ -182,6 +191,7 @@ def token_lines(result: Explanation) -> Iterator[dict[str, Any]]:
             method.label: {
                 "advantage": method.advantage[row][inside].tolist(),
                 "weight": method.weight[row][inside].tolist(),
+                **({} if method.rejected is None else {"rejected": method.rejected[row][inside].int().tolist()}),
                 "clipped": method.clipped[row][inside].int().tolist(),
                 "push": method.push[row][inside].tolist(),
             }

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from ...runs.metrics import Number
 from ...runs.rollouts import Response
 from ..page import frame
@@ -24,6 +26,9 @@ MOST_METHODS = 12
 MOST_TOKENS = 24_000  # drawn over all responses and methods
 PUSH = Quantity(
     "push", "push", "signed", "−M ∂L/∂lp: blue is made more likely, orange less likely, white is left alone"
+)
+REJECTED = Quantity(
+    "rejected", "rejected", "share", "1 where the correction for the policy that sampled drops the token"
 )
 
 
@@ -153,8 +158,15 @@ def _quantities(result: Explanation) -> Iterator[tuple[Quantity, Callable[[Metho
     yield KNOWN["weight"], lambda method, row: method.weight[row].tolist()
     yield KNOWN["ratio"], lambda method, row: method.ratio[row].tolist()
     yield KNOWN["clipped"], lambda m, row: [*map(clip_state, m.clipped[row].tolist(), m.ratio[row].tolist())]
+    if any(method.rejected is not None for method in result.methods):
+        yield REJECTED, _rejected
     if entropy is not None:
         yield KNOWN["entropy"], lambda method, row: entropy[row].tolist()
+
+
+def _rejected(method: MethodPush, row: int) -> Sequence[Number]:
+    """0 everywhere for a method that has no correction."""
+    return (torch.zeros_like(method.push) if method.rejected is None else method.rejected.double())[row].tolist()
 
 
 def _notes(result: Explanation, rows: Sequence[int]) -> Iterator[str]:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from ...base.errors import MissingInput, NotFinite
+from ...core.corrections import rejected
 from ...core.culprit import SOUND, broken
 from ...core.objective import Objective
 from ...core.ops import ranked
 from ...core.parts import MemorySignal
 from ...core.types import Batch, Rollouts, Totals
 from ...runs.rollouts import Recording
+from ..page.text import percent
 
 # What a file has to hold for an input: a formula in words, where its name does not say it.
 MEANINGS = {
@@ -27,6 +29,12 @@ MEANINGS = {
     "influence": "Σ ⟨g, g'⟩⟨h, h'⟩ over the group's better responses, see tokenpo.Rollouts",
     "divergence": "how far the group's next-token distributions lie apart, see tokenpo.Rollouts",
     "token_ids": "the ids of the tokens",
+    "rewards": "an object: the name of each reward function and what it gave",
+    "token_reward": "the reward that arrives with the token",
+    "turn": "the number of the turn that the token was sampled in",
+    "anchor": "the number of the state that the token's turn began in",
+    "old_collision": "Σ_v π_v² of the policy that sampled",
+    "gain": "what the token's segment added to the reward to be expected, by continuations, see tokenpo.Rollouts",
     "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
 }
 
@@ -41,6 +49,7 @@ class MethodPush:
         weight: factor on the surrogate.
         ratio: of the current to the old policy, as this method takes it.
         clipped: the trust region cuts this token's gradient.
+        rejected: a correction for the policy that sampled drops the token; None where there is none that drops.
         push: −M ∂L/∂lp with M the response tokens of the recording: > 0 makes the token more likely.
         notes: what the numbers do not show.
     """
@@ -51,6 +60,7 @@ class MethodPush:
     weight: Tensor
     ratio: Tensor
     clipped: Tensor
+    rejected: Tensor | None
     push: Tensor
     notes: tuple[str, ...]
 
@@ -62,7 +72,7 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
         return ""
     fields = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
     odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
-    per = "response" if lacking == ["prompt_logprob"] else "token"
+    per = "response" if set(lacking) <= {"prompt_logprob", "rewards"} else "token"
     return (
         f"{label} needs what {recording.source} does not hold: write {fields} into every response, one number for each "
         f"{per} (docs/rollouts.md{odd})"
@@ -90,7 +100,11 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         logprob=recording.policy.logprob.clone().requires_grad_(),
         **{name: None for name in ("entropy", "entropy_drift") if name not in needed},
     )
-    batch = Batch(rollouts, objective.prepare(rollouts), policy)
+    credit, everything = objective.prepare(rollouts), rollouts.mask
+    with torch.no_grad():
+        dropped = rejected(objective, Batch(rollouts, credit, policy))
+    rollouts = objective.counted(rollouts)
+    batch = Batch(rollouts, credit, policy)
     # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
     totals = Totals.of(rollouts)
     loss = objective.loss(batch, totals)
@@ -106,10 +120,25 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         weight=torch.where(mask, terms["weight"], 0.0),
         ratio=torch.where(mask, terms["ratio"], 0.0),
         clipped=terms["clipped"].bool() & mask,
+        rejected=dropped,
         # Adding 0 turns -0 into 0.
-        push=torch.where(mask, -gradient * mask.sum(), 0.0) + 0.0,
-        notes=tuple(f"{label}: {note}" for note in _notes(objective)),
+        push=torch.where(mask, -gradient * everything.sum(), 0.0) + 0.0,
+        notes=tuple(f"{label}: {note}" for note in [*_notes(objective), *_rejections(dropped, everything)]),
     )
+
+
+def _rejections(dropped: Tensor | None, mask: Tensor) -> list[str]:
+    """What a correction drops, in one line."""
+    if dropped is None:
+        return []
+    rows, alive = dropped.any(1), mask.any(1)
+    whole = rows & (dropped == mask).all(1)
+    share, responses = float(dropped.sum() / mask.sum()), int(alive.sum())
+    parts = f" and tokens of {int((rows & ~whole).sum())} more" if (rows & ~whole).any() else ""
+    return [
+        f"the correction for the policy that sampled rejects {percent(share)} of the tokens: {int(whole.sum())} of "
+        f"{responses:,} responses whole{parts}."
+    ]
 
 
 def _notes(objective: Objective) -> list[str]:

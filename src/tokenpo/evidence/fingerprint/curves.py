@@ -210,8 +210,9 @@ def _further(needs: frozenset[str]) -> Iterator[Axis]:
     inputs = example()
     known = {**inputs.rollouts, **inputs.policy}
     for name in sorted(needs & frozenset().union(*OPTIONAL.values()) - _DESIGNED):
-        if name in known and known[name].dim() == 2 and known[name].is_floating_point():
-            held = known[name][inputs.rollouts["mask"]]
+        mask = inputs.rollouts["mask"]
+        if name in known and known[name].shape == mask.shape and known[name].is_floating_point():
+            held = known[name][mask]
             values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()
             title = name.replace("_", " ")
             yield Axis(name, title, "at the token", name, tuple(values), reads=frozenset({name}))

@@ -45,10 +45,13 @@ class Axis:
         return MARGIN + share * (self.width - 2 * MARGIN)
 
 
-def strip(spots: Sequence[Spot], axis: Axis, name: str) -> Markup:
-    """The spots below each other; `name` is what a reader hears who cannot see them."""
+def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = None) -> Markup:
+    """The spots below each other; `name` is what a reader hears who cannot see them; `band` shades up to ± so much."""
     height = ROW * len(spots)
     parts = [f'<svg class="strip" viewBox="0 0 {axis.width} {height}" role="img" aria-label="{escape(name)}">']
+    if band is not None:
+        left, right = axis.x(-band), axis.x(band)
+        parts.append(f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{height}"/>')
     parts += [f'<path class="grid" d="M{axis.x(mark):.1f} 0V{height}"/>' for mark in axis.marks]
     if axis.zero:
         parts.append(f'<path class="zero" d="M{axis.x(0):.1f} 0V{height}"/>')

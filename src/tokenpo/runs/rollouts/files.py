@@ -20,6 +20,7 @@ from .response import KNOWN, PER_TOKEN, Response, parse, plain
 
 FOLDER = "rollouts"
 NEEDED = ("mask", "reward", "group", "old_logprob")
+_TOKENS = (*PER_TOKEN, "token_ids")
 _JUDGED = {0: False, 1: True, -1: None}
 _STEP_DIGITS = 18
 
@@ -181,6 +182,7 @@ def write_tensors(path: Path | str, responses: Sequence[Response]) -> Path:
         "prompt": [response.prompt for response in responses],
         "group": [response.group for response in responses],
     }
+    texts |= {"rewards": batch.reward_names} if batch.reward_names else {}
     metadata = {name: json.dumps(values, ensure_ascii=False) for name, values in texts.items()}
     metadata |= {} if batch.step is None else {"step": str(batch.step)}
     with _whole(path) as part:
@@ -213,8 +215,10 @@ def _read_tensors(path: Path) -> Recording:
             "digits"
         )
     texts = {name: _texts(path, metadata, name, len(mask)) for name in ("tokens", "prompt", "group")}
+    names = _texts(path, metadata, "rewards", tensors["rewards"].shape[1]) if "rewards" in tensors else None
     responses = [
-        parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row)) for row in range(len(mask))
+        parse(f"{path} row {row}", _line(tensors, texts, metadata, mask[row], row) | _rewards(tensors, names, row))
+        for row in range(len(mask))
     ]
     unread = sorted(plain(name) for name in tensors if name not in KNOWN | {"mask"})
     return record(str(path), responses, lambda row: f"{path} row {row}", unread, [])
@@ -225,7 +229,7 @@ def _line(
 ) -> dict[str, Any]:
     """The row as the line of a JSON Lines file."""
     line: dict[str, Any] = {}
-    line |= {name: tensors[name][row][row_mask].tolist() for name in (*PER_TOKEN, "token_ids") if name in tensors}
+    line |= {name: tensors[name][row][row_mask].tolist() for name in _TOKENS if name in tensors}
     line |= {name: tensors[name][row].item() for name in ("reward", "group", "prompt_logprob") if name in tensors}
     line |= {name: values[row] for name, values in texts.items() if values is not None}
     if "correct" in tensors:
@@ -235,6 +239,15 @@ def _line(
     if texts["tokens"] is None and "token_ids" not in line:
         line["tokens"] = ["·"] * int(row_mask.sum())
     return line
+
+
+def _rewards(tensors: Mapping[str, Tensor], names: Sequence[Any] | None, row: int) -> dict[str, Any]:
+    """The row's rewards as the line of a JSON Lines file has them, numbered where the file does not name them."""
+    if "rewards" not in tensors:
+        return {}
+    each = tensors["rewards"][row].tolist()
+    names = range(len(each)) if names is None else names
+    return {"rewards": {str(name): None if x != x else x for name, x in zip(names, each, strict=True)}}
 
 
 def _load(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
@@ -249,8 +262,10 @@ def _load(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
 
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], mask: Tensor) -> None:
     for name, x in tensors.items():
-        shape = mask.shape if name in (*PER_TOKEN, "token_ids") else mask.shape[:1]
-        if name in KNOWN and x.shape != shape:
+        if name == "rewards" and (x.dim() != 2 or len(x) != len(mask) or not x.shape[1]):
+            raise TokenPOError(f"{path}: 'rewards' has shape {list(x.shape)}: give [N, R] with N = {len(mask)}")
+        shape = mask.shape if name in _TOKENS else mask.shape[:1]
+        if name in KNOWN - {"rewards"} and x.shape != shape:
             axes = "[N, T]" if len(shape) == 2 else "[N]"
             raise TokenPOError(f"{path}: {name!r} has shape {list(x.shape)}: give {axes} = {list(shape)}, as the mask")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 from ...base.errors import TokenPOError
 from ...core.ops.group import numbered
 from ...core.types import Policy, Rollouts
-from .response import FACTS, NOW, Response
+from .response import FACTS, NOW, WHOLE, Response
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,11 @@ class Recording:
         return dataclasses.replace(self, policy=old, moved=False)
 
     @property
+    def reward_names(self) -> tuple[str, ...]:
+        """What the columns of `rollouts.rewards` are called."""
+        return tuple(self.responses[0].rewards or ())
+
+    @property
     def correct(self) -> list[bool | None]:
         return [response.correct for response in self.responses]
 
@@ -84,7 +90,8 @@ def record(
         raise TokenPOError(f"{source} holds no response with a token: write at least one")
     _require_alike(responses, where)
     moved = "logprob" in responses[0].numbers
-    facts, now = ({name: _padded(responses, name) for name in names} for names in (FACTS, NOW))
+    _require_names(responses, where)
+    facts, now = ({name: _padded(responses, name) for name in names} for names in ((*FACTS, *WHOLE), NOW))
     if not moved:
         # The policy is the one that sampled: what is known of one is known of the other.
         now["logprob"] = facts["old_logprob"]
@@ -95,7 +102,7 @@ def record(
         mask=_mask(responses),
         reward=torch.tensor([response.reward for response in responses], dtype=torch.float64),
         group=torch.tensor(number),
-        token_ids=_padded(responses, "token_ids"),
+        rewards=_each(responses),
         prompt_logprob=_of_prompts(responses),
         **facts,  # pyright: ignore[reportArgumentType]
     )
@@ -125,13 +132,33 @@ def _mask(responses: Sequence[Response]) -> Tensor:
 
 def _padded(responses: Sequence[Response], name: str) -> Tensor | None:
     """[N, T] of one field, zero behind the end of a response; None where it is not there."""
-    ids = name == "token_ids"
-    rows = [response.token_ids if ids else response.numbers.get(name) for response in responses]
+    rows = [r.token_ids if name == "token_ids" else r.numbers.get(name) for r in responses]
     if rows[0] is None:
         return None
     width = max(len(response.tokens) for response in responses)
     padded = [[*row, *[0] * (width - len(row))] for row in rows if row is not None]
-    return torch.tensor(padded, dtype=torch.long if ids else torch.float64)
+    return torch.tensor(padded, dtype=torch.long if name in WHOLE else torch.float64)
+
+
+def _require_names(responses: Sequence[Response], where: Callable[[int], str]) -> None:
+    """The same reward functions gave every response its rewards."""
+    names = set(responses[0].rewards or ())
+    for row, response in enumerate(responses):
+        if (these := set(response.rewards or ())) != names:
+            odd = sorted(these ^ names)[0]
+            raise TokenPOError(
+                f"{where(row)}: 'rewards' has the names {', '.join(sorted(these))}, and {where(0)} has "
+                f"{', '.join(sorted(names))}: write {odd!r} into both, null where it does not apply, or into none"
+            )
+
+
+def _each(responses: Sequence[Response]) -> Tensor | None:
+    """[N, R], in the order of the first response; NaN where one does not apply."""
+    if responses[0].rewards is None:
+        return None
+    names = list(responses[0].rewards)
+    rows = [[response.rewards[name] for name in names] for response in responses if response.rewards is not None]
+    return torch.tensor([[math.nan if x is None else x for x in row] for row in rows], dtype=torch.float64)
 
 
 def _of_prompts(responses: Sequence[Response]) -> Tensor | None:

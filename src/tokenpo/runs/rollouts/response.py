@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -17,9 +18,11 @@ from ...core.types import Policy, Rollouts
 # One number for each token, by the names of the fields of `Rollouts` and of `Policy`.
 FACTS = (
     "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
+    "token_reward", "old_collision", "gain",
 )  # fmt: skip
 NOW = ("logprob", "entropy", "entropy_drift")
-PER_TOKEN = (*FACTS, *NOW)
+WHOLE = ("token_ids", "turn", "anchor")  # whole numbers
+PER_TOKEN = (*FACTS, *NOW, *WHOLE[1:])
 REQUIRED = {
     "group": "the same number or text for all responses to one prompt",
     "reward": "the number that the response earned",
@@ -31,7 +34,7 @@ _SIGNS = {
     "logprob": (-1, LOGPROB_SLACK, "log-probabilities are <= 0: give log p, not -log p"),
     "entropy": (1, ENTROPY_SLACK, "entropies are >= 0: give -Σ p log p, not Σ p log p"),
 }
-KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "prompt_logprob", *PER_TOKEN})
+KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "prompt_logprob", "rewards", *PER_TOKEN})
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Response:
         correct: whether the answer is right; None where it is not known.
         step: of the training that drew it.
         prompt_logprob: nats, mean log-probability of a token of the prompt.
+        rewards: what each reward function gave, by its name; None where one does not apply.
     """
 
     group: int | str
@@ -57,17 +61,18 @@ class Response:
     correct: bool | None = None
     step: int | None = None
     prompt_logprob: float | None = None
+    rewards: Mapping[str, float | None] | None = None
 
     @property
     def given(self) -> frozenset[str]:
         """What this response says beyond reward and tokens: names of the format."""
-        plain = {name for name in ("token_ids", "prompt_logprob", "step") if getattr(self, name) is not None}
+        plain = {name for name in ("token_ids", "prompt_logprob", "rewards", "step") if getattr(self, name) is not None}
         return frozenset(self.numbers) | plain
 
     def as_json(self) -> dict[str, Any]:
         """The line of a JSON Lines file; what is not known is left out."""
         line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
-        line |= {"prompt_logprob": self.prompt_logprob, "tokens": self.tokens, "token_ids": self.token_ids}
+        line |= {name: getattr(self, name) for name in ("rewards", "prompt_logprob", "tokens", "token_ids")}
         line |= self.numbers
         if heat := set(self.numbers.get("temperature", ())):
             line["temperature"] = heat.pop() if len(heat) == 1 else self.numbers["temperature"]
@@ -83,6 +88,7 @@ def responses(
     correct: Sequence[bool | None] | None = None,
     step: int | None = None,
     policy: Policy | None = None,
+    reward_names: Sequence[str] | None = None,
 ) -> Iterator[Response]:
     """A batch of tensors as responses; a number of float32 becomes the shortest decimal that reads back as it.
 
@@ -94,13 +100,16 @@ def responses(
         correct: [N].
         step: of the training, the same for all.
         policy: what the current policy says, where it is not the one that sampled.
+        reward_names: [R] what the columns of `rollouts.rewards` are called; None numbers them.
     """
-    columns = {name: getattr(rollouts, name) for name in FACTS} | {name: getattr(policy, name, None) for name in NOW}
+    columns = {name: getattr(rollouts, name) for name in (*FACTS, *WHOLE[1:])}
+    columns |= {name: getattr(policy, name, None) for name in NOW}
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
     group_names = rollouts.group.tolist() if groups is None else groups
     ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
     of_prompt = None if rollouts.prompt_logprob is None else rollouts.prompt_logprob.tolist()
     reward = rollouts.reward.tolist()
+    each = None if rollouts.rewards is None else rollouts.rewards.tolist()
     for row, row_mask in enumerate(rollouts.mask.cpu()):
         yield Response(
             group=group_names[row],
@@ -112,16 +121,23 @@ def responses(
             correct=None if correct is None else correct[row],
             step=step,
             prompt_logprob=None if of_prompt is None else shortest(of_prompt[row]),
+            rewards=None if each is None else _named(each[row], reward_names),
         )
 
 
+def _named(each: Sequence[float], names: Sequence[str] | None) -> dict[str, float | None]:
+    """What each reward function gave; NaN is None."""
+    names = [str(i) for i in range(len(each))] if names is None else names
+    return {name: None if math.isnan(x) else shortest(x) for name, x in zip(names, each, strict=True)}
+
+
 def shortest(x: float) -> float:
-    """The shortest decimal that is the same float32; a number that is no float32 stays.
+    """The shortest decimal that is the same float32; a number that is no float32, or whole, stays.
 
     >>> shortest(0.10000000149011612), shortest(0.1)
     (0.1, 0.1)
     """
-    if ctypes.c_float(x).value == x:
+    if isinstance(x, float) and ctypes.c_float(x).value == x:
         for digits in (6, 7, 8, 9):
             y = float(f"{x:.{digits}g}")
             if ctypes.c_float(y).value == x:
@@ -166,7 +182,7 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     if (coldest := min(numbers.get("temperature", ()), default=1.0)) <= 0:
         raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one of the log-probabilities, > 0")
     _require_signs(where, numbers)
-    plainly = {name: getattr(read, name) for name in ("group", "reward", "prompt", "correct", "step", "prompt_logprob")}
+    plainly = {name: getattr(read, name) for name in _PLAIN}
     return Response(
         **plainly, tokens=tokens, token_ids=ids, numbers={name: tuple(values) for name, values in numbers.items()}
     )
@@ -186,6 +202,9 @@ def plain(name: str) -> str:
     return (name if name.isprintable() else repr(name))[:40]
 
 
+_Numbering = list[Annotated[int, Field(ge=0, lt=2**63)]]
+
+
 class _Fields(BaseModel):
     # Nothing is converted: true is no group, and 1 says nothing about right or wrong.
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
@@ -193,14 +212,17 @@ class _Fields(BaseModel):
     group: int | str
     reward: float
     tokens: list[str] | None = None
-    token_ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = None
+    token_ids: _Numbering | None = None
     prompt: str = ""
     correct: bool | None = None
     step: int | None = None
     prompt_logprob: float | None = None
+    rewards: dict[str, float | None] | None = Field(default=None, min_length=1)
 
 
+_PLAIN = ("group", "reward", "prompt", "correct", "step", "prompt_logprob", "rewards")
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
+_PER_TOKEN |= dict.fromkeys(WHOLE[1:], (_Numbering | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
 _Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
 _KINDS = {
@@ -208,6 +230,9 @@ _KINDS = {
     "reward": "a number",
     "tokens": "a list of strings",
     "token_ids": "a list of ids",
+    "turn": "a list of whole numbers from 0 on",
+    "anchor": "a list of whole numbers from 0 on",
+    "rewards": "an object, the name of each reward function and its number or null",
     "prompt": "text; write chat messages out",
     "correct": "true, false or null",
     "step": "a whole number",

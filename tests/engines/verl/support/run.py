@@ -96,14 +96,23 @@ def documented() -> dict[str, str]:
     return dict(word.split("=", 1) for word in shlex.split(given.replace("\\\n", " ")))
 
 
-def main_ppo(settings: Mapping[str, Any], directory: Path, timeout: float) -> str:
+def main_ppo(
+    settings: Mapping[str, Any],
+    directory: Path,
+    timeout: float,
+    server: str = "cpu",
+    env: Mapping[str, str] | None = None,
+) -> str:
     """Runs the main program in `directory`; its output."""
-    given = {**CPU, **FLOAT32, **settings, "actor_rollout_ref.rollout.name": "cpu"}
-    return as_given([sys.executable, "-m", "verl.trainer.main_ppo", *words(given)], directory, timeout)
+    given = {**CPU, **FLOAT32, **settings, "actor_rollout_ref.rollout.name": server}
+    return as_given([sys.executable, "-m", "verl.trainer.main_ppo", *words(given)], directory, timeout, env)
 
 
-def as_given(command: list[str], directory: Path, timeout: float) -> str:
+def as_given(command: list[str], directory: Path, timeout: float, env: Mapping[str, str] | None = None) -> str:
     """Runs a command in `directory`; its output. A Ray that did not come up is started once more.
+
+    Args:
+        env: variables beside `environment()`.
 
     Raises:
         AssertionError: it failed; the message ends with its last lines.
@@ -111,7 +120,7 @@ def as_given(command: list[str], directory: Path, timeout: float) -> str:
     log = directory / "output.txt"
     for _ in range(2):
         with log.open("w") as stream:
-            done = _to_the_end(command, directory, stream, timeout)
+            done = _to_the_end(command, directory, stream, timeout, env or {})
         text = log.read_text(errors="replace")
         if "timed out during startup" not in text:
             break
@@ -119,9 +128,9 @@ def as_given(command: list[str], directory: Path, timeout: float) -> str:
     return text
 
 
-def _to_the_end(command: list[str], directory: Path, stream: Any, timeout: float) -> int | None:
+def _to_the_end(command: list[str], directory: Path, stream: Any, timeout: float, env: Mapping[str, str]) -> int | None:
     """The exit code, None where time ran out; nothing that the process started lives on."""
-    settings = {**environment(), "TOKENPO_TEST_SEEN": str(directory / SEEN)}
+    settings = {**environment(), **env, "TOKENPO_TEST_SEEN": str(directory / SEEN)}
     started = subprocess.Popen(
         command, cwd=directory, env=settings, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
     )

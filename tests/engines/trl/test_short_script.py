@@ -1,4 +1,4 @@
-"""README's script for TRL runs as it is written there."""
+"""The short script of docs/trl.md runs as it is written there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from foreign_support import need
 
-need("trl", "TRL is not installed: README's script for it was not run")
+need("trl", "TRL is not installed: the script of docs/trl.md was not run")
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "trl.md"
 
 
-def test_the_script_of_the_readme_trains(tmp_path: Path) -> None:
-    section = README.read_text(encoding="utf-8").partition("## In TRL")[2].partition("\n## ")[0]
+def test_the_short_script_trains(tmp_path: Path) -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("## In short")[2].partition("\n## ")[0]
     [script] = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     (tmp_path / "script.py").write_text(script)
     done = subprocess.run(

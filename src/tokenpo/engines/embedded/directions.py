@@ -1,0 +1,227 @@
+"""Directions of many methods at a checkpoint of a run, on rollouts that they share, and the gradient of the reward.
+
+A direction is −∂loss/∂weights of one update, as one vector. A batch is run through the model once for several methods:
+what each loss sends to log-probabilities and entropies is then taken back to the weights, one method after the other.
+
+Axes: R replicates, K batches of each, D trained weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError, Unsupported
+from ...core.learner import Learner
+from ...core.objective import Objective
+from ...core.seeds import keyed_seed
+from ...core.types import Policy, Rollouts
+from ...models import Sampling
+from ...runs import checkpoint
+from ...runs.directory import require_engine, resumed_config
+from ...runs.tracer import Tracer
+from ...tasks.draw import Draw, draw
+from ...tasks.experience import facts
+from .engine import build_engine, with_optional_inputs
+from .rollout import collect
+from .updates import Prompts, Trainer, improve, ratio_check
+
+REPLICATES = 8  # R, from which standard errors are taken
+AT_ONCE = 4  # methods whose directions are held beside each other
+PIECE = 32  # problems that are drawn at once for the gradient of the reward
+FAR = 0.2  # distance of a ratio from 1, in `Moved`
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far the policy has come from the one that sampled, over the tokens of the shared rollouts.
+
+    Args:
+        kl: nats a token, of the old policy from the new one (k3).
+        far: share of the tokens whose ratio is further than `FAR` from 1.
+    """
+
+    kl: float
+    far: float
+
+
+class AtCheckpoint:
+    """A checkpoint of a run, what is sampled there, and the updates that the run would make next.
+
+    Args:
+        run: directory of a run of the embedded engine; nothing in it is changed.
+        needs: of the objectives to come.
+        step: of the checkpoint; None is the newest.
+        batches: that all methods share, each as large as a minibatch of the run; a multiple of R.
+        rollouts: for the gradient of the reward; a multiple of R groups.
+
+    Raises:
+        TokenPOError: no such run or checkpoint, groups of one response, or too few batches or rollouts.
+    """
+
+    def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
+        if "gain" in needs:
+            raise Unsupported(
+                "a method needs gain, for which the embedded engine draws no continuations here, as all methods share "
+                "their rollouts: leave out methods that read gain"
+            )
+        require_engine(run, "embedded")
+        config, _ = resumed_config(run, None)
+        if config.rollout.group_size < 2:
+            raise TokenPOError(f"{run} has groups of one response: a gradient of the reward takes 2 or more of each")
+        group = config.rollout.group_size
+        for name, given, least in (("batches", batches, REPLICATES), ("rollouts", rollouts, REPLICATES * group)):
+            if given < least or given % least:
+                raise TokenPOError(
+                    f"{name} is {given}: give a multiple of {least}, as {REPLICATES} replicates share it"
+                )
+        self._batches, self._problems = batches // REPLICATES, rollouts // (REPLICATES * group)
+        self.run, self.engine, self._needs = run, build_engine(config, needs), needs
+        self.trainer = Trainer.of(config, self.engine.lm, self.engine.objective)
+        path = checkpoint.newest(run)[0] if step is None else checkpoint.of_step(run, step)
+        progress = checkpoint.restore(path, self.engine.lm.model, self.trainer.optimizer)
+        self.trainer.learner.load_state_dict(progress.learner)
+        self.step, self.objective = progress.step, self.engine.objective
+        self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)
+        plan, rule = self.objective.continuations, self.trainer.rule()
+        self._next = collect(config, self.engine.lm, self.engine.task, progress.cursor, rule, plan)
+        self._groups = max(1, config.rollout.prompts // config.train.minibatches)
+
+    def about(self) -> dict[str, Any]:
+        """Which checkpoint, and how much is sampled there; for a file."""
+        return {
+            "step": self.step, "weights": checkpoint.weights(self.run, self.step),
+            "replicates": REPLICATES, "batches": REPLICATES * self._batches,
+            "rollouts": REPLICATES * self._problems * self.group, "batch": self._groups * self.group,
+            "group": self.group,
+        }  # fmt: skip
+
+    @property
+    def group(self) -> int:
+        """Rollouts of a group."""
+        return self.engine.config.rollout.group_size
+
+    def close(self) -> None:
+        """The task may hold processes."""
+        self.engine.task.close()
+
+    def rollouts(self) -> list[list[tuple[Rollouts, Prompts]]]:
+        """[R][K] batches of the policy as it is, with their prompts and all facts that are needed."""
+        found = []
+        for replicate in range(REPLICATES):
+            count = self._batches * self._groups
+            drawn = self._draw(self._next.cursor + replicate * count, count)
+            whole = with_optional_inputs(self.engine, self.trainer.forward, facts(drawn), drawn, self._needs)
+            rows = torch.arange(len(whole)).view(self._batches, -1)
+            found.append([(whole.rows(part), drawn.prompts) for part in rows])
+        return found
+
+    def gradients(self) -> Iterator[tuple[Tensor, float]]:
+        """R times the gradient [D] of the mean reward by REINFORCE, each response against the mean of its siblings, and
+        the mean reward itself.
+
+        It is unbiased, and on other problems than `rollouts` and every other replicate.
+        """
+        start = self._next.cursor + REPLICATES * self._batches * self._groups
+        for replicate in range(REPLICATES):
+            yield self._gradient(start + replicate * self._problems)
+
+    def directions(
+        self, objectives: Sequence[Objective], shared: Sequence[Sequence[tuple[Rollouts, Prompts]]], *, moved: bool
+    ) -> Iterator[Tensor]:
+        """[R, K, D] of each of the objectives; `moved` once the policy is not the one that sampled."""
+        size = sum(x.numel() for x in self.trainer.parameters)
+        for first in range(0, len(objectives), AT_ONCE):
+            chunk = objectives[first : first + AT_ONCE]
+            found = torch.empty(len(chunk), len(shared), len(shared[0]), size)
+            for r, batches in enumerate(shared):
+                for k, (rollouts, prompts) in enumerate(batches):
+                    seen = self._forward.policy(rollouts, prompts)
+                    for place, objective in enumerate(chunk):
+                        found[place, r, k] = self._direction(objective, rollouts, seen, moved)
+            yield from found
+
+    def move(self, minibatches: int) -> None:
+        """Makes the next updates of the run itself, all of them on its next rollout batch, again and again if need be.
+
+        Raises:
+            TokenPOError: dynamic sampling left nothing to learn from.
+        """
+        trainer, experience = self.trainer, self._next
+        if experience.kept is None or experience.rollouts is None:
+            raise TokenPOError("the run's next rollout batch has no group to learn from: take another --step")
+        forward, kept = trainer.forward, experience.kept
+        rollouts = with_optional_inputs(self.engine, forward, experience.rollouts, kept)
+        step = trainer.learner.begin(rollouts, drawn=experience.everything())
+        passes = len(self.objective.split()) * trainer.options.minibatches
+        options = trainer.options.model_copy(update={"epochs": math.ceil(minibatches / passes)})
+        again = dataclasses.replace(trainer, options=options)
+        improve(again, step, kept.prompts, Tracer(0), most=minibatches)
+
+    @torch.no_grad()
+    def distance(self, shared: Iterable[Sequence[tuple[Rollouts, Prompts]]]) -> Moved:
+        """From the policy that sampled the rollouts to the one that is."""
+        change = torch.cat([
+            (self._forward.policy(rollouts, prompts).logprob - rollouts.old_logprob)[rollouts.mask].double()
+            for batches in shared for rollouts, prompts in batches
+        ])  # fmt: skip
+        far = (change.exp() - 1).abs() > FAR
+        return Moved(float((change.expm1() - change).mean()), float(far.double().mean()))
+
+    def _draw(self, start: int, count: int) -> Draw:
+        """Responses to some of the training problems, with random numbers that are not the run's own."""
+        config, engine = self.engine.config, self.engine
+        seed = keyed_seed(config.seed, "directions")
+        sampling = Sampling(config.rollout.max_new_tokens, config.rollout.temperature, seed)
+        autocast = config.train.autocast
+        return draw(engine.lm, engine.task, "train", start, count, self.group, sampling, autocast=autocast)
+
+    def _gradient(self, start: int) -> tuple[Tensor, float]:
+        end, total, reward = start + self._problems, torch.zeros(()), 0.0
+        for at in range(start, end, PIECE):
+            drawn = self._draw(at, min(PIECE, end - at))
+            rollouts = facts(drawn)
+            apart = rollouts.reward - rollouts.reward.view(-1, self.group).mean(1).repeat_interleave(self.group)
+            reward += float(rollouts.reward.sum())
+            credit = apart * self.group / (self.group - 1)  # from the mean of the others
+            for part in self._forward.splits(rollouts, drawn.prompts, credit.nonzero()[:, 0]):
+                logprob = self._forward.policy(rollouts.rows(part), drawn.prompts).logprob
+                value = (credit[part, None] * logprob).sum() / (self._problems * self.group)
+                total = total + self._flat(torch.autograd.grad(value, self.trainer.parameters, allow_unused=True))
+        return total, reward / (self._problems * self.group)
+
+    def _direction(self, objective: Objective, rollouts: Rollouts, seen: Policy, moved: bool) -> Tensor:
+        """[D] of a batch, all passes of the objective at these weights."""
+        config = self.engine.config
+        check = None if moved else ratio_check(config.train, self.engine.lm)
+        learner = Learner(objective, length=config.rollout.max_new_tokens, seed=config.seed, ratio=check)
+        said = {"logprob": seen.logprob, "entropy": seen.need("entropy")}
+        leaves = {name: x.detach() for name, x in said.items()}
+        leaves["logprob"].requires_grad_()
+        leaves["entropy"].requires_grad_(objective.entropy_gradient)
+        policy = Policy(**leaves, entropy_drift=seen.entropy_drift)
+        for update in learner.begin(rollouts).updates():
+            if update.observes:
+                update.observe(policy)
+            loss = update.loss(policy).value
+            learner.check(update)
+            if loss.requires_grad:
+                loss.backward()
+        pulled = [(said[name], -x.grad) for name, x in leaves.items() if x.grad is not None]
+        if not pulled:
+            return torch.zeros(())
+        ends, pulls = zip(*pulled, strict=True)
+        grads = torch.autograd.grad(ends, self.trainer.parameters, pulls, retain_graph=True, allow_unused=True)
+        return self._flat(grads)
+
+    def _flat(self, grads: Sequence[Tensor | None]) -> Tensor:
+        """[D] on the CPU, zero where a weight had no part."""
+        pairs = zip(grads, self.trainer.parameters, strict=True)
+        return torch.cat([(torch.zeros_like(x) if g is None else g).flatten().float().cpu() for g, x in pairs])

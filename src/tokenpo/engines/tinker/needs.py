@@ -1,0 +1,80 @@
+"""What a server gives an objective, and what of a recipe it cannot honour; `tinker` itself is not asked."""
+
+from __future__ import annotations
+
+from ...base.errors import Unsupported
+from ...core.learner import HALF_TOLERANCE, RatioCheck
+from ...core.negotiation import negotiate
+from ...core.objective import Objective
+from ...recipe.config import Config, Lora
+from ...recipe.objective import build_objective
+
+ENGINE = "the Tinker engine"
+PROVIDES = frozenset({"prompt_logprob", "ref_logprob", "rollout_logprob", "temperature", "token_ids"})
+_LOGITS = (
+    "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
+    "train with the embedded engine, TRL or verl"
+)
+REMEDIES: dict[str, str] = dict.fromkeys(
+    ("divergence", "entropy", "entropy_drift", "influence", "old_entropy"), _LOGITS
+) | {"gain": "train with the embedded engine (tokenpo train), which draws the continuations"}
+# Sampler and trainer of a server are two programs, mostly in half precision.
+RATIO = RatioCheck(
+    ENGINE,
+    "set rollout.rescore = true, which takes the old log-probs from the server's own trainer, or a larger "
+    "train.ratio_tolerance",
+    HALF_TOLERANCE,
+    "mean",
+)
+
+
+def require(objective: Objective) -> None:
+    """
+    Raises:
+        Unsupported: the objective reads what no server gives, or wants tokens sampled at temperatures of their own.
+    """
+    if objective.temperature is not None:
+        raise Unsupported(
+            f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
+            "cannot ask a server for: choose another method, or train with the embedded engine, TRL or verl"
+        )
+    negotiate(objective, PROVIDES, ENGINE, REMEDIES)
+
+
+def accepted(config: Config) -> Objective:
+    """The recipe's objective, where a server can honour the recipe.
+
+    Raises:
+        Unsupported: naming the setting, or what the method reads, and what to write instead.
+    """
+    model, lora = config.model, config.model.lora
+    refusals = (
+        (
+            model.path == "tiny",
+            "the model tiny, which only this package has: --set model.path=NAME names one of the server's",
+        ),
+        (lora is None, "training of all weights, only LoRA: --set model.lora.rank=32"),
+        (
+            lora is not None and (lora.alpha, lora.targets) != (Lora().alpha, Lora().targets),
+            "model.lora.alpha and model.lora.targets, which the server chooses: leave them out",
+        ),
+        (
+            model.device not in ("auto", "cpu"),
+            f"model.device = {model.device!r}, as the model is on the server: --set model.device=auto",
+        ),
+        (
+            model.dtype != "float32" or config.train.autocast,
+            "model.dtype and train.autocast, as precision is the server's: leave them out",
+        ),
+        (
+            config.rollout.temperature != 1,
+            "rollout.temperature other than 1, as the API does not say at which temperature a server reports "
+            "log-probabilities: --set rollout.temperature=1",
+        ),
+    )
+    for refused, sentence in refusals:
+        if refused:
+            raise Unsupported(f"{ENGINE} does not have {sentence}, or leave out --engine tinker")
+    objective = build_objective(config)
+    require(objective)
+    return objective

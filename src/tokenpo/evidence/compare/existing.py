@@ -1,0 +1,121 @@
+"""Runs that exist, of whatever engine: grouped by method, paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import TokenPOError
+from ...base.text import flat
+from ...runs.read import Run, read_run
+from .subject import Subject
+
+# Where runs of one method may differ and still be told apart; sections of a foreign engine also say where files lie.
+SECTIONS = ("model", "task", "rollout", "train", "evaluate")
+MOST_SETTINGS = 5  # of a note
+
+
+def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tuple[Subject, dict[str, dict[int, Run]]]:
+    """What the directories hold, as a subject and as runs by label and seed.
+
+    A label is the method with its options, the engine where there are several, and the settings by which runs of it
+    differ. A run that did not make all of its steps is left out, with a note.
+
+    Args:
+        exactly: metrics of which every point is needed.
+
+    Raises:
+        TokenPOError: no run, one that says no method or seed, two of the same method and seed, or a single method.
+    """
+    runs = [read_run(directory, exactly) for directory in directories]
+    notes = [f"{run.label} did not make all of its steps, and is left out." for run in runs if not _whole(run)]
+    whole = [run for run in runs if _whole(run)]
+    grouped: dict[str, dict[int, Run]] = {}
+    for label, run in zip(_labels(whole), whole, strict=True):
+        by_seed, seed = grouped.setdefault(label, {}), _seed(run)
+        if seed in by_seed:
+            raise TokenPOError(f"{by_seed[seed].path} and {run.path} are both {label} with seed {seed}: leave one out")
+        by_seed[seed] = run
+    if len(grouped) < 2:
+        raise TokenPOError(f"--runs holds nothing to compare with: all are {', '.join(grouped) or 'unfinished'}")
+    firsts = {label: next(iter(by_seed.values())) for label, by_seed in grouped.items()}
+    shared = _shared([flat(run.config) for run in whole])
+    subject = Subject(
+        name=str(shared.get("name") or shared.get("task.name") or "several tasks"),
+        place=Path("--runs"),
+        labels=tuple(grouped),
+        methods={label: _method(run) for label, run in firsts.items()},
+        objectives={label: run.objective.strip() for label, run in firsts.items()},
+        seeds=tuple(sorted({seed for by_seed in grouped.values() for seed in by_seed})),
+        planned=len(runs),
+        config={
+            key: value for key, value in shared.items() if key.partition(".")[0] not in ("method", "seed", "output")
+        },
+        origin="The directory of every run",
+        origins=tuple(f"{label} seed {seed}: {run.path}" for label, of in grouped.items() for seed, run in of.items()),
+        notes=(*notes, *_unlike(firsts)),
+    )
+    return subject, grouped
+
+
+def _whole(run: Run) -> bool:
+    steps = (run.config.get("train") or {}).get("steps")
+    return not isinstance(steps, int) or run.series("step")[-1][0] >= steps
+
+
+def _method(run: Run) -> tuple[str, Mapping[str, Any]]:
+    options = dict(run.config.get("method") or {})
+    if not isinstance(name := options.pop("name", None), str):
+        raise TokenPOError(f"{run.path} says no method in config.json: give run directories that tokenpo wrote")
+    return name.rpartition(":")[2], options
+
+
+def _seed(run: Run) -> int:
+    """verl has one in its section for data."""
+    foreign = (run.config.get("verl") or {}).get("data") or {}
+    seed = run.config.get("seed", foreign.get("seed"))
+    if not isinstance(seed, int):
+        raise TokenPOError(
+            f"{run.path} says no seed in config.json, and runs are paired by their seeds: leave it out, or train it "
+            "again with one"
+        )
+    return seed
+
+
+def _engine(run: Run) -> str:
+    return run.config.get("engine") or (
+        "verl" if run.config.get("verl") and "rollout" not in run.config else "embedded"
+    )
+
+
+def _labels(runs: Sequence[Run]) -> Iterator[str]:
+    """One for each run."""
+    engines, names = {_engine(run) for run in runs}, []
+    for run in runs:
+        name, options = _method(run)
+        written = ",".join(f"{key}={value}" for key, value in options.items())
+        names.append((f"{name}:{written}" if written else name) + (f" ({_engine(run)})" if len(engines) > 1 else ""))
+    for run, name in zip(runs, names, strict=True):
+        alike = [_settings(other) for other, its in zip(runs, names, strict=True) if its == name]
+        varying = [key for key, value in _settings(run).items() if any(other.get(key) != value for other in alike)]
+        yield ", ".join([name, *(f"{key}={_settings(run)[key]}" for key in varying)])
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    return flat({key: run.config.get(key) for key in SECTIONS})
+
+
+def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, *rest = configs
+    return {key: value for key, value in first.items() if all(key in of and of[key] == value for of in rest)}
+
+
+def _unlike(firsts: Mapping[str, Run]) -> Iterator[str]:
+    """Settings in which the methods differ, as the difference between them is then not the method's alone."""
+    settings = {label: _settings(run) for label, run in firsts.items()}
+    keys = dict.fromkeys(key for of in settings.values() for key in of)
+    odd = [key for key in keys if len({repr(of.get(key)) for of in settings.values()}) > 1]
+    if odd:
+        more = f" and {len(odd) - MOST_SETTINGS} more" if len(odd) > MOST_SETTINGS else ""
+        yield f"The methods were not trained alike: they differ in {', '.join(odd[:MOST_SETTINGS])}{more}."

@@ -1,0 +1,172 @@
+"""From the numbers of paired runs to words: above, equivalent, inconclusive; and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...base.text import number
+from .paired import ALPHA, RESAMPLES, Differences, bootstrap, equivalence, holm, least_seeds, seeds_needed
+
+Values = Mapping[str, Mapping[int, float]]  # of a method by its label, of a run by its seed
+# Products of exact fractions: a p that is 0.05 on paper must not miss it by rounding.
+REACHED = ALPHA * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One comparison of two methods by one number.
+
+    Args:
+        a, b: labels of the methods; every difference is a's value minus b's.
+        seeds: those in which both have a value, ascending.
+        differences: one per seed, those of runs that never got there unknown.
+        family: comparisons that Holm corrects for.
+        mean, low, high: of the known differences, with their 95 % bootstrap interval; None with fewer than two.
+        p, adjusted: of the test, and after Holm over the family; None with fewer than two seeds.
+        margin: the least difference that matters; None where none was named.
+        p_equal, equal_adjusted: of the two one-sided tests against it, and after Holm; None too where a difference is
+            unknown.
+    """
+
+    a: str
+    b: str
+    seeds: tuple[int, ...]
+    differences: Differences
+    family: int = 1
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    adjusted: float | None = None
+    margin: float | None = None
+    p_equal: float | None = None
+    equal_adjusted: float | None = None
+
+    @property
+    def above(self) -> str | None:
+        """The label of the method with the higher numbers where the test tells them apart, else None."""
+        if self.adjusted is None or self.adjusted > REACHED:
+            return None
+        return self.a if self.differences.direction > 0 else self.b
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether a difference of the margin or more is ruled out."""
+        return self.equal_adjusted is not None and self.equal_adjusted <= REACHED
+
+    @property
+    def decided(self) -> bool:
+        return self.above is not None or self.equivalent
+
+    @property
+    def needed(self) -> int | None:
+        """Seeds that would probably decide, where it is inconclusive and an estimate can be made."""
+        if self.decided or self.differences.bounded:
+            return None
+        return seeds_needed(self.differences.known, self.family)
+
+    @property
+    def verdict(self) -> str:
+        """One of "LABEL above LABEL", "equivalent within ±M", "inconclusive", "not compared"."""
+        if self.adjusted is None:
+            return "not compared"
+        if self.above is None:
+            return f"equivalent within ±{number(self.margin)}" if self.equivalent else "inconclusive"
+        above = f"{self.above} above {self.b if self.above == self.a else self.a}"
+        return f"{above}, by less than {number(self.margin)}" if self.equivalent else above
+
+    @property
+    def short(self) -> str:
+        """The verdict with the seeds that it would take."""
+        needed = f" (takes about {self.needed} seeds)" if self.needed else ""
+        return self.verdict + needed
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is what it is, in sentences."""
+        if self.adjusted is None:
+            return "Fewer than two seeds have a value of both methods."
+        corrected = f" after correction for {self.family} comparisons" if self.family > 1 else ""
+        p = f"p = {self.adjusted:.3g}{corrected}"
+        told = [f"{p}, {len(self.seeds)} seeds." if self.above is not None else f"{p}."]
+        if self.differences.bounded:
+            told.append(self._order())
+        if self.equivalent:
+            told.append(f"A difference of {number(self.margin)} or more: p = {self.equal_adjusted:.3g}{corrected}.")
+        if self.decided:
+            return " ".join(told)
+        if not self.differences.bounded and not any(self.differences.known):
+            return "Equal in every seed."
+        if len(self.seeds) < least_seeds(self.family):
+            told[0] = too_few(len(self.seeds), self.family)
+        return " ".join([*told, *([] if self.differences.bounded else [self._estimate()])])
+
+    def _order(self) -> str:
+        d = self.differences
+        unknown = len(d.values) - d.ahead - d.behind
+        return (
+            f"Runs never got there, so only the order of a pair counts: {self.a} was later in {d.ahead}, {self.b} in "
+            f"{d.behind}, {unknown} undecided."
+        )
+
+    def _estimate(self) -> str:
+        if self.needed is not None:
+            return f"If the difference is what it seems, about {self.needed} seeds would probably tell (estimate)."
+        if len(self.seeds) < 3:
+            return "Two seeds say too little of their spread to estimate how many would."
+        return "The seen difference is so near 0 that no number of seeds can be named."
+
+
+def too_few(seeds: int, family: int) -> str:
+    """The sentence for a comparison whose seeds cannot give any verdict.
+
+    >>> too_few(3, 1)
+    '3 seeds cannot tell anything apart: their smallest possible p is 2 / 2^3 = 0.25; it takes 6.'
+    """
+    smallest, times = 2.0 ** (1 - seeds), f", {family} comparisons make it {min(1.0, family * 2.0 ** (1 - seeds)):.3g}"
+    return (
+        f"{seeds} seeds cannot tell anything apart: their smallest possible p is 2 / 2^{seeds} = {smallest:.3g}"
+        f"{times if family > 1 else ''}; it takes {least_seeds(family)}."
+    )
+
+
+def judge(
+    values: Values,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    late: Mapping[str, Collection[int]] | None = None,
+    margin: float | None = None,
+    resamples: int = RESAMPLES,
+) -> list[Pair]:
+    """A verdict for each of `pairs` (a, b) of labels from `values[label][seed]`; the pairs are the family of Holm's
+    correction, those with fewer than two seeds excepted. Differences and equivalences are corrected apart.
+
+    Args:
+        late: the seeds by label whose value is only a lower bound, as the run never got there.
+        margin: the least difference that matters.
+    """
+    late, untested = late or {}, []
+    for a, b in pairs:
+        seeds = tuple(sorted(values[a].keys() & values[b].keys()))
+        bounds = [(seed in late.get(a, ()), seed in late.get(b, ())) for seed in seeds]
+        differences = Differences.of([values[a][seed] for seed in seeds], [values[b][seed] for seed in seeds], bounds)
+        untested.append(Pair(a, b, seeds, differences, margin=margin))
+    tested = [_tested(pair, resamples) for pair in untested if len(pair.seeds) >= 2]
+    # A pair of which equivalence cannot be tested counts as one that showed none.
+    adjusted, equal = (
+        holm([1.0 if p is None else p for p in of]).tolist()
+        for of in ([pair.p for pair in tested], [pair.p_equal for pair in tested])
+    )
+    results = iter(
+        replace(pair, family=len(tested), adjusted=p, equal_adjusted=None if pair.p_equal is None else q)
+        for pair, p, q in zip(tested, adjusted, equal, strict=True)
+    )
+    return [next(results) if len(pair.seeds) >= 2 else pair for pair in untested]
+
+
+def _tested(pair: Pair, resamples: int) -> Pair:
+    d = pair.differences
+    low, high = bootstrap(d.known, resamples=resamples) if len(d.known) > 1 else (None, None)
+    p_equal = None if pair.margin is None or d.bounded else equivalence(d.known, pair.margin)
+    return replace(pair, mean=d.mean, low=low, high=high, p=d.p(), p_equal=p_equal)

@@ -1,0 +1,65 @@
+"""DRO: log-likelihood by advantage, held to the old policy by a square in place of ratio and clip.
+
+Paper: Offline regularised reinforcement learning (2405.19107); also Kimi k1.5 (2501.12599); provenance: code.
+
+    J = 1/Σ|o_i| Σ_i Σ_t [ A_i lp_it − beta/2 (lp_it − lp_old,it)² ]
+
+Its gradient is (A_i − beta log r_it) ∇lp_it: the push on a token ends where its log-ratio is A/beta, whoever sampled.
+Defaults: beta 0.05, the example of Tinker's documentation; verl has none and asks for it.
+Departures: the paper's advantage is over a learnt soft value; GRPO's stands in its place, as in verl. In verl a
+correction for the sampler weighs the square as well, here the first term alone. Log-ratios are bounded to ±20.
+Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core.objective import Objective
+from ..core.ops import kl
+from ..core.parts import GroupAdvantage, LogLikelihood, Penalty, Ratio, TokenMean
+from ..core.ranges import NotNegative
+from ..core.types import Batch, Trust
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Offline Regularised Reinforcement Learning for Large Language Models Alignment", "2405.19107", "", "code",
+    "the advantage is a framework's, not the paper's soft one; beta is an example's",
+    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Regularised(LogLikelihood):
+    """A · lp beside a penalty that says how far a token may go from the old policy."""
+
+    assumes_on_policy = False
+
+
+@dataclass(frozen=True)
+class ToOld(Penalty):
+    """beta/2 · (lp − lp_old)²."""
+
+    idle_on_policy = True
+    beta: NotNegative
+
+    def __call__(self, batch: Batch, trust: Trust) -> Tensor:
+        return self.beta * kl.k2(Ratio.log(batch))
+
+
+@published(PAPER)
+def dro(*, beta: NotNegative = 0.05) -> Objective:
+    """The log-likelihood, weighed by the advantage and held to the old policy.
+
+    Args:
+        beta: of half the squared log-ratio to the old policy.
+    """
+    return Objective(
+        name="dro",
+        credit=GroupAdvantage(),
+        surrogate=Regularised() if beta else LogLikelihood(),
+        penalties=(ToOld(beta),) if beta else (),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,149 @@
+"""GDPO: each of several rewards is normalised in its group, then their sum in the batch.
+
+Paper: GDPO (2601.05242); provenance: code.
+
+    a_ik = (R_ik − mean_g R_k) / (std_g R_k + eps),   u_i = Σ_k w_k a_ik
+    A_i  = (u_i − mean u) / (std u + eps'),           mean and deviation over the rollout batch
+    J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
+
+Three frameworks have three forms, and each gives other numbers:
+
+    trl      eps = eps' = 1e-4; over responses; a reward that does not apply is passed over
+    verl     eps = 1e-6; over tokens, so that long responses count more, and √(var u + 1e-8) in place of std u + eps'
+    nemo_rl  mean and deviation of the other responses of the group (that one ddof 0), eps = 1e-6; over responses,
+             eps' = 0
+
+Defaults: TRL's form, which is one of the authors'; equal weights; clip 0.2 on both sides and the token mean, ours;
+beta = 0, as everywhere here for verifiable rewards.
+Departures: a group of one learns nothing from its rewards; verl takes them as they are. Rewards that are all equal give
+exactly 0, in TRL and verl rounding. A bonus of the shaping is one more reward, of weight 1. Every form passes over a
+reward that does not apply.
+Reductions: none to GRPO: a group that is equal in all rewards has an advantage that is not 0 when the mean over the
+batch is not, so no rows may be skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError, choose
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
+from ..core.ranges import FINITE, Limit, NotNegative, Range, Share
+from ..core.types import Rollouts
+from .paper import Paper, published
+from .reinforce_pp import whiten
+
+PAPER = Paper(
+    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242", "",
+    "code", "nemo_rl's form was read in copies of its estimator",
+    code="trl 1.16.0:trl/trainer/grpo_trainer.py; verl 0.9.1:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
+
+Weights = Annotated[
+    tuple[float, ...],
+    Range("a list of finite numbers", lambda x: isinstance(x, tuple | list) and all(FINITE.holds(w) for w in x)),
+]
+
+
+@dataclass(frozen=True)
+class Decoupled(CreditStage):
+    """Every reward normalised in its group; their weighted sum normalised over the batch.
+
+    Args:
+        eps: added to a group's deviation, ≥ 0.
+        batch_eps: added to the batch's deviation, ≥ 0.
+        tokens: mean and deviation of the batch over its tokens, not over its responses.
+        leave_one_out: compare with the others of the group alone.
+        weights: one for each reward; none is 1 for all.
+    """
+
+    across_groups = True
+    reads = {"rewards"}
+    eps: NotNegative
+    batch_eps: NotNegative
+    tokens: bool = False
+    leave_one_out: bool = False
+    weights: Weights = ()
+
+    @property
+    def columns(self) -> int:
+        return len(self.weights) or 1
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        rewards, mask = rollouts.need("rewards").double(), rollouts.mask
+        if len(self.weights or rewards[0]) != rewards.shape[1]:
+            raise TokenPOError(
+                f"gdpo: {len(self.weights)} weights for the {rewards.shape[1]} columns of Rollouts.rewards: give one "
+                "for each, in their order"
+            )
+        weights = (*(self.weights or (1.0,) * rewards.shape[1]), 1.0)
+        scored = mask.any(1) & ~rewards.isnan().all(1)
+        columns = torch.cat([rewards, bonus.double()[:, None]], 1).T
+        total = torch.zeros_like(columns[0])
+        for weight, column in zip(weights, columns, strict=True):
+            given = scored & ~column.isnan()
+            alike = Groups.of(rollouts.group, given)
+            total += weight * self._of_group(alike, column.nan_to_num(0.0)).where(given, 0.0)
+        if self.tokens:
+            return whiten(total[:, None].expand(mask.shape), mask & scored[:, None])
+        return _standard(total, scored, self.batch_eps)[:, None].expand(mask.shape)
+
+    def _of_group(self, groups: Groups, x: Tensor) -> Tensor:
+        """[N] one reward, normalised."""
+        if not self.leave_one_out:
+            return GroupAdvantage(eps=self.eps).of(groups, x)
+        others = (groups.size() - 1).clamp(min=1)
+        centre = groups.mean_std(x)[0]
+        y = x - centre  # from near 0 a difference of squares loses nothing
+        mean = (groups.sum(y) - y) / others
+        std = ((groups.sum(y.square()) - y.square()) / others - mean.square()).clamp(min=0.0).sqrt()
+        low, high = groups.extremes(y)
+        alike = std <= 1e-7 * (high - low)  # what rounding leaves where the others are equal
+        return torch.where(groups.varied(x), (y - mean) / torch.where(alike, 1.0, std + self.eps), 0.0)
+
+
+def _standard(x: Tensor, valid: Tensor, eps: float) -> Tensor:
+    """(x − mean) / (std + eps) of x [N] over the valid rows, ddof 1; 0 at others, and where all are equal."""
+    values = x[valid]
+    centred = values - values.min()  # equal values have a mean and a deviation of exactly 0
+    centred = centred - centred.mean()
+    std = (centred.square().sum() / max(1, values.numel() - 1)).sqrt()
+    out = torch.zeros_like(x)
+    out[valid] = centred / (std + eps) if std > 0 else centred
+    return out
+
+
+FORMS = {
+    "trl": Decoupled(eps=1e-4, batch_eps=1e-4),
+    "verl": Decoupled(eps=1e-6, batch_eps=0.0, tokens=True),
+    "nemo_rl": Decoupled(eps=1e-6, batch_eps=0.0, leave_one_out=True),
+}
+
+
+@published(PAPER)
+def gdpo(
+    *, form: str = "trl", weights: Weights = (), low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0
+) -> Objective:
+    """Several rewards, none of which drowns another: each is normalised before they are added.
+
+    Args:
+        form: whose numbers: "trl", "verl" or "nemo_rl".
+        weights: one for each reward function, in their order; none is 1 for all.
+        low: clip below.
+        high: clip above.
+        beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
+    """
+    return Objective(
+        name="gdpo",
+        credit=dataclasses.replace(choose("gdpo: form", form, FORMS), weights=tuple(weights)),
+        surrogate=Clip(FixedBounds(low, high)),
+        penalties=(ReferenceKl(beta),) if beta else (),
+        aggregate=TokenMean(),
+    )

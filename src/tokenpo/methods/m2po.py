@@ -1,0 +1,139 @@
+"""M2PO: a budget for the second moment of the log-ratios decides where the clip is.
+
+Paper: M2PO (2510.01161); provenance: code.
+
+    harmful tokens: A_i > 0 and r_it > 1, or A_i < 0 and r_it < 1;   their v = (log r_it)², ascending, n of them
+    τ = ∞ where mean v ≤ budget;   else τ² = v_{k−1}, k the first with (v_1 + ... + v_k + (n − k) v_k) / n ≥ budget
+    J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, min(e^−τ, 1 − low), max(e^τ, 1 + high)) A_i)
+
+Stale rollouts have far tokens; a fixed clip cuts most of what is informative. Here nothing is clipped until the moment
+of the whole step exceeds the budget, and then only the tail, never inside [1 − low, 1 + high].
+m2po_rollout is another framework's reading: the response tokens with the largest (lp_roll − lp_old)² are dropped until
+the mean of the rest is below the threshold, by facts alone; the rest is PPO's clip.
+Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
+Departures: the authors take the moment of a device's micro-batch, here it is that of the optimiser step. Without a
+bound the ratio may reach e^20, in their code 1e5. In AReaL what is dropped leaves the micro-batch's denominator, here
+it counts; ρ on what stays is a rollout correction beside it.
+Reductions: an infinite budget clips nothing; budget 0 is DAPO with low and high, its dual clip off, and so is
+m2po_rollout with an infinite threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.objective import Objective
+from ..core.ops.ratio import BOUND
+from ..core.parts import (
+    BatchSignal,
+    Bounds,
+    Clip,
+    FixedBounds,
+    GroupAdvantage,
+    Keep,
+    Look,
+    Ratio,
+    Signal,
+    TokenMean,
+)
+from ..core.ranges import Limit, NotNegative, Share
+from ..core.types import Batch, Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?", "2510.01161", "", "code",
+    "the paper's text was not read; the authors' code and AReaL's differ, and are two methods here",
+    code="Infini-AI-Lab/M2PO@4514ce2:verl/trainer/ppo/core_algos.py; "
+    "inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
+)  # fmt: skip
+# As in the authors' code: the token that the bound is taken from is itself beyond it.
+_BEYOND = 1e-12
+
+
+@dataclass(frozen=True)
+class Reach(BatchSignal):
+    """τ, how far the log-ratio of a token that its advantage pushes on may be, shown at every token [N, T], nats; 20
+    where the step is within the budget.
+
+    Args:
+        budget: of the mean squared log-ratio of these tokens, ≥ 0.
+    """
+
+    budget: Limit
+
+    def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
+        x = Ratio.log(batch).detach()
+        squares = x.double().square()[batch.mask & (x * batch.credit.advantage > 0)].sort().values
+        n = len(squares)
+        if not n or float(squares.mean()) <= self.budget:
+            return torch.full_like(x, BOUND)
+        held = squares.cumsum(0) + squares * torch.arange(n - 1, -1, -1, device=x.device)
+        first = int((held < n * self.budget).sum())
+        reach = (squares[first - 1] - _BEYOND).clamp(min=0).sqrt() if first else squares.new_zeros(())
+        return reach.to(x.dtype).expand_as(x)
+
+
+@dataclass(frozen=True)
+class Budgeted(Bounds):
+    """[min(e^−τ, 1 − low), max(e^τ, 1 + high)]."""
+
+    reach: Reach
+    low: Share
+    high: NotNegative
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        reach = batch.signal(self.reach)
+        return (-reach).exp().clamp(max=1 - self.low), reach.exp().clamp(min=1 + self.high)
+
+
+@dataclass(frozen=True)
+class Nearest(Signal):
+    """1 at the response tokens whose (lp_roll − lp_old)² are smallest, as many as keep its mean below `most`."""
+
+    reads = {"rollout_logprob"}
+    most: Limit
+
+    def __call__(self, rollouts: Rollouts) -> Tensor:
+        squares = (rollouts.need("rollout_logprob") - rollouts.old_logprob).double().square()
+        ranked, order = squares[rollouts.mask].sort()
+        mean = ranked.cumsum(0) / torch.arange(1, len(ranked) + 1, device=ranked.device)
+        kept = torch.zeros_like(ranked).scatter_(0, order, (mean < self.most).double())
+        return torch.zeros_like(squares).masked_scatter(rollouts.mask, kept).to(rollouts.old_logprob.dtype)
+
+
+@published(PAPER)
+def m2po(*, budget: Limit = 0.04, low: Share = 0.3, high: NotNegative = 0.5) -> Objective:
+    """A clip that begins where the second moment of the step's log-ratios exceeds a budget.
+
+    Args:
+        budget: of the mean squared log-ratio of the tokens that are pushed on.
+        low: the bound below is never nearer to 1.
+        high: nor the one above.
+    """
+    return Objective(
+        name="m2po",
+        credit=GroupAdvantage(),
+        surrogate=Clip(Budgeted(Reach(budget), low, high)),
+        aggregate=TokenMean(),
+    )
+
+
+@published(PAPER)
+def m2po_rollout(*, threshold: Limit = 0.04, low: Share = 0.2, high: Limit = 0.2) -> Objective:
+    """The tokens on which sampler and old policy are farthest apart are dropped.
+
+    Args:
+        threshold: of the mean squared log-ratio of the tokens that stay.
+        low: clip below.
+        high: clip above.
+    """
+    return Objective(
+        name="m2po_rollout",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(Keep(Nearest(threshold)),),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,101 @@
+"""MT-GRPO: the turn that calls a tool has an advantage of its own.
+
+Paper: Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment (2505.11821); provenance: code.
+
+    norm(x)_i = (x_i − mean_g x) / (std_g x + 1e-4)
+    A_it = norm(R^out)_i + coef · norm(R^turn)_i   in the first turn, before the tool's result
+           norm(R^out)_i                           after it
+           norm(R^turn + R^out)_i                  where no result came
+    J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
+
+R^turn is what the first `turn_rewards` reward functions gave, R^out what the others did.
+Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the turn; beta = 0, as
+everywhere here for verifiable rewards.
+Departures: the authors take the mean over the tokens of a micro-batch. They find the result in the text of the
+messages; here a result came where the response has a second turn, so that a response which ends with its tool call
+counts as one without. Written for one call: of several, the turns after the first share one advantage. The code has a
+second form, in which the first turn gets norm(R^turn + gamma R^out) alone, which is not here.
+Reductions: with one turn for each response and no weights it is GRPO with eps 1e-4 and the token mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError
+from ..core.objective import Objective
+from ..core.ops.group import Groups
+from ..core.ops.turns import Turns
+from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
+from ..core.ranges import Count, Limit, NotNegative, Share
+from ..core.types import Rollouts
+from .paper import Paper, published
+
+PAPER = Paper(
+    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment", "2505.11821", "", "code",
+    code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FirstTurn(CreditStage):
+    """The advantage of the outcome, and in the first of several turns also that of the turn.
+
+    Args:
+        coef: weight of the turn's advantage.
+        turn_rewards: how many of the reward functions, the first ones, judge the turn.
+        group: how rewards of a group become advantages.
+    """
+
+    reads = {"rewards", "turn"}
+    coef: NotNegative
+    turn_rewards: Count
+    group: GroupAdvantage
+
+    @property
+    def columns(self) -> int:
+        return self.turn_rewards + 1
+
+    def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
+        each, alive = rollouts.need("rewards").nan_to_num(0.0).double(), rollouts.mask.any(1)
+        if each.shape[1] < self.columns:
+            raise TokenPOError(
+                f"mt_grpo: the first {self.turn_rewards} rewards judge the turn, and Rollouts.rewards has "
+                f"{each.shape[1]} columns: give one more at least, for the outcome"
+            )
+        of_turn = each[:, : self.turn_rewards].sum(1)
+        of_outcome = each[:, self.turn_rewards :].sum(1) + bonus
+        groups, turns = Groups.of(rollouts.group, alive), Turns.of(rollouts.need("turn"), rollouts.mask)
+        turn, outcome, both = (self.group.of(groups, x)[:, None] for x in (of_turn, of_outcome, of_turn + of_outcome))
+        called = (turns.count > 1)[:, None]
+        return torch.where(called, outcome + self.coef * turn * (turns.index == 0), both)
+
+
+@published(PAPER)
+def mt_grpo(
+    *,
+    coef: NotNegative = 1.0,
+    turn_rewards: Count = 1,
+    low: Share = 0.2,
+    high: Limit = 0.2,
+    beta: NotNegative = 0.0,
+) -> Objective:
+    """What a tool call earned counts for the tokens that made it, the outcome for all.
+
+    Args:
+        coef: weight of the first turn's own advantage.
+        turn_rewards: how many of the reward functions, the first ones, judge the first turn; the others the outcome.
+        low: clip below.
+        high: clip above.
+        beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
+    """
+    return Objective(
+        name="mt_grpo",
+        credit=FirstTurn(coef, turn_rewards, GroupAdvantage(eps=1e-4)),
+        surrogate=Clip(FixedBounds(low, high)),
+        penalties=(ReferenceKl(beta),) if beta else (),
+        aggregate=TokenMean(),
+    )

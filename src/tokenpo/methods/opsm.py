@@ -1,0 +1,53 @@
+"""OPSM: GRPO that forgets the wrong responses which the policy has left, with an unbiased divergence.
+
+Paper: DeepSeek-V3.2 (2512.02556), "Off-Policy Sequence Masking" and "Unbiased KL Estimate"; provenance: code.
+
+    keep_i = 0 where A_i < 0 and mean_t(lp_b,it − lp_it) > delta, 1 elsewhere;   lp_b: before the update
+    J = 1/N Σ_i 1/|o_i| Σ_t [ keep_i · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta r_it k3(lp_ref,it − lp_it) ]
+
+A wrong response that the policy would hardly give any more teaches nothing but noise; a right one does. The divergence
+is weighed by the ratio, with gradient through both: its gradient is then that of the divergence of the current policy.
+Defaults: delta 0.5, the example in TRL's help, which has it off; slime's is 1e-4. beta 0, as in TRL. GRPO's clip.
+Options: anchor="rollout" takes lp_b from the sampler, as TRL does where it has it; anchor="old" is slime's default.
+Departures: a response is judged by its own advantage (ms-swift and TRL as well); what is masked counts in the
+denominators, and its divergence stays, as in TRL and slime. Log-ratios are bounded to ±20.
+Reductions: delta = inf, beta = 0 is GRPO. With anchor="old" it does nothing at lp = lp_old.
+"""
+
+from __future__ import annotations
+
+from ..base.errors import choose
+from ..core.objective import Objective
+from ..core.parts import Clip, Drop, FixedBounds, GroupAdvantage, ReferenceKl, Reweighted, SequenceMean, Strayed
+from ..core.ranges import AboveZero, Limit, NotNegative, Share
+from .paper import Paper, published
+
+PAPER = Paper(
+    "DeepSeek-V3.2: Pushing the frontier of open large language models", "2512.02556", "", "code",
+    "its equation 9 was read through the comments of two frameworks only; delta is not the paper's",
+    code="trl 1.16.0:trl/trainer/grpo_trainer.py; THUDM/slime@624b824:slime/backends/megatron_utils/loss.py",
+)  # fmt: skip
+
+
+@published(PAPER)
+def opsm(
+    *, delta: AboveZero = 0.5, anchor: str = "old", low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0
+) -> Objective:
+    """Wrong responses that the policy has left are masked.
+
+    Args:
+        delta: largest mean log-ratio of a wrong response, nats.
+        anchor: log-probabilities before the update, of the "old" policy or of the "rollout" engine.
+        low: clip below.
+        high: clip above.
+        beta: unbiased divergence from the reference.
+    """
+    sampler = choose("opsm: anchor", anchor, {"old": False, "rollout": True})
+    return Objective(
+        name="opsm",
+        credit=GroupAdvantage(),
+        surrogate=Clip(FixedBounds(low, high)),
+        weights=(Drop(Strayed(delta, sampler)),),
+        penalties=(Reweighted(ReferenceKl(beta)),) if beta else (),
+        aggregate=SequenceMean(),
+    )

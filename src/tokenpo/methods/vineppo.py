@@ -1,0 +1,58 @@
+"""VinePPO: the value of a step is the mean reward of continuations drawn from there.
+
+Paper: VinePPO (2410.01679); provenance: code.
+
+    V(s)  = mean R of `continuations` continuations from s, at the first token of every step
+    A_it  = V(behind the step of t) − V(before it);   behind the last step R_i takes the place of V      (`gain`)
+    Â_it  = (A_it − mean A) / √(var A + 1e-8),   over all tokens of the batch
+    J = 1/Σ|o_i| Σ_i Σ_t min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
+
+Defaults: 9 continuations, clip 0.2/0.2 (code). A step is `every` tokens, 16 (ours): the authors cut at the lines of a
+solution, which separator=ID does, where ID is the token of a newline.
+Departures: the variance has ddof 1, as everywhere here. The scripts add a divergence of 0.0001 from the reference; none
+here: `train.reference_kl` adds one. Responses that were cut off keep the reward that the task gives them.
+Note: the continuations are sampled tokens like all others: `continued_tokens` of a run counts them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ..core.objective import Objective
+from ..core.parts import BehindToken, Clip, Continuations, EveryTokens, FixedBounds, TokenMean, WhitenedGain
+from ..core.ranges import Count, Limit, Share, whole
+from .paper import Paper, published
+
+PAPER = Paper(
+    "VinePPO: Refining Credit Assignment in RL Training of LLMs", "2410.01679", "", "code",
+    code="McGill-NLP/VinePPO@efe7228:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
+    "McGill-NLP/VinePPO@efe7228:src/treetune/trainers/ppo_trainer.py",
+)  # fmt: skip
+TokenId = Annotated[int, whole(0)]
+
+
+@published(PAPER)
+def vineppo(
+    *,
+    every: Count = 16,
+    separator: TokenId | None = None,
+    continuations: Count = 9,
+    low: Share = 0.2,
+    high: Limit = 0.2,
+) -> Objective:
+    """A step is worth what it adds to the mean reward of continuations drawn before and behind it.
+
+    Args:
+        every: tokens of a step.
+        separator: id of the token that ends a step, in place of `every`.
+        continuations: drawn from each step.
+        low: clip below.
+        high: clip above.
+    """
+    cuts = EveryTokens(every) if separator is None else BehindToken(separator)
+    return Objective(
+        name="vineppo",
+        credit=WhitenedGain(Continuations(cuts, continuations)),
+        surrogate=Clip(FixedBounds(low, high)),
+        aggregate=TokenMean(),
+    )

@@ -1,0 +1,96 @@
+"""Directions at a checkpoint: what the engine's own update makes; and what the run would do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.embedded.directions import AtCheckpoint
+from tokenpo.engines.embedded.loop import train
+from tokenpo.engines.embedded.updates import Trainer, gradients
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.methods import method
+from tokenpo.recipe.config import load_config
+from tokenpo.tasks.experience import facts
+
+
+@pytest.fixture
+def run(small, tmp_path: Path, coin) -> Path:
+    return train(small(tmp_path / "run", output={"checkpoint_every": 2}), SilentView()).directory
+
+
+@pytest.fixture
+def at(run: Path) -> Iterator[AtCheckpoint]:
+    with closing(AtCheckpoint(run, frozenset({"influence", "ref_logprob"}), 2, 8, 64)) as made:
+        yield made
+
+
+def close(x: Tensor, y: Tensor) -> None:
+    assert y.norm() > 0
+    assert (x - y).norm() < 1e-5 * y.norm()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("dapo", {}), ("tepo", {}), ("kl_cov", {}), ("lopti", {}), ("skywork_entropy", {"start": 0.005, "target": 9.0})],
+)
+@pytest.mark.parametrize("moved", [False, True])
+def test_is_the_engines_own(at: AtCheckpoint, name: str, options: dict[str, float], moved: bool) -> None:
+    """The same rollouts through the engine's own forward passes, which fuse the head and the loss."""
+    shared = [[at.rollouts()[0][0]]]
+    if moved:
+        at.move(2)
+    objective = method(name, **options)
+    (found,) = at.directions([objective], shared, moved=moved)
+    trainer = Trainer.of(at.engine.config, at.engine.lm, objective)
+    rollouts, prompts = shared[0][0]
+    step, total = trainer.learner.begin(rollouts), torch.zeros(())
+    for part in range(len(objective.split())):
+        list(gradients(trainer, step.update(torch.arange(len(rollouts)), part), prompts))
+        total = total - torch.cat([x.grad.flatten() for x in trainer.parameters])
+    close(found[0, 0], total)
+
+
+def test_the_gradient_of_the_reward(at: AtCheckpoint) -> None:
+    """Dr. GRPO divides by a constant: on the same rollouts it is REINFORCE against the group's mean, to a scale."""
+    first, reward = next(at.gradients())
+    start = at._next.cursor + 8 * at._groups
+    drawn = at._draw(start, at._problems)
+    (direction,) = at.directions([method("dr_grpo")], [[(facts(drawn), drawn.prompts)]], moved=False)
+    assert reward == pytest.approx(float(drawn.reward().mean()))
+    # (R − mean of all) / (N · length) for (R − mean of the other 3) / N
+    close(direction[0, 0] * at.engine.config.rollout.max_new_tokens * 4 / 3, first)
+
+
+def test_moves_as_the_run_would(at: AtCheckpoint, run: Path) -> None:
+    """One step of two minibatches from step 2 on, bit for bit; and nothing in the run's directory has changed."""
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    shared = at.rollouts()
+    assert at.distance(shared).kl == pytest.approx(0, abs=1e-9)
+    at.move(2)
+    assert at.distance(shared).kl > 1e-5
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    config = load_config(run / "config.json", overrides=["train.steps=3"], out=run.parent / "other")
+    train(config, SilentView())
+    with closing(AtCheckpoint(run.parent / "other", frozenset(), 3, 8, 64)) as next_one:
+        for ours, theirs in zip(at.trainer.parameters, next_one.trainer.parameters, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"step": 3}, r"no good checkpoint of step 3: give one that is there \(2, 4\)"),
+        ({"batches": 12}, "batches is 12: give a multiple of 8"),
+        ({"rollouts": 8}, "rollouts is 8: give a multiple of 32"),
+    ],
+)
+def test_refuses(run: Path, given: dict[str, int], said: str) -> None:
+    with pytest.raises(TokenPOError, match=said):
+        AtCheckpoint(run, frozenset(), **{"step": 2, "batches": 8, "rollouts": 64, **given})

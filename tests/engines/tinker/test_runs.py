@@ -1,0 +1,131 @@
+"""Whole runs of recipes, on a server in this process."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tinker_support import MODEL, Cloud
+from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.main import main
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.engines.tinker import service
+from tokenpo.engines.tinker.loop import resume, told, train
+from tokenpo.recipe.config import parse_config
+
+TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov", "maxrl", "ha_dw"]
+
+
+def lines(run: Path, name: str = "metrics.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (run / name).read_text(encoding="utf-8").splitlines()]
+
+
+def numbers(run: Path) -> list[dict]:
+    """Metrics without times; of those that are no number, their name."""
+    return [{k: v for k, v in line.items() if not k.startswith("seconds_")} for line in lines(run)]
+
+
+def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: pytest.CaptureFixture) -> None:
+    directory, finished = train(small(evaluate={"problems": 4, "samples": 2}), SilentView())
+    assert finished
+    made = lines(directory)
+    assert [line["step"] for line in made] == [0, 1, 2, 3] and "entropy" not in made[1]
+    assert {"reward", "accuracy", "clip_fraction", "kl", "effective_tokens"} <= made[1].keys()
+    assert made[3]["eval/k"] == 2
+    trace = lines(directory, "trace.jsonl")
+    assert {line["step"] for line in trace} == {1, 2, 3}
+    assert {"advantage", "ratio", "loss", "effective", "temperature"} <= trace[0]["terms"].keys()
+    evaluations, sampler = told(directory)
+    assert len(evaluations) == 2 and sampler in cloud.saved
+    assert main(["report", str(directory)]) == 0 and (directory / "report.html").stat().st_size > 10_000
+    rollouts = next((directory / "rollouts").glob("*.jsonl"))
+    assert main(["explain", str(rollouts), "--method", "grpo"]) == 0
+    assert "responses" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["lopti", "ha_dw"])
+def test_a_resumed_run_makes_the_same_updates(method: str, small, cloud: Cloud, tmp_path: Path) -> None:
+    """Memories, optimiser and the place in the problems: two steps and one more are three."""
+    given = {"method": {"name": method}, "rollout": {"dynamic_sampling": True, "max_extra_batches": 1}}
+    whole, _ = train(small(**given), SilentView())
+    part = tmp_path / "part"
+    train(small(**given, train={"steps": 2}, output={"dir": str(part)}), SilentView())
+    config = small(**given, output={"dir": str(part)})
+    directory, finished = resume(part, SilentView(), config)
+    assert finished and directory == part
+    assert json.dumps(numbers(part)) == json.dumps(numbers(whole))
+    assert len(lines(part, "trace.jsonl")) == len(lines(whole, "trace.jsonl"))
+    with pytest.raises(TokenPOError, match="has made all of its 3 steps"):
+        resume(part, SilentView(), config)
+
+
+@pytest.mark.parametrize("method", ["adv_reweight", "arm", "dppo_tv"])
+def test_what_a_method_reads_is_asked_of_the_server(method: str, small, cloud: Cloud) -> None:
+    """A reference of the base model, the prompt's log-probability, the sampler's."""
+    directory, _ = train(small(method={"name": method}, train={"steps": 2}), SilentView())
+    (first, *_) = lines(directory, f"rollouts/{next((directory / 'rollouts').iterdir()).name}")
+    # Lines of recorded rollouts hold what the objective was given.
+    name = {"adv_reweight": "ref_logprob", "arm": "prompt_logprob", "dppo_tv": "rollout_logprob"}[method]
+    assert name in first
+
+
+def test_the_old_policy_can_be_scored_by_the_trainer(small, cloud: Cloud, tmp_path: Path) -> None:
+    """A sampler that is off by more than the tolerance is refused, and with rollout.rescore learnt from."""
+    cloud.told = lambda tokens, logprobs: (tokens, [x - 0.1 for x in logprobs])
+    with pytest.raises(TokenPOError, match=r"is 0.1 nats, above 0.05: set rollout.rescore = true"):
+        train(small(), SilentView())
+    again = {"dir": str(tmp_path / "again"), "rollouts_every": 1}
+    directory, _ = train(small(rollout={"rescore": True, "correction": {"cap": 2.0}}, output=again), SilentView())
+    first = lines(directory, "rollouts/step-000001.jsonl")[0]
+    assert first["rollout_logprob"][0] == pytest.approx(first["old_logprob"][0] - 0.1, abs=1e-4)
+
+
+def test_the_command_line(small, cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["--set", f"model.path={MODEL}", "--set", "model.lora.rank=8", "--set", "rollout.prompts=4"]
+    words += ["--set", "rollout.max_new_tokens=40", "--set", "train.steps=1", "--set", "evaluate.problems=2"]
+    run = tmp_path / "made"
+    given = ["train", "quickstart", "--engine", "tinker", "--method", "grpo", *words, "--out", str(run)]
+    assert main(given) == 0
+    said = capsys.readouterr().out
+    assert "on a Tinker server, training run run-1" in said and "step 1/1" in said
+    assert "weights on the server, for a sampling client: tinker://run-1/sampler_weights/final" in said
+    assert (run / "report.html").is_file()
+    assert main(["train", "--resume", str(run)]) == 2
+    assert "resume it with --engine tinker" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run), "--engine", "tinker", "--set", "train.steps=2"]) == 0
+    assert [line["step"] for line in lines(run)] == [0, 1, 2]
+
+
+def test_without_a_key_or_a_server_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "TINKER_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(TokenPOError, match="wants a key, and there is none: set TINKER_API_KEY"):
+        service.connect(parse_config({}, "test"))
+    monkeypatch.setenv("TINKER_API_KEY", "tml-none")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(TokenPOError, match=rf"no Tinker server answers at {address} .*tinker\.base_url=URL"):
+        service.connect(parse_config({"tinker": {"base_url": address}}, "test"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", TEN)
+def test_ten_methods_learn_the_quickstart_task(method: str, small, cloud: Cloud) -> None:
+    """The quickstart's task, half of its batches and its steps at twice its learning rate."""
+    cloud.chunk = 64
+    config = small(
+        method={"name": method},
+        task={"options": {}},
+        rollout={"prompts": 16, "group_size": 8, "max_new_tokens": 80},
+        train={"steps": 30, "minibatches": 4, "lr": 4e-4},
+        output={"trace_every": 0, "rollouts_every": 0, "checkpoint_every": 0},
+    )
+    directory, _ = train(config, SilentView())
+    accuracy = [line["accuracy"] for line in lines(directory)]
+    before, after = sum(accuracy[:4]) / 4, sum(accuracy[-4:]) / 4
+    assert after > before + 0.1, (before, after)

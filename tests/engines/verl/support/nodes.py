@@ -1,0 +1,85 @@
+"""Ray nodes on this machine, to train on and to break; a process, so that they end with it.
+
+    nodes.py COUNT GPUS
+
+Prints the address of a cluster with COUNT nodes of GPUS workers each, and keeps it until its input ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engines.verl.support import run
+
+WORKER = "ray::WorkerDict"  # verl's, as Ray names its process
+
+
+@contextmanager
+def cluster(directory: Path, count: int, gpus: int) -> Iterator[tuple[str, int]]:
+    """The address of the cluster and the process that holds it. Its processes work in `directory` and not, as those
+    that a run starts itself, where its command was given."""
+    with (directory / "nodes.txt").open("w") as log:
+        started = subprocess.Popen(
+            [sys.executable, str(Path(__file__)), str(count), str(gpus)], cwd=directory, text=True,
+            env=run.environment() | {"TOKENPO_TEST_SEEN": str(directory / run.SEEN)}, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+        )  # fmt: skip
+        assert started.stdin is not None and started.stdout is not None
+        try:
+            address = started.stdout.readline().strip()
+            assert address, (directory / "nodes.txt").read_text()[-3000:]
+            yield address, started.pid
+        finally:
+            within = descendants(started.pid)
+            started.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(30)
+            for number in [*within, started.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+
+
+def workers(holder: int) -> list[int]:
+    """The processes of verl's workers on the nodes that `holder` holds, in the order they were started."""
+    found = []
+    for number in descendants(holder):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{number}/cmdline").read_bytes().startswith(WORKER.encode()):
+                found.append(number)
+    return sorted(found)
+
+
+def descendants(root: int) -> list[int]:
+    """The processes that this one started, and theirs."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found, last = [], [root]
+    while last:
+        last = [number for number, parent in parents.items() if parent in last]
+        found += last
+    return found
+
+
+def main(count: int, gpus: int) -> None:
+    from ray.cluster_utils import Cluster
+
+    held = Cluster()
+    for _ in range(count):
+        held.add_node(num_cpus=12, num_gpus=gpus, object_store_memory=200_000_000, include_dashboard=False)
+    print(held.address, flush=True)
+    sys.stdin.read()
+    held.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

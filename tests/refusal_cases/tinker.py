@@ -1,0 +1,107 @@
+"""Tinker: recipes and methods, of which a server is not asked, and what a server returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from tokenpo.core.learner import Learner
+from tokenpo.engines.tinker.needs import RATIO, accepted
+from tokenpo.engines.tinker.responses import rollouts
+from tokenpo.methods import method
+from tokenpo.recipe.config import parse_config
+
+from .case import Case
+from .embedded import typed
+
+LOGITS = "choose a method that reads no more, or train with the embedded engine, TRL or verl"
+
+
+def _recipe(**sections: dict[str, Any]) -> Callable[[Path], object]:
+    raw: dict[str, Any] = {"model": {"path": "Qwen/Qwen3-8B", "lora": {"rank": 32}}}
+    for name, section in sections.items():
+        raw[name] = {**raw.get(name, {}), **section}
+    return lambda directory: accepted(parse_config(raw, "recipe.toml"))
+
+
+def _method(name: str) -> Callable[[Path], object]:
+    return _recipe(method={"name": name})
+
+
+def _endless(directory: Path) -> None:
+    row: Any = SimpleNamespace(tokens=[4, 5], logprobs=[-1.0, -1.0], stop_reason="stop")
+    response: Any = SimpleNamespace(sequences=[row])
+    rollouts([response], torch.zeros(1), ends={2})
+
+
+def _apart(directory: Path) -> None:
+    Learner(method("grpo"), length=8, ratio=RATIO).compare(0.4, 0.1)
+
+
+CASES = [
+    Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "train with the embedded engine"),
+    *(
+        Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS)
+        for name, needed in (
+            ("tepo", "entropy"), ("gtpo", "old_entropy"), ("nthr", "influence"), ("tw_grpo", "divergence"),
+        )
+    ),
+    Case(
+        "`hapo`, which adapts the temperature",
+        _method("hapo"),
+        ("hapo", "temperature"),
+        "choose another method, or train with the embedded engine, TRL or verl",
+    ),
+    Case(
+        "in a recipe: the tiny model", _recipe(model={"path": "tiny"}), ("model tiny",), "--set model.path=NAME"
+    ),
+    Case(
+        "in a recipe: all weights",
+        _recipe(model={"lora": None}),
+        ("training of all weights",),
+        "--set model.lora.rank=32",
+    ),
+    Case(
+        "in a recipe: LoRA on some modules",
+        _recipe(model={"lora": {"rank": 8, "targets": ["q_proj"]}}),
+        ("model.lora.alpha", "model.lora.targets"),
+        "leave them out",
+    ),
+    Case(
+        "in a recipe: a GPU", _recipe(model={"device": "cuda"}), ("model.device = 'cuda'",), "--set model.device=auto"
+    ),
+    Case(
+        "in a recipe: a precision",
+        _recipe(model={"dtype": "bfloat16"}),
+        ("model.dtype", "train.autocast"),
+        "leave them out",
+    ),
+    Case(
+        "in a recipe: a temperature",
+        _recipe(rollout={"temperature": 0.7}),
+        ("rollout.temperature",),
+        "--set rollout.temperature=1",
+    ),
+    Case(
+        "a server whose responses lack the token that ended them",
+        _endless,
+        ("token that ends them",),
+        "take a server that keeps it",
+    ),
+    Case(
+        "a sampler and a trainer on the server that disagree by more than `train.ratio_tolerance`",
+        _apart,
+        ("grpo", "0.1 nats"),
+        "set rollout.rescore = true",
+    ),
+    Case(
+        "`--engine tinker --processes 2`",
+        lambda directory: typed("train", "quickstart", "--engine", "tinker", "--processes", "2"),
+        ("--processes 2",),
+        "leave it out",
+    ),
+]  # fmt: skip

@@ -1,0 +1,139 @@
+"""The site: built as `make site` builds it, complete in itself, and usable from a disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import chromium
+from tokenpo.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+# Attributes by which a page loads something, and links.
+LOADS = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """--strict: a page outside the navigation, a broken link or a missing anchor among documents ends the build."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return out
+
+
+class Page(HTMLParser):
+    """What a page loads, where it links, what it can be linked at."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.anchors |= {name for name in (given.get("id"), given.get("name")) if name}
+        if (loaded := given.get(LOADS.get(tag, ""))) is not None:
+            self.loads.append(loaded)
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"] or "")
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in sorted(site.rglob("*.html")) if path.name != "404.html"}
+
+
+def test_every_page_loads_only_what_lies_beside_it(pages: dict[Path, Page]) -> None:
+    assert len(pages) > len(METHODS)
+    for path, page in pages.items():
+        for loaded in page.loads:
+            assert not urlsplit(loaded).scheme or loaded.startswith("data:"), f"{path.name} loads {loaded}"
+            assert (path.parent / unquote(urlsplit(loaded).path)).exists(), f"{path.name} loads {loaded}"
+
+
+def test_every_link_leads_somewhere(pages: dict[Path, Page]) -> None:
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            url = urlsplit(link)
+            if url.scheme:
+                continue
+            to = (path.parent / unquote(url.path)).resolve() if url.path else path
+            to = to / "index.html" if to.is_dir() else to
+            there = pages.get(to)
+            if not to.exists() or (url.fragment and there and unquote(url.fragment) not in there.anchors | {"__top"}):
+                broken.append(f"{path.name}: {link}")
+    assert not broken
+
+
+def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> None:
+    text = (site / "methods" / "index.html").read_text(encoding="utf-8")
+    cards = dict(re.findall(r'<a class="method" href="(\w+)\.html" data-facts="([^"]*)"', text))
+    assert list(cards) == list(METHODS)
+    assert cards["hapo"].splitlines() == [
+        "changes=several slots", "needs=old_entropy", "read in=code", "runs in=embedded", "runs in=TRL", "runs in=verl",
+    ]  # fmt: skip
+    assert "runs in=TRL" not in cards["thr"]
+
+
+def test_formulas_are_set_and_code_is_not(site: Path) -> None:
+    page = (site / "methods" / "cispo.html").read_text(encoding="utf-8")
+    assert "<i>r</i><sub>it</sub>, 1−low, 1+high)" in page
+    assert "<i>J</i> = 1/Σ|<i>o</i><sub>i</sub>| Σ<sub>i</sub> Σ<sub>t</sub> sg[" in page
+    assert "objective cispo" in page
+    assert "(ops/entropy_score)" in (site / "methods" / "hapo.html").read_text(encoding="utf-8")
+
+
+def test_the_reference_has_signatures_sources_and_examples(site: Path) -> None:
+    top = (site / "reference" / "tokenpo.html").read_text(encoding="utf-8")
+    for name in ("Rollouts", "Learner", "Objective", "check_method"):
+        assert f'id="tokenpo.{name}"' in top
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in (site / "reference" / "ops.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[chromium.Chromium]:
+    if (program := chromium.installed()) is None:
+        pytest.skip("no Chromium")
+    opened = chromium.Chromium(program, tmp_path / "profile")
+    yield opened
+    opened.close()
+
+
+def until(page: chromium.Page, condition: str) -> None:
+    """Waits, at most a minute, until the page meets the condition."""
+    page.eval(
+        f"new Promise(met => {{ const look = () => {condition} ? met() : setTimeout(look, 50); look() }})", wait=True
+    )
+
+
+@pytest.mark.slow
+def test_the_search_finds_a_method_from_a_disk(site: Path, browser: chromium.Chromium) -> None:
+    page = browser.open((site / "index.html").as_uri() + "?q=forking")
+    until(page, "document.querySelectorAll('.md-search-result__link').length > 0")
+    assert "forking_tokens" in page.eval("document.querySelector('.md-search-result__list').textContent")
+
+
+@pytest.mark.slow
+def test_the_gallery_is_filtered(site: Path, browser: chromium.Chromium) -> None:
+    page = browser.open((site / "methods" / "index.html").as_uri())
+    visible = "[...document.querySelectorAll('.method:not([hidden]) b')].map(b => b.textContent).join()"
+    assert page.eval(visible).count(",") == len(METHODS) - 1
+    page.eval("document.querySelector('input[value=influence]').click()")
+    assert sorted(page.eval(visible).split(",")) == ["nthr", "thr"]
+    page.eval("document.querySelector('.filters button').click()")
+    until(page, "!document.querySelector('.method[hidden]')")
+    assert page.eval(visible).count(",") == len(METHODS) - 1

@@ -1,0 +1,57 @@
+"""The page "which method for my run?": no sentence whose number does not say it, and a page that is current."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import math
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tokenpo.evidence.exact.study import Number
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def which(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return importlib.import_module("which_method")
+
+
+def test_the_page_is_current(which: ModuleType) -> None:
+    assert which.PAGE.read_text(encoding="utf-8") == which.page(), "python tools/which_method.py"
+    assert doctest.testmod(which).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "operator", "y", "true"),
+    [
+        (Number(0.3, 0.03), ">", Number(0.1, 0.04), True),  # 0.2 ± 0.05
+        (Number(0.3, 0.06), ">", Number(0.1, 0.08), False),  # 0.2 ± 0.1: not beyond two
+        (Number(0.3, 0.06), "=", Number(0.1, 0.08), True),
+        (Number(0.1, 0.03), "<", Number(0.3, 0.04), True),
+        (Number(0.3, 0.03), "<", Number(0.1, 0.04), False),
+        (Number(math.inf), "=", Number(math.inf), True),
+        (Number(math.inf), ">", Number(3, 1), True),
+    ],
+)
+def test_beyond_two_standard_errors(which: ModuleType, x: Number, operator: str, y: Number, true: bool) -> None:
+    assert which.holds(x, operator, y) is true
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("grpo two_modes init/useful > 1", "is not > 1"),
+        ("cispo all drift/toward < dapo", "is not <"),
+        ("dapo median middle/batches > grpo", "is not >"),
+        ("nobody two_modes init/useful", "has no 'nobody'"),
+        ("grpo two_modes", "not of the form"),
+    ],
+)
+def test_a_sentence_that_is_stale_is_refused(which: ModuleType, text: str, said: str) -> None:
+    with pytest.raises(which.Stale, match=said):
+        which.Evidence.of(text).told()

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from tinker import AdamParams, Datum, ModelInput, SampledSequence, SampleResponse, SamplingClient, TensorData
+from tinker import TrainingClient as RealTrainingClient
+from tinker.lib.chunked_fwdbwd_helpers import combine_fwd_bwd_output_results
+from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture
+from tinker.types import ForwardBackwardOutput
+from tinker.types.client_config_response import ClientConfigResponse
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tokenpo.models import LanguageModel, Sampling, load, sample
+
+MODEL = "test/tiny"  # what the server calls its one model
+WAIT = 0.002  # seconds in which requests for samples come together
+
+
+def done(value: Any) -> AwaitableConcurrentFuture:
+    future: Future = Future()
+    future.set_result(value)
+    return AwaitableConcurrentFuture(future)
+
+
+class Holder:
+    """The part of the clients' connection that they use here: a loop on a thread, and the server's settings."""
+
+    def __init__(self, chunk: int) -> None:
+        self._client_config = ClientConfigResponse(
+            fwdbwd_max_chunk_len=chunk, parallel_fwdbwd_chunks=False, sample_no_retries=True
+        )
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def run_coroutine_threadsafe(self, coroutine: Any) -> AwaitableConcurrentFuture:
+        return AwaitableConcurrentFuture(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
+
+    def get_telemetry(self) -> None:
+        return None
+
+
+class Cloud:
+    """What outlives a session: the models that can be trained, and what was saved.
+
+    Args:
+        directory: of the model.
+        dtype: that it computes in; what goes over the network is float32 in any case.
+        chunk: most sequences of one request.
+        told: changes what a sampler returns, (tokens, log-probabilities) -> the same, to play a server that errs.
+        seen: asked with the server before each step of its optimiser.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        chunk: int = 5,
+        told: Callable[[list[int], list[float]], tuple[list[int], list[float]]] | None = None,
+        seen: Callable[[Weights], None] | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.directory, self.chunk, self.told, self.seen, self.dtype = directory, chunk, told, seen, dtype
+        self.saved: dict[str, Any] = {}
+        self.requests: list[str] = []
+
+    def model(self) -> LanguageModel:
+        return load(self.directory, dtype=self.dtype)
+
+
+class Weights:
+    """One model that is trained: its gradients add up until the optimiser's step."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+        self.parameters = list(lm.model.parameters())
+        self.optimizer = torch.optim.AdamW(self.parameters, weight_decay=0.0)
+
+    def logprobs(self, data: Sequence[Datum]) -> list[Tensor]:
+        """Of every target token, at temperature 1."""
+        inputs = [torch.tensor(datum.model_input.to_ints()) for datum in data]
+        targets = [datum.loss_fn_inputs["target_tokens"].to_torch() for datum in data]
+        logits = self.lm.model(input_ids=pad_sequence(inputs, batch_first=True), use_cache=False).logits
+        found = logits.log_softmax(-1)
+        return [row[: len(t)].gather(-1, t[:, None])[:, 0] for row, t in zip(found, targets, strict=True)]
+
+    def forward_backward(self, data: Sequence[Datum], forward_only: bool) -> ForwardBackwardOutput:
+        with torch.set_grad_enabled(not forward_only):
+            logprobs = self.logprobs(data)
+            pairs = zip(logprobs, data, strict=True)
+            loss = -sum((lp * datum.loss_fn_inputs["weights"].to_torch()).sum() for lp, datum in pairs)
+            if not forward_only:
+                loss.backward()
+        outputs = [{"logprobs": TensorData.from_torch(lp.detach().float())} for lp in logprobs]
+        return ForwardBackwardOutput("ArrayRecord", outputs, {"loss:sum": float(loss.detach())})
+
+    def step(self, params: AdamParams) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"], group["eps"], group["weight_decay"] = params.learning_rate, params.eps, params.weight_decay
+            group["betas"] = params.beta1, params.beta2
+        if params.grad_clip_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.parameters, params.grad_clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class TrainingClient(RealTrainingClient):
+    def __init__(self, cloud: Cloud, holder: Holder, weights: Weights) -> None:
+        super().__init__(holder, 0, "run-1", info=SimpleNamespace())  # pyright: ignore[reportArgumentType]
+        self.cloud, self.weights = cloud, weights
+
+    def get_tokenizer(self) -> Any:
+        return self.weights.lm.tokenizer
+
+    def _run_fwd_bwd(self, requests: Any, loss_fn: str, loss_fn_config: Any, *, forward_only: bool) -> Any:
+        assert loss_fn == "cross_entropy"
+
+        async def run() -> ForwardBackwardOutput:
+            parts = []
+            for chunk in requests:
+                async with self._take_turn(chunk.request_id):
+                    self.cloud.requests.append("forward" if forward_only else "backward")
+                    parts.append(self.weights.forward_backward(chunk.data, forward_only))
+            return combine_fwd_bwd_output_results(parts)
+
+        return self.holder.run_coroutine_threadsafe(run())
+
+    def optim_step(self, optim_params: Any = None, *, adam_params: Any = None) -> Any:
+        request = self._get_request_id()
+
+        async def run() -> None:
+            async with self._take_turn(request):
+                self.cloud.requests.append("step")
+                if self.cloud.seen:
+                    self.cloud.seen(self.weights)
+                self.weights.step(optim_params or adam_params)
+
+        return self.holder.run_coroutine_threadsafe(run())
+
+    def save_state(self, name: str, *args: Any, overwrite: bool = False, **settings: Any) -> Any:
+        path = f"tinker://run-1/weights/{name}"
+        assert overwrite or path not in self.cloud.saved
+        state = self.weights.lm.model.state_dict(), self.weights.optimizer.state_dict()
+        self.cloud.saved[path] = copy.deepcopy(state)
+        return done(SimpleNamespace(path=path))
+
+    def save_weights_for_sampler(self, name: str, *args: Any, **settings: Any) -> Any:
+        path = f"tinker://run-1/sampler_weights/{name}"
+        self.cloud.saved[path] = copy.deepcopy(self.weights.lm.model.state_dict())
+        return done(SimpleNamespace(path=path))
+
+    def save_weights_and_get_sampling_client(self, *args: Any, **settings: Any) -> Any:
+        return done(Sampler(self.cloud, self.holder, copy.deepcopy(self.weights.lm)))
+
+
+class Sampler(SamplingClient):
+    """Of a snapshot. Requests that come at the same time are answered together."""
+
+    def __init__(self, cloud: Cloud, holder: Any, lm: LanguageModel) -> None:
+        self.cloud, self.holder, self.lm = cloud, holder, lm
+        self._asked: list[tuple[ModelInput, int, Any, asyncio.Future]] = []
+        self.retry_handler = SimpleNamespace(execute=lambda ask: ask())  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def _sample_async_impl(
+        self,
+        prompt: ModelInput,
+        num_samples: int,
+        sampling_params: Any,
+        include_prompt_logprobs: bool,
+        *args: Any,
+        **settings: Any,
+    ) -> SampleResponse:
+        if include_prompt_logprobs:
+            ids = prompt.to_ints()
+            data = [Datum(ModelInput.from_ints(ids[:-1]), {"target_tokens": ids[1:]})]
+            with torch.no_grad():
+                (found,) = Weights(self.lm).logprobs(data) if len(ids) > 1 else (torch.zeros(0),)
+            return SampleResponse([], _prompt_logprobs_list=[None, *found.tolist()])
+        assert (sampling_params.top_k, sampling_params.top_p) == (-1, 1.0)
+        answer = self.holder.loop.create_future()
+        self._asked.append((prompt, num_samples, sampling_params, answer))
+        if len(self._asked) == 1:
+            self.holder.loop.call_later(WAIT, self._answer)
+        return await answer
+
+    def _answer(self) -> None:
+        asked, self._asked = self._asked, []
+        try:
+            for response, (*_, answer) in zip(self._drawn([one[:3] for one in asked]), asked, strict=True):
+                answer.set_result(response)
+        except Exception as error:
+            for *_, answer in asked:
+                answer.set_exception(error)
+
+    def _drawn(self, asked: Sequence[tuple[ModelInput, int, Any]]) -> list[SampleResponse]:
+        _, each, params = asked[0]
+        alike = {(number, one.max_tokens, one.temperature) for _, number, one in asked}
+        assert len(alike) == 1, alike
+        # Without a seed a server draws as it likes.
+        seeds = [place if one.seed is None else one.seed for place, (_, _, one) in enumerate(asked)]
+        how = Sampling(params.max_tokens, params.temperature)
+        out = sample(self.lm, [prompt.to_ints() for prompt, *_ in asked], each, how, streams=seeds)
+        rows = []
+        for ids, lp, mask, finished in zip(out.token_ids, out.logprob, out.mask, out.finished, strict=True):
+            told = self.cloud.told or (lambda *pair: pair)
+            tokens, logprobs = told(ids[mask].tolist(), lp[mask].tolist())
+            reason = "stop" if finished else "length"
+            rows.append(SampledSequence(reason, str(len(rows)), _tokens_list=tokens, _logprobs_list=logprobs))
+        return [SampleResponse(rows[place : place + each]) for place in range(0, len(rows), each)]
+
+
+class Service:
+    """A session."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud, self.holder = cloud, Holder(cloud.chunk)
+
+    def create_lora_training_client(self, base_model: str, rank: int = 32, seed: int | None = None) -> Any:
+        assert base_model == MODEL
+        return done(TrainingClient(self.cloud, self.holder, Weights(self.cloud.model())))
+
+    def create_training_client_from_state_with_optimizer(self, path: str) -> Any:
+        weights = Weights(self.cloud.model())
+        model, optimizer = copy.deepcopy(self.cloud.saved[path])
+        weights.lm.model.load_state_dict(model)
+        weights.optimizer.load_state_dict(optimizer)
+        return done(TrainingClient(self.cloud, self.holder, weights))
+
+    def create_sampling_client(self, model_path: str | None = None, base_model: str | None = None) -> Any:
+        lm = self.cloud.model()
+        if model_path:
+            lm.model.load_state_dict(self.cloud.saved[model_path])
+        return done(Sampler(self.cloud, self.holder, lm))

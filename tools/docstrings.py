@@ -1,0 +1,19 @@
+"""Docstrings are plain text with doctests; the site's reference reads Markdown. An extension of Griffe."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+EXAMPLE = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
+
+
+class PlainText(griffe.Extension):
+    """Doctests become blocks of code, and brackets side by side are no reference."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.docstring:
+            text = re.sub(r"\](?=\[)", r"]\\", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(lambda example: f"```pycon\n{example[1]}\n```", text)
