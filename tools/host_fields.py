@@ -83,7 +83,7 @@ def answer(method: str, engine: str) -> str:
     try:
         launch.accepted(parse_config(raw, "recipe.toml"), engine)
     except Unsupported as error:
-        lacking = re.search(r"needs (\w+)|adapts the (temperature)", str(error))
+        lacking = re.search(r"(?:needs|reads the) (\w+)|adapts the (temperature)", str(error))
         assert lacking, error
         return f"no {(lacking[1] and code(lacking[1])) or lacking[2]}"
     return "runs"

@@ -211,6 +211,8 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
     }  # fmt: skip
     designed["influence"][focal, column] = facts.influence
     others = {name: x.clone() for name, x in _undesigned().items() if name not in designed}
+    if "rewards" in others:  # of several functions: the first is the reward, on the token's responses the only one
+        others["rewards"][:, 0], others["rewards"][focal, 1:] = reward, 0.0
     for name, value in facts.other:
         others[name][focal, column] = value
     return designed | others
@@ -220,7 +222,8 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
 def _undesigned() -> dict[str, Tensor]:
     inputs = example(groups=GROUPS, size=SIZE, length=WIDTH)
     known = {**inputs.rollouts, **inputs.policy}
-    return {name: torch.nan_to_num(x) if x.is_floating_point() else x for name, x in known.items()}
+    # What `example` leaves out as padding is response here: the mean is in any range that an input may have.
+    return {name: x.nan_to_num(float(x.nanmean())) if x.is_floating_point() else x for name, x in known.items()}
 
 
 def _right(place: Tensor, group: Tensor, accuracy: float) -> Tensor:
