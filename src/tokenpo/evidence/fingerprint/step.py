@@ -217,6 +217,8 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
     second = (place % 3 == 0).double()
     designed |= {"turn": turn, "anchor": turn, "token_reward": arriving, "rewards": torch.stack([reward, second], 1)}
     others = {name: x.clone() for name, x in _undesigned().items() if name not in designed}
+    if "rewards" in others:  # of several functions: the first is the reward, on the token's responses the only one
+        others["rewards"][:, 0], others["rewards"][focal, 1:] = reward, 0.0
     for name, value in facts.other:
         others[name][focal, column] = value
     return designed | others

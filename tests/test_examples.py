@@ -1,0 +1,43 @@
+"""The examples run as they stand: scripts print what is beside them, notebooks run cell by cell."""
+
+from __future__ import annotations
+
+import io
+import json
+import runpy
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PRINTED = sorted(path.stem for path in EXAMPLES.glob("*.txt"))
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_script_prints_what_is_beside_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [name])
+    with redirect_stdout(io.StringIO()) as said:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert said.getvalue() == (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs_cell_by_cell(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    notebook, names = json.loads(path.read_text(encoding="utf-8")), {"__name__": "__notebook__"}
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert notebook["nbformat"] == 4 and len(cells) >= 4
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells), "clear the outputs before a commit"
+    for number, cell in enumerate(cells, 1):
+        with redirect_stdout(io.StringIO()):
+            exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec", dont_inherit=True), names)
+
+
+def test_every_example_stands_on_the_page() -> None:
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb"), *EXAMPLES.glob("*.txt")]:
+        assert f"({path.name})" in page, path.name
+    assert PRINTED == ["entropy_collapse", "new_method", "own_loop"]
