@@ -108,9 +108,11 @@ SEQUENCE_SUM = {"topr", "luspo"}
 SPARSE = {"grpo_passk"}
 # Advantages that compare nothing inside a group, and where they teach all the same.
 UNCOMPARED = {
-    "reinforce_pp": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
+    "reinforce_pp": {"groups of one"}, "eb_cispo": {"groups of one"}, "raft": {"groups of one", "equal rewards"},
     "raft_pp": {"groups of one", "equal rewards"}, "topr": {"groups of one", "equal rewards", "no right answer"},
     "hmpo": {"equal rewards"},  # the lengths of right answers are compared
+    # compared are continuations
+    **dict.fromkeys(("vineppo", "spo"), frozenset({"groups of one", "equal rewards", "no right answer"})),
     "gigpo": {"groups of one"},  # a response that comes back to a state is compared with itself
     "otb": {"groups of one", "equal rewards"},  # where a rollout is alone it has no baseline
 }  # fmt: skip

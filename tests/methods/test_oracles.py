@@ -48,6 +48,8 @@ CASES = {
     "reinforce_rej": [{}],
     "gpg": [{}, {"sequence_mean": True}],
     "opo": [{}],
+    "vineppo": [{}],
+    "spo": [{}],
     "sent": [{"fraction": 0.2, "beta": 0.3}],
     "s_grpo": [{}],
     # vespo and topr, the entropy mixing and the min of mixes of dhpo and the chord of egspo stop gradients on purpose

@@ -92,6 +92,17 @@ DEFAULTS = {
     "cispo": (
         GROUP, f"DetachedClip(bounds={_fixed(1.0, 0.28)}, ratio=TokenRatio(), region=None)", "TokenMean()", {},
     ),
+    "vineppo": (
+        "WhitenedGain(by=Continuations(cuts=EveryTokens(every=16), count=9, mixed=False, start=False, own=False, "
+        "lean=0.0), below=None)",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "gain"},
+    ),
+    "spo": (
+        "WhitenedGain(by=Continuations(cuts=Improbable(interval=5, below=0.9), count=9, mixed=False, start=False, "
+        "own=False, lean=0.0), below=0.9)",
+        _clip(_fixed(0.2, 0.2)), "TokenMean()",
+        {"weights": "SignalWeight(signal=OverImprobable(below=0.9))", "needs": "gain"},
+    ),
     "eb_cispo": (
         "ShrunkAdvantage(eps=1e-06)", f"DetachedClip(bounds={_fixed(1.0, 2.0)}, ratio=TokenRatio(), region=None)",
         "TokenMean()", {},

@@ -216,3 +216,16 @@ def test_a_response_with_a_tool_is_the_same_in_any_batch(load_family, prompts):
         rows, width = slice(6 * number, 6 * number + 3), alone.mask.shape[1]
         assert torch.equal(alone.token_ids, whole.token_ids[rows, :width])
         assert torch.equal(alone.mask, whole.mask[rows, :width])
+
+
+def test_a_prompt_with_a_limit_of_its_own(lm):
+    """The same tokens as without, up to the limit; `finished` says EOS only; more than max_new_tokens is refused."""
+    prompts, sampling = [[5, 6, 7], [5, 6, 7, 8, 9], [4]], Sampling(9, 1.0, 3)
+    free, held = sample(lm, prompts, 3, sampling), sample(lm, prompts, 3, sampling, limits=[9, 2, 1])
+    for row, limit in enumerate([9, 9, 9, 2, 2, 2, 1, 1, 1]):
+        length = min(limit, int(free.mask[row].sum()))
+        assert int(held.mask[row].sum()) == length
+        assert torch.equal(held.token_ids[row, :length], free.token_ids[row, :length])
+        assert bool(held.finished[row]) == (int(held.token_ids[row, length - 1]) in lm.eos_ids)
+    with pytest.raises(TokenPOError, match="a limit of 10 exceeds max_new_tokens 9"):
+        sample(lm, prompts, 1, sampling, limits=[9, 10, 1])

@@ -12,7 +12,8 @@ import tokenpo
 from tokenpo.cli import main as cli
 from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import Keep, Signal
-from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.directions import AtCheckpoint
+from tokenpo.engines.embedded.engine import build_engine, provided
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.view import SilentView
 from tokenpo.models import load, locate, save
@@ -26,6 +27,17 @@ class _Hidden(Signal):
     """A part of the user's own that reads what no engine here has."""
 
     reads = {"hidden_states"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gain(Signal):
+    """A part of the user's own that reads a gain, and leaves open of which segments."""
+
+    reads = {"gain"}
+
+
+def _bought(directory: Path) -> None:
+    provided(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Gain()),)))
 
 
 def _own(directory: Path) -> None:
@@ -71,6 +83,18 @@ CASES = [
         _own,
         ("mine", "hidden_states"),
         "choose another method, or compute hidden_states yourself",
+    ),
+    Case(
+        "an objective of your own, `mine`, that reads `gain`, without a word on where continuations are drawn",
+        _bought,
+        ("mine", "gain"),
+        "a part that holds tokenpo.core.parts.Continuations",
+    ),
+    Case(
+        "`tokenpo gradients` of `vineppo`",
+        lambda directory: AtCheckpoint(directory, tokenpo.method("vineppo").needs, None, 8, 64),
+        ("gain",),
+        "leave out methods that read gain",
     ),
     Case(
         "`nthr` for a model whose head carries a LoRA adapter",

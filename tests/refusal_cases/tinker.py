@@ -43,6 +43,7 @@ def _apart(directory: Path) -> None:
 
 
 CASES = [
+    Case("`vineppo`, which reads `gain`", _method("vineppo"), ("vineppo", "gain"), "train with the embedded engine"),
     *(
         Case(f"`{name}`, which reads `{needed}`", _method(name), (name, needed), LOGITS)
         for name, needed in (

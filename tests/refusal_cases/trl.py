@@ -251,6 +251,8 @@ CASES = [
     _reads("nthr", "influence"),
     _reads("thr", "influence"),
     _reads("tw_grpo", "divergence"),
+    _reads("vineppo", "gain"),
+    _reads("spo", "gain"),
     _reads("arm", "prompt_logprob"),
     _reads("otb", "old_collision"),
     _reads("gigpo", "anchor", "train with the embedded engine"),

@@ -51,9 +51,16 @@ class Reference:
                 "influence": lambda: self.trainer.forward.influence(bare, prompts),
                 "divergence": lambda: self.trainer.forward.divergence(bare, prompts),
                 "prompt_logprob": lambda: self.trainer.forward.prompt_logprob(bare, prompts, 1.0),
+                "gain": lambda: self._gain(dataclasses.replace(bare, old_logprob=old.logprob)),
             }
             more = {name: find() for name, find in asked.items() if name in self.objective.needs}
         return dataclasses.replace(bare, old_logprob=old.logprob, **more)
+
+    def _gain(self, facts: tokenpo.Rollouts) -> torch.Tensor:
+        """As if half of the continuations from every cut were right."""
+        plan = self.objective.continuations
+        assert plan is not None
+        return plan.gain(facts, plan.at(facts), torch.full_like(facts.old_logprob, 0.5))
 
     def gradient(
         self,

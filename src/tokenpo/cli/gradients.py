@@ -68,6 +68,8 @@ def gradients(options: argparse.Namespace) -> int:
     from ..evidence.page.terminal import print_parts
 
     chosen, fresh = objectives(options.methods, "gradients")
+    if not options.methods:  # all methods share their rollouts, which nobody continues
+        chosen = {label: objective for label, objective in chosen.items() if objective.continuations is None}
     chosen = objectives([judge.BASE], "gradients")[0] | chosen
     needs = frozenset().union(*(objective.needs for objective in chosen.values()))
     with closing(AtCheckpoint(options.directory, needs, options.step, options.batches, options.rollouts)) as at:

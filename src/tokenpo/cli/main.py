@@ -15,6 +15,7 @@ from . import (
     evaluate,
     exact,
     explain,
+    golden,
     gradients,
     launch,
     methods,
@@ -51,6 +52,7 @@ COMMANDS = (
     explain,
     exact,
     gradients,
+    golden,
     launch,
     completion,
 )

@@ -8,6 +8,7 @@ Axes: P prompts, G samples of each, N = P·G rollouts, T tokens of the longest r
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -103,6 +104,7 @@ def sample(
     streams: Sequence[int] | None = None,
     rule: Any = None,
     tool: Tool | None = None,
+    limits: Sequence[int] | None = None,
 ) -> Samples:
     """Samples `group_size` responses to every prompt.
 
@@ -111,6 +113,7 @@ def sample(
         streams: one id per prompt that addresses its random numbers; its position by default.
         rule: adaptive temperature, `rule(entropy [M], base) -> temperature [M]`; None for none.
         tool: what it inserts counts towards `max_new_tokens`; None for none.
+        limits: longest response to each prompt, from 1 to `sampling.max_new_tokens`, which it is by default.
 
     Raises:
         TokenPOError: no prompts, an empty prompt, group_size < 1, streams of another length, more positions than
@@ -119,14 +122,16 @@ def sample(
     """
     if rule is not None and sampling.temperature == 0:
         raise TokenPOError("an adaptive temperature cannot steer greedy sampling: set Sampling.temperature > 0")
-    _check(lm, prompts, group_size, sampling, streams)
+    _check(lm, prompts, group_size, sampling, streams, limits)
     device, n = lm.device, len(prompts) * group_size
     prompt = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
     stream = prompt if streams is None else torch.tensor(list(streams), device=device).repeat_interleave(group_size)
     keys = stream_keys(sampling.seed, stream, torch.arange(group_size, device=device).repeat(len(prompts)))
     with evaluating(lm.model):
         decoder = open_decoder(lm, prompts, group_size, sampling.max_new_tokens)
-        record = _decode(lm, decoder, n, sampling, keys, rule, None if tool is None else _Inserted(tool, n))
+        limit = None if limits is None else torch.tensor(list(limits), device=device).repeat_interleave(group_size)
+        inserted = None if tool is None else _Inserted(tool, n)
+        record = _decode(lm, decoder, n, sampling, keys, rule, limit, inserted)
     return _assemble(record, prompt, n, lm.pad_id)
 
 
@@ -172,6 +177,7 @@ def _decode(
     sampling: Sampling,
     keys: Tensor,
     rule: Any,
+    limit: Tensor | None,
     inserted: _Inserted | None,
 ) -> list[_Step]:
     logits, is_eos = decoder.logits, _eos_table(lm, decoder.logits.shape[-1])
@@ -191,6 +197,8 @@ def _decode(
         ended = is_eos[token] & mine
         record.append(_Step(rows, alive, drawn, ended, token, mine))
         alive = alive & ~ended
+        if limit is not None:
+            alive = alive & (limit[rows] > step + 1)
         # The only wait for the device in a step: how many rows go on, and whether there were numbers to draw from.
         left, sound = torch.stack([alive.sum(), torch.isfinite(drawn.logprob).all()]).tolist()
         if not sound:
@@ -256,7 +264,9 @@ def require_room(lm: LanguageModel, prompt: Sequence[int], sampling: Sampling) -
         )
 
 
-def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any) -> None:
+def _check(
+    lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling, streams: Any, limits: Sequence[int] | None
+) -> None:
     if len(prompts) == 0:
         raise TokenPOError("sample: there are no prompts")
     if group_size < 1:
@@ -264,6 +274,9 @@ def _check(lm: LanguageModel, prompts: Any, group_size: int, sampling: Sampling,
     for number, prompt in enumerate(prompts):
         if len(prompt) == 0:
             raise TokenPOError(f"sample: prompt {number} has no tokens")
-        require_room(lm, prompt, sampling)
+        longest = sampling if limits is None else dataclasses.replace(sampling, max_new_tokens=limits[number])
+        require_room(lm, prompt, longest)
+    if limits is not None and max(limits) > sampling.max_new_tokens:
+        raise TokenPOError(f"sample: a limit of {max(limits)} exceeds max_new_tokens {sampling.max_new_tokens}")
     if streams is not None and len(streams) != len(prompts):
         raise TokenPOError(f"sample: {len(streams)} streams for {len(prompts)} prompts: give one stream id per prompt")

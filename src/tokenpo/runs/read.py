@@ -19,7 +19,7 @@ _LOGGED = """
     zero_advantage_groups effective_tokens discarded_groups truncated seconds_rollout seconds_update seconds_other
     loss lr temperature_mean eval/avg eval/avg_low eval/avg_high eval/k groups seconds_evaluation reward_std
     length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
-    eval/avg_reward_low eval/avg_reward_high
+    eval/avg_reward_low eval/avg_reward_high continued_tokens
 """
 LOGGED = frozenset(_LOGGED.split())
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.

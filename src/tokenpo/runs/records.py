@@ -68,6 +68,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "truncated": 1 - float(finished.mean()),
         "equal_reward_groups": 1 - mixed / groups,
         "discarded_groups": experience.discarded,
+        "continued_tokens": experience.continued,
         "temperature_mean": float(heat.mean()),
         **{f"note/{note}": count / len(scores) for note, count in sorted(notes.items())},
     }

@@ -132,10 +132,12 @@ def verified(
     group_size = len(out) // len(problems)
     length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
     token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
-    completions = [vocabulary.decode(_without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
-    repeated = _repeated(problems, group_size)
-    scores = task.score(repeated, completions, token_ids)
-    _check(task, scores, len(repeated), start, group_size)
+    completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
+
+    def name(row: int) -> str:
+        return f"response {row % group_size} to problem {start + row // group_size}"
+
+    scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
     return Draw(
         start=start,
         problems=problems,
@@ -174,22 +176,35 @@ def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
     return [problem for problem in problems for _ in range(group_size)]
 
 
-def _check(task: Task, scores: Sequence[Score], expected: int, start: int, group_size: int) -> None:
-    """Raises where a task did not give one finite reward per response."""
-    if len(scores) != expected:
+def scored(
+    task: Task,
+    problems: list[Problem],
+    completions: list[str],
+    token_ids: list[list[int]],
+    name: Callable[[int], str],
+) -> list[Score]:
+    """The scores of completions, one for each of `problems`.
+
+    Args:
+        name: of a row, for messages.
+
+    Raises:
+        TokenPOError: the task did not give one score for each.
+        NotFinite: a reward is not finite.
+    """
+    scores = task.score(problems, completions, token_ids)
+    if len(scores) != len(problems):
         raise TokenPOError(
-            f"task {task.name!r} gave {len(scores)} scores for {expected} responses: return one for each"
+            f"task {task.name!r} gave {len(scores)} scores for {len(problems)} responses: return one for each"
         )
     largest = torch.finfo(torch.float32).max  # above it a reward would become an infinity
     bad = next((row for row, score in enumerate(scores) if not abs(score.reward) <= largest), None)
     if bad is not None:
-        problem, response = start + bad // group_size, bad % group_size
         raise NotFinite(
-            f"task {task.name!r} gave the reward {scores[bad].reward} for response {response} to problem {problem}: "
-            "mend its verifier",
-            bad,
+            f"task {task.name!r} gave the reward {scores[bad].reward} for {name(bad)}: mend its verifier", bad
         )
+    return scores
 
 
-def _without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
+def without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
     return ids[:-1] if ids and ids[-1] in eos else ids

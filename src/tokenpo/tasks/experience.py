@@ -28,6 +28,7 @@ class Experience:
         drawn: every draw, discarded groups included: statistics are taken over all of them.
         discarded: fraction of the drawn groups that dynamic sampling dropped.
         cursor: the first problem that was not drawn.
+        continued: tokens of continuations, drawn from the middle of responses for the credit and not trained on.
     """
 
     rollouts: Rollouts | None
@@ -35,6 +36,7 @@ class Experience:
     drawn: list[Draw]
     discarded: float
     cursor: int
+    continued: int = 0
 
     def everything(self) -> Rollouts:
         """Facts of every draw, discarded groups included."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tokenpo.core.ops.segments import gains
-from tokenpo.core.parts import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable
+from tokenpo.core.parts import BehindToken, Continuations, EqualEntropy, EveryTokens, Improbable, SegmentGain
 from tokenpo.core.types import Rollouts
 
 
@@ -104,3 +104,10 @@ def test_own_reward_and_lean_by_hand() -> None:
 def test_ranges(wrong: dict) -> None:
     with pytest.raises(ValueError, match="Continuations"):
         Continuations(EveryTokens(1), **{"count": 1, **wrong})
+
+
+def test_a_bonus_goes_to_every_token_of_the_response() -> None:
+    """Gains 0.5 and -0.5, bonuses 1 and 0."""
+    rollouts = facts([2, 2], [1, 0], gain=[[0.5, 0.5], [-0.5, -0.5]])
+    got = SegmentGain(Continuations(EveryTokens(2), 1))(rollouts, torch.tensor([1.0, 0.0], dtype=torch.float64))
+    assert got.tolist() == [[1.5, 1.5], [-0.5, -0.5]]

@@ -22,7 +22,8 @@ STEP = {
     "step", "reward", "reward_std", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length",
     "length_min", "length_max", "ratio_mean", "ratio_min", "ratio_max", "clip_fraction", "clip_low_fraction",
     "clip_high_fraction", "kl", "zero_advantage_groups", "equal_reward_groups", "effective_tokens", "truncated",
-    "discarded_groups", "grad_norm", "loss", "lr", "temperature_mean", "seconds_rollout", "seconds_update",
+    "continued_tokens", "discarded_groups", "grad_norm",
+    "loss", "lr", "temperature_mean", "seconds_rollout", "seconds_update",
     "seconds_other",
 }  # fmt: skip
 

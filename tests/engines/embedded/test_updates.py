@@ -33,7 +33,7 @@ def make(small, tmp_path, coin, double_dir):
         chosen = {"name": method, **options}
         config = small(tmp_path, method=chosen, model=model, rollout=rollout, train={"ratio_tolerance": tolerance})
         engine = build_engine(config)
-        experience = collect(config, engine.lm, engine.task, 0, None)
+        experience = collect(config, engine.lm, engine.task, 0, None, engine.objective.continuations)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for x in engine.lm.model.parameters():

@@ -288,7 +288,7 @@ def test_the_reference_penalty_takes_the_ratio_at_the_methods_level() -> None:
 
 
 def test_which_methods_trl_can_train() -> None:
-    """All but those that compare more than rewards inside a group, or read the sampler's own log-probabilities."""
+    """All but those that compare more than rewards inside a group, draw more, or read the sampler's own numbers."""
     refused = set()
     for name in METHODS:
         try:
@@ -296,7 +296,7 @@ def test_which_methods_trl_can_train() -> None:
         except Unsupported:
             refused.add(name)
     assert refused == {
-        *("tw_grpo", "nthr", "thr", "arm", "dppo_tv", "dppo_kl", "otb", "gigpo"),
+        *("tw_grpo", "nthr", "thr", "arm", "vineppo", "spo", "dppo_tv", "dppo_kl", "otb", "gigpo"),
         *("rollout_is", "prime_rl", "m2po_rollout"),
     }
 

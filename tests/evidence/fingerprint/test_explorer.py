@@ -34,7 +34,7 @@ def test_the_grid_holds_the_pushes_of_the_facts_that_matter() -> None:
 
 def test_the_page_is_one_small_file_that_loads_nothing() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert len(page) < 600_000 and "default-src 'none'" in page
+    assert len(page) < 600_000 and "default-src &#39;none&#39;" in page
     assert not re.search(r"""(?:src|href)=|url\(|@import|fetch\(|innerHTML""", page)
     held = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     assert list(held["methods"]) == list(tokenpo.methods.METHODS)

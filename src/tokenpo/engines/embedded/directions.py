@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
+from ...base.errors import TokenPOError, Unsupported
 from ...core.learner import Learner
 from ...core.objective import Objective
 from ...core.seeds import keyed_seed
@@ -67,6 +67,11 @@ class AtCheckpoint:
     """
 
     def __init__(self, run: Path, needs: frozenset[str], step: int | None, batches: int, rollouts: int) -> None:
+        if "gain" in needs:
+            raise Unsupported(
+                "a method needs gain, for which the embedded engine draws no continuations here, as all methods share "
+                "their rollouts: leave out methods that read gain"
+            )
         require_engine(run, "embedded")
         config, _ = resumed_config(run, None)
         if config.rollout.group_size < 2:
@@ -85,7 +90,8 @@ class AtCheckpoint:
         self.trainer.learner.load_state_dict(progress.learner)
         self.step, self.objective = progress.step, self.engine.objective
         self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)
-        self._next = collect(config, self.engine.lm, self.engine.task, progress.cursor, self.trainer.rule())
+        plan, rule = self.objective.continuations, self.trainer.rule()
+        self._next = collect(config, self.engine.lm, self.engine.task, progress.cursor, rule, plan)
         self._groups = max(1, config.rollout.prompts // config.train.minibatches)
 
     def about(self) -> dict[str, Any]:

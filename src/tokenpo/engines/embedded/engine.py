@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import models as language
-from ...core.negotiation import negotiate
+from ...core.negotiation import EVERYTHING, negotiate
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
@@ -22,6 +22,8 @@ from ...tasks import Task, make_task
 from ...tasks.draw import Draw
 from ...tasks.experience import credited
 from .forward import Forward
+
+REMEDIES = {"gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:
     """
     require_trackers(config.output.track)
     objective = build_objective(config)
-    negotiate(objective)
+    provided(objective)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     seed = config.seed if config.task.seed is None else config.task.seed
@@ -65,6 +67,16 @@ def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:
     except BaseException:
         task.close()
         raise
+
+
+def provided(objective: Objective) -> None:
+    """Refuses an objective that reads what this engine does not have.
+
+    Raises:
+        Unsupported: naming method and input.
+    """
+    has = EVERYTHING if objective.continuations else EVERYTHING - {"gain"}
+    negotiate(objective, has, remedies=REMEDIES)
 
 
 def with_optional_inputs(

@@ -159,7 +159,8 @@ class Training:
         clock, number = Clock(), self.number + 1
         try:
             with clock.part("rollout"), self.room(f"while sampling for step {number}", _FEWER):
-                experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, self.trainer.rule())
+                plan, rule = self.engine.objective.continuations, self.trainer.rule()
+                experience = collect(self.config, self.engine.lm, self.engine.task, self.cursor, rule, plan)
         except NotFinite as error:
             self.skip(error, clock)
             return

@@ -17,7 +17,7 @@ _LOGITS = (
 )
 REMEDIES: dict[str, str] = dict.fromkeys(
     ("divergence", "entropy", "entropy_drift", "influence", "old_entropy"), _LOGITS
-)
+) | {"gain": "train with the embedded engine (tokenpo train), which draws the continuations"}
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
     ENGINE,

@@ -41,6 +41,7 @@ REMEDIES = {
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
     **dict.fromkeys(("prompt_logprob", "influence", "divergence", "old_collision"), _COMPUTED),
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
+    "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
 }
 # How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
 CORRECTIONS = {

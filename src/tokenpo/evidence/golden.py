@@ -1,0 +1,97 @@
+"""Golden values of a method: one small step, worked out, as JSON that an implementation in any language can be held to.
+
+Random inputs of which only those that the method reads are given, then every stage of the derivation, the loss and its
+gradient, all in float64. Numbers are written so that they are read back exactly; padding is null.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import __version__
+from ..core.trial import example
+from ..core.types import Batch, Policy, Rollouts, Totals
+
+FORMAT = "tokenpo golden 1"
+GROUPS, SIZE, TOKENS = 2, 4, 5
+LONGEST = 8  # the longest response allowed, which some methods divide by
+ALWAYS = frozenset({"mask", "reward", "group", "old_logprob", "logprob"})
+MEANINGS = {
+    "inputs": "what the method is given: N responses, T tokens; null is padding; lp and entropies in nats",
+    "totals": "denominators of the step: response tokens, responses with a token, the longest response allowed",
+    "memory": "numbers carried over from earlier batches, by part; here those of the first batch",
+    "advantage": "credit of each token, before weights",
+    "signals": "numbers at each token that need the whole batch, by part; what was drawn at random stands here too",
+    "ratio": "importance ratio, of the token or of what the method takes in its place",
+    "low": 'lower bound of the ratio; "-inf" is none',
+    "high": 'upper bound of the ratio; "inf" is none',
+    "clipped": "the trust region cuts the gradient of this token",
+    "weight": "product of the factors on the surrogate",
+    "surrogate": "what is maximised at the token, before its weight",
+    "penalty": "what is added to the token's loss",
+    "loss": "of the token: penalty less weight times surrogate",
+    "coefficient": "what the aggregation multiplies the token's loss with",
+    "value": "the loss of the step: the sum of loss times coefficient",
+    "gradient": "of the value, at each log-probability and, where the method has one, at each entropy",
+}
+
+
+def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
+    """The values as plain data for JSON: the same arguments, the same numbers.
+
+    Args:
+        name: what the method is called.
+        objective: of `tokenpo.method`, or a composition of parts.
+        seed: of the inputs.
+    """
+    given = example(seed, groups=GROUPS, size=SIZE, length=TOKENS)
+    names = ALWAYS | objective.needs
+    facts, said = ({k: x for k, x in owner.items() if k in names} for owner in (given.rollouts, given.policy))
+    rollouts, mask = Rollouts(**facts), given.rollouts["mask"]
+    leaves = {k: x.clone().requires_grad_() for k, x in said.items() if k in ("logprob", "entropy")}
+    state = objective.start()
+    batch = Batch(rollouts, objective.prepare(rollouts, state), Policy(**{**said, **leaves}))
+    batch = objective.observe(batch, torch.Generator().manual_seed(seed))
+    totals = Totals.of(rollouts, length=LONGEST)
+    loss = objective.loss(batch, totals)
+    found = torch.autograd.grad(loss.value, list(leaves.values()), allow_unused=True)
+    gradient = {k: x for k, x in zip(leaves, found, strict=True) if x is not None}
+    return {
+        "format": FORMAT,
+        "made_by": f"tokenpo {__version__}",
+        "method": name,
+        "objective": str(objective).splitlines(),
+        "meanings": MEANINGS,
+        "inputs": {"rollouts": _plain(facts, mask), "policy": _plain(said, mask)},
+        "totals": dataclasses.asdict(totals),
+        "memory": {repr(part): dict(numbers) for part, numbers in state.items()},
+        "derivation": {
+            "signals": _plain({repr(key): x for key, x in batch.credit.signals.items()}, mask),
+            **_plain({key: x.expand(mask.shape) for key, x in loss.terms.items()}, mask),
+        },
+        "value": loss.value.item(),
+        "gradient": _plain(gradient, mask),
+    }
+
+
+def _plain(tensors: Mapping[str, Tensor], mask: Tensor) -> dict[str, Any]:
+    """Tensors as lists, those [N, T] with null where the mask is false; the mask itself stays whole."""
+    plain: dict[str, Any] = {}
+    for name, x in tensors.items():
+        if x.shape != mask.shape or name == "mask":
+            plain[name] = x.tolist()
+            continue
+        rows = zip(x.tolist(), mask.tolist(), strict=True)
+        plain[name] = [[_number(v) if m else None for v, m in zip(*row, strict=True)] for row in rows]
+    return plain
+
+
+def _number(x: Any) -> Any:
+    """JSON has no infinity: it stands as a text that every language reads as a number."""
+    return str(x) if isinstance(x, float) and math.isinf(x) else x

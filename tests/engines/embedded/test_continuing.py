@@ -1,0 +1,96 @@
+"""Continuations in the embedded engine: drawn from the right places, counted, and the same on resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from tokenpo.core.parts import Continuations, EveryTokens
+from tokenpo.core.seeds import keyed_seed
+from tokenpo.engines.embedded.engine import build_engine
+from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.engines.embedded.rollout import collect
+from tokenpo.engines.embedded.view import SilentView
+from tokenpo.models import Sampling, sample
+
+LENGTH = 6
+
+
+def one_by_one(engine, experience, plan: Continuations, cursor: int) -> tuple[torch.Tensor, int]:
+    """Value [N, T] at the cuts and tokens drawn: a call of the sampler for each prefix, the coin's rule by hand."""
+    facts, kept = experience.rollouts, experience.kept
+    value, tokens, known = torch.zeros_like(facts.old_logprob), 0, {}
+    seed = keyed_seed(engine.config.seed, "continuations", cursor)
+    for row, t in plan.at(facts).nonzero().tolist():
+        said = facts.token_ids[row, :t].tolist()
+        key = (int(facts.group[row]), tuple(said))
+        if key not in known:
+            prompt = kept.prompts[key[0]] + said
+            drawn = sample(engine.lm, [prompt], plan.count, Sampling(LENGTH - t, 1.0, seed), streams=[len(known)])
+            sums = (drawn.token_ids * drawn.mask).sum(1) + sum(said)
+            known[key] = float((sums % 2 == 0).double().mean())
+            tokens += int(drawn.mask.sum())
+        value[row, t] = known[key]
+    return value, tokens
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, small, coin, tmp_path) -> None:
+    """Whatever stands beside it; shared prefixes once; gains are made of these values."""
+    engine = build_engine(small(tmp_path / "run"))
+    plan = Continuations(EveryTokens(2), count)
+    seen = collect(engine.config, engine.lm, engine.task, 8, None, plan)
+    value, tokens = one_by_one(engine, seen, plan, 8)
+    facts = dataclasses.replace(seen.rollouts, gain=None)
+    gain = plan.gain(facts, plan.at(facts), value).float()
+    assert torch.equal(seen.rollouts.gain, gain * facts.mask)
+    assert seen.continued == tokens > 0
+    assert value.unique().numel() > 1
+    prefixes = {
+        (int(facts.group[row]), tuple(facts.token_ids[row, :t].tolist()))
+        for row, t in plan.at(facts).nonzero().tolist()
+    }
+    assert len(prefixes) < int(plan.at(facts).sum()), "the prompt of a group is a prefix that all share"
+
+
+def test_without_a_plan_nothing_is_drawn(small, coin, tmp_path) -> None:
+    engine = build_engine(small(tmp_path / "run"))
+    seen = collect(engine.config, engine.lm, engine.task, 0, None)
+    assert seen.rollouts.gain is None
+    assert seen.continued == 0
+
+
+@pytest.mark.parametrize("method", [
+    {"name": "vineppo", "every": 3, "continuations": 2}, {"name": "spo", "interval": 2, "continuations": 2},
+])  # fmt: skip
+def test_a_run_learns_counts_and_resumes(method, small, coin, tmp_path) -> None:
+    """Two steps and two more are four, in every number; the weights have moved."""
+    whole = small(tmp_path / "whole", method=method, evaluate={"problems": 0})
+    half = small(tmp_path / "half", method=method, evaluate={"problems": 0}, train={"steps": 2})
+    train(whole, SilentView())
+    train(half, SilentView())
+    resume(tmp_path / "half", SilentView(), small(tmp_path / "half", method=method, evaluate={"problems": 0}))
+    one, other = (
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "half")
+    )
+    assert len(one) == 4
+    for a, b in zip(one, other, strict=True):
+        assert {k: x for k, x in a.items() if "seconds" not in k} == {k: x for k, x in b.items() if "seconds" not in k}
+        assert a["continued_tokens"] > 0
+        assert a["grad_norm"] > 0
+
+
+def test_a_gain_without_a_plan_is_refused_before_a_run(small, coin, tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dataclasses, tokenpo\nfrom tokenpo.core.parts import CreditStage\n\n"
+        "@dataclasses.dataclass(frozen=True)\nclass Bought(CreditStage):\n    reads = {'gain'}\n\n"
+        "    def __call__(self, rollouts, bonus):\n        return rollouts.need('gain')\n\n"
+        "def mine():\n    return dataclasses.replace(tokenpo.method('dapo'), name='mine', credit=Bought())\n"
+    )
+    with pytest.raises(Exception, match=r"mine needs gain, which the embedded engine does not provide.*Continuations"):
+        build_engine(small(tmp_path / "run", method={"name": f"{file}:mine"}))
