@@ -210,7 +210,6 @@ def _further(needs: frozenset[str]) -> Iterator[Axis]:
     inputs = example()
     known, mask = {**inputs.rollouts, **inputs.policy}, inputs.rollouts["mask"]
     for name in sorted(needs & frozenset().union(*OPTIONAL.values()) - _DESIGNED):
-        mask = inputs.rollouts["mask"]
         if name in known and known[name].shape == mask.shape and known[name].is_floating_point():
             held = known[name][mask]
             values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()
