@@ -78,7 +78,7 @@ def test_methods_are_found_by_a_word_and_by_what_they_read(capsys):
         ("tokenpo train quickstart --method te", ["tepo", "tepo_v1"]),
         ("tokenpo train mi", ["mine.toml"]),
         ("tokenpo report --be", ["--beside"]),
-        ("tokenpo train --engine t", ["trl"]),
+        ("tokenpo train --engine t", ["tinker", "trl"]),
     ],
 )
 def test_bash_completes(typed, offered, completions, tmp_path):
