@@ -23,7 +23,7 @@ GROUPS, SIZE, TOKENS = 2, 4, 5
 LONGEST = 8  # the longest response allowed, which some methods divide by
 ALWAYS = frozenset({"mask", "reward", "group", "old_logprob", "logprob"})
 MEANINGS = {
-    "inputs": "what the method is given: N responses, T tokens; null is padding; lp and entropies in nats",
+    "inputs": "what the method is given: N responses, T tokens; null: padding or no number; entropies and lp in nats",
     "totals": "denominators of the step: response tokens, responses with a token, the longest response allowed",
     "memory": "numbers carried over from earlier batches, by part; here those of the first batch",
     "advantage": "credit of each token, before weights",
@@ -84,14 +84,15 @@ def _plain(tensors: Mapping[str, Tensor], mask: Tensor) -> dict[str, Any]:
     """Tensors as lists, those [N, T] with null where the mask is false; the mask itself stays whole."""
     plain: dict[str, Any] = {}
     for name, x in tensors.items():
-        if x.shape != mask.shape or name == "mask":
-            plain[name] = x.tolist()
-            continue
-        rows = zip(x.tolist(), mask.tolist(), strict=True)
-        plain[name] = [[_number(v) if m else None for v, m in zip(*row, strict=True)] for row in rows]
+        hidden = mask.new_zeros(x.shape) if x.shape != mask.shape or name == "mask" else ~mask
+        plain[name] = _numbers(x.tolist(), hidden.tolist())
     return plain
 
 
-def _number(x: Any) -> Any:
-    """JSON has no infinity: it stands as a text that every language reads as a number."""
+def _numbers(x: Any, hidden: Any) -> Any:
+    """JSON has neither infinity, which stands as a text that languages read as a number, nor NaN: null says none."""
+    if isinstance(x, list):
+        return [_numbers(*pair) for pair in zip(x, hidden, strict=True)]
+    if hidden or (isinstance(x, float) and math.isnan(x)):
+        return None
     return str(x) if isinstance(x, float) and math.isinf(x) else x
