@@ -96,10 +96,24 @@ def facts(case: dict[str, Any], batch: int) -> dict[str, torch.Tensor]:
         "token_ids": pad_sequence([torch.tensor(row) for row in ids], True),
         "temperature": torch.ones(mask.shape),
     }
-    if "rollout_logprob" in tokenpo.method(case["method"]).needs:
+    needs = tokenpo.method(case["method"]).needs
+    if "rollout_logprob" in needs:
         said = [torch.tensor(frozen.reported(batch, row)) for row in range(case["rows"])]
         found["rollout_logprob"] = pad_sequence(said, True)
-    return found
+    return found | {name: x for name, x in told(ids, case["rewards"], found).items() if name in needs}
+
+
+def told(ids: list[list[int]], names: list[str], found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What a task without turns tells of its rewards: each function's, and one turn from one state."""
+    each = [[frozen.total(row, [name]) for name in names] for row in ids]
+    one, mask = torch.zeros(found["mask"].shape, dtype=torch.long), found["mask"]
+    last = mask & (mask.cumsum(1) == mask.sum(1, keepdim=True))
+    return {
+        "rewards": torch.tensor([[torch.nan if value is None else value for value in row] for row in each]),
+        "turn": one,
+        "anchor": one,
+        "token_reward": found["reward"][:, None] * last,
+    }
 
 
 @dataclass(frozen=True)

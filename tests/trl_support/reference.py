@@ -51,6 +51,7 @@ class Reference:
                 "influence": lambda: self.trainer.forward.influence(bare, prompts),
                 "divergence": lambda: self.trainer.forward.divergence(bare, prompts),
                 "prompt_logprob": lambda: self.trainer.forward.prompt_logprob(bare, prompts, 1.0),
+                "old_collision": lambda: self.trainer.forward.collision(bare, prompts).float(),
                 "gain": lambda: self._gain(dataclasses.replace(bare, old_logprob=old.logprob)),
             }
             more = {name: find() for name, find in asked.items() if name in self.objective.needs}

@@ -1,6 +1,6 @@
 """SkyRL and prime-rl by their contracts: stand-ins with the signatures of their sources call our loss as they do.
 
-A batch of sixteen responses is recorded from the package's own sampler; what the hosts compute of it, mini-batch by
+The batch is the fixed example of sixteen responses that laws are tried on; what the hosts compute of it, mini-batch by
 mini-batch and sample by sample, is what the objective says of each whole mini-batch.
 """
 
