@@ -83,7 +83,7 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
         resumes=lambda config: bool(config.verl),
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(launch, "require_installed", lambda engine: None)
     monkeypatch.setattr(launch, "_verl_module", lambda: verl)
     started: list[str] = []
     monkeypatch.setattr(
@@ -173,7 +173,7 @@ def test_there_is_one_process_at_least(command: list[str], count: str, capsys: p
 def test_a_run_of_another_engine_is_not_resumed(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(launch, "require_installed", lambda engine: None)
     (tmp_path / "config.json").write_text("{}")
     assert main(["train", "--resume", str(tmp_path), "--engine", "trl"]) == 2
     assert "holds no run of the trl engine but one of the embedded engine" in capsys.readouterr().err
@@ -201,7 +201,7 @@ def test_a_run_that_fails_is_said(
         started.append(command)
         return SimpleNamespace(returncode=3)
 
-    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(launch, "require_installed", lambda engine: None)
     monkeypatch.setattr(subprocess, "run", run)
     out = tmp_path / "run"
     assert main(["train", "quickstart", "--engine", "trl", "--out", str(out), "--set", "train.steps=2"]) == 2
@@ -230,7 +230,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         started.append(command)
         return SimpleNamespace(returncode=2)
 
-    monkeypatch.setattr(launch, "_require", lambda engine: None)
+    monkeypatch.setattr(launch, "require_installed", lambda engine: None)
     monkeypatch.setattr(subprocess, "run", run)
     return started
 
@@ -302,7 +302,7 @@ def test_no_engine_is_given_weights_that_are_pickled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, engine: str
 ) -> None:
     """Their own loaders would take them."""
-    monkeypatch.setattr(launch, "_require", lambda name: None)
+    monkeypatch.setattr(launch, "require_installed", lambda name: None)
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError
+from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.models import load, locate
 from tokenpo.models.sampler import Sampling
 from tokenpo.models.tiny import EOS
-from tokenpo.tasks import Problem, Score, ToolTask, Turn, make_task
+from tokenpo.tasks import Problem, Score, ToolTask, Turn, make_task, refuse_tool
 from tokenpo.tasks.dial_calculator import DialCalculator
 from tokenpo.tasks.draw import Called, Draw, draw
 from tokenpo.tasks.experience import credited, facts
@@ -54,6 +54,13 @@ def test_its_problems_are_those_of_the_dial():
         assert ours.problems(split, 7, 20) == dial.problems(split, 7, 20)
     with pytest.raises(TokenPOError, match="call_reward=inf must be a finite number"):
         DialCalculator(call_reward=float("inf"))
+
+
+def test_an_engine_that_asks_no_tool_refuses_it():
+    with pytest.raises(Unsupported, match=r"^task 'dial_calculator' answers its responses while they are sampled, which "
+                       r"the TRL engine has no way for: leave out --engine$"):  # fmt: skip
+        refuse_tool(make_task("dial_calculator", {"operands": 5}, 3), "TRL")
+    refuse_tool(make_task("dial_sum", {"operands": 5}, 3), "TRL")
 
 
 @pytest.fixture(scope="module")

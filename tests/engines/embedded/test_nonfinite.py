@@ -55,6 +55,9 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         engine = dataclasses.replace(engine, objective=objective, reference=engine.lm)
         trainer = Trainer.of(config, engine.lm, objective)
         rollouts = with_optional_inputs(engine, trainer.forward, experience.rollouts, experience.kept)
+        if (plan := objective.continuations) is not None:  # as if half of the continuations were right
+            gain = plan.gain(rollouts, plan.at(rollouts), torch.full_like(rollouts.old_logprob, 0.5))
+            rollouts = dataclasses.replace(rollouts, gain=gain)
         step, wrong = trainer.learner.begin(rollouts), chance.randrange(2)
         first = {}
 

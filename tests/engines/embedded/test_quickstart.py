@@ -85,5 +85,5 @@ def test_correction_and_reference_go_with_every_method(name: str, tmp_path) -> N
     lines = steps(name, tmp_path / "run", *settings)
     assert all(line["grad_norm"] > 0 for line in lines)
     text = (tmp_path / "run" / "objective.txt").read_text()
-    assert "RolloutCorrection(sequence=True, mask=True, cap=1.5, floor=0.5)" in text
+    assert "RolloutCorrection(sequence=True, mask=True, cap=1.5, floor=0.5, " in text
     assert "ReferenceKl(beta=0.1, estimator=StraightThrough(value=K3(), gradient=K2())" in text
