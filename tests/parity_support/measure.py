@@ -108,7 +108,7 @@ def _trl(name: str, *, reported: bool) -> str | None:
     options = beside.OPTIONS.get(name, {}) if reported else {}
     args = TokenPOConfig("unused", method=name, method_options=options, use_cpu=True, bf16=False, report_to="none")
     try:
-        chosen(args, None, own_rollouts=reported)
+        chosen(args, None, own_rollouts=reported, reported=reported)
     except Unsupported as error:
         return str(error)
     return None
