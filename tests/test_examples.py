@@ -40,4 +40,4 @@ def test_every_example_stands_on_the_page() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb"), *EXAMPLES.glob("*.txt")]:
         assert f"({path.name})" in page, path.name
-    assert PRINTED == ["entropy_collapse", "new_method", "own_loop"]
+    assert PRINTED == ["benchmark_file", "compare_seeds", "entropy_collapse", "new_method", "own_loop"]
