@@ -16,6 +16,7 @@ from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
 from ..page.table import Table
+from ..page.text import percent
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
 from .table import tables
 
@@ -140,6 +141,10 @@ def _notes(recording: Recording, kinds: TokenKinds) -> Iterator[str]:
         yield "Some responses do not say whether they are `correct`: they are neither right nor wrong here."
     if kinds.threshold is None:
         yield "No entropy is recorded: shares on tokens of high and low entropy are unknown."
+    if (lag := recording.lag) is not None:
+        behind = lag[kinds.mask]
+        share, most = percent(float((behind > 0).double().mean())), int(behind.max())
+        yield f"Several policies sampled: {share} of the tokens are older than the newest, by {most} updates at most."
 
 
 def _silent(methods: Sequence[MethodPush]) -> Iterator[str]:
