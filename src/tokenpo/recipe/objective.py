@@ -135,8 +135,8 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
         return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
     if asked.straight_through or asked.estimator == "k2":
         raise TokenPOError(
-            "train.reference_kl.unbiased weighs k1 or k3 by the ratio, and then has the gradient of the divergence: set "
-            "estimator to one of them and leave straight_through out"
+            "train.reference_kl.unbiased weighs k1 or k3 by the ratio, which makes the gradient the divergence's: set "
+            "estimator to one of them, and leave straight_through out"
         )
     return (Reweighted(ReferenceKl(asked.beta, estimator)),)
 
