@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "methods", nargs="*", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all"
     )
-    parser.add_argument("--world", metavar="LIST", help="worlds; 'large' is the three large ones; default: the twelve")
+    parser.add_argument("--world", metavar="LIST", help="worlds; 'large' is the six large ones; default: the twelve")
     parser.add_argument("--measure", metavar="LIST", help="measures to print, as the page names them; default: three")
     parser.add_argument(
         "--json", type=path, metavar="FILE",
