@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, the tables of docs/papers_recipes.md, docs/trl.md and docs/verl.md,
-and the stub of tokenpo.methods.
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, the tables of docs/papers_recipes.md, docs/trl.md and
+docs/verl.md, and the stub of tokenpo.methods.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 and name what is not what the code says
@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+import exact_picture
 import family
 import host_fields
 import house
@@ -291,6 +292,9 @@ def generated() -> dict[Path, str]:
     files[PAGES.parent / PICTURE] = family.picture(METHODS)
     files[PAGES.parent / "tasks.md"] = task_page.page()
     files[PAGES.parent / "house.svg"] = house.drawing()
+    rows, worlds = studied()
+    if rows:
+        files[PAGES.parent / "exact.svg"] = exact_picture.drawing(rows, worlds)
     files[stub.STUB] = stub.text()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():

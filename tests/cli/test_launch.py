@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shlex
 import subprocess
 import sys
@@ -113,7 +114,9 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
     (Path(started[0]) / "data").mkdir()
     again = ["launch", "quickstart", "--engine", "verl", "--out", started[0]]
     assert main(again) == 2
+    assert not (Path(started[0]) / "recipe.json").exists()
     assert main([*again, "--set", "verl.trainer.resume_mode=auto"]) == 0
+    assert json.loads((Path(started[0]) / "recipe.json").read_text())["output"]["dir"] == started[0]
     assert started[3:] == [started[0]] * 2
 
 

@@ -23,7 +23,7 @@ from ..models.directory import ask_hub, check_directory, check_tokens, declared_
 from ..recipe import inputs
 from ..recipe.config import Config
 from ..recipe.objective import build_objective, other_sections
-from ..runs.directory import binding, held, never_began, new_directory, resumed_config
+from ..runs.directory import STARTED, binding, held, never_began, new_directory, resumed_config
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"
 
@@ -177,8 +177,13 @@ def _verl_run(config: Config) -> tuple[Path, list[str]]:
     """The run directory with the problems in it, and verl's command."""
     verl = _verl_module()
     verl.command(config)  # what verl can't honour is refused before a directory is made
-    directory = config.directory() if verl.resumes(config) else new_directory(config)
+    goes_on = verl.resumes(config)
+    directory = config.directory() if goes_on else new_directory(config)
     config = config.model_copy(update={"output": config.output.model_copy(update={"dir": str(directory)})})
+    if goes_on:  # a comparison asks what is there before it starts this again
+        directory.mkdir(parents=True, exist_ok=True)
+        write_whole(directory / STARTED, json.dumps(config.model_dump(), indent=2) + "\n")
+        write_whole(directory / inputs.FILE, inputs.text(config, binding(config)))
     verl.prepare(config)
     return directory, verl.command(config)
 

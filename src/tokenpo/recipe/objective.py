@@ -23,6 +23,7 @@ from ..core.parts import (
     Penalty,
     ReferenceKl,
     Rejection,
+    Reweighted,
     RolloutCorrection,
     RolloutMean,
     Shaping,
@@ -130,7 +131,14 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
             "or switch the method's own off with its option for the coefficient"
         )
     estimator = _ESTIMATORS[asked.estimator]
-    return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
+    if not asked.unbiased:
+        return (ReferenceKl(asked.beta, StraightThrough(estimator) if asked.straight_through else estimator),)
+    if asked.straight_through or asked.estimator == "k2":
+        raise TokenPOError(
+            "train.reference_kl.unbiased weighs k1 or k3 by the ratio, which makes the gradient the divergence's: set "
+            "estimator to one of them, and leave straight_through out"
+        )
+    return (Reweighted(ReferenceKl(asked.beta, estimator)),)
 
 
 def warnings(objective: Objective, config: Config, engine: str = "embedded") -> list[str]:
