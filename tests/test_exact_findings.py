@@ -95,7 +95,7 @@ def large_worlds() -> Iterator[str]:
 
 def looser_clip() -> Iterator[str]:
     for method in ("tepo", "cispo", "sapo"):
-        cells = []
+        cells: list[float] = []
         for size in ("small", "middle", "large"):
             ratios = [at(method, w, f"{size}/batches") / at("grpo", w, f"{size}/batches") for w in WORLDS]
             cells.append(f"{min(ratios):.2f}, {median(ratios):.2f}, {max(ratios):.2f}")
@@ -170,6 +170,28 @@ def noisy_training(spearman: Callable) -> Iterator[str]:
     yield told + " (lowest and highest world)"
 
 
+def other_samplers() -> Iterator[str]:
+    fixed, every = ("sure_fork_filler", "forks_between_sure", "easy_and_hard"), list(rows("sampler")["dapo"].cells)
+    presets = ("tis", "seq_tis", "icepop", "seq_mis", "mis_k3", "mis_geo", "bypass", "bypass_pg_is")
+    for method in ("grpo", *presets, "dppo_tv", "prime_rl", "rollout_is"):
+        cells: list[float] = []
+        for axis in ("sampler", "rounded"):
+            cells.append(min(at(method, w, "init/cosine", axis) for w in fixed))
+            cells += [mean(at(method, w, key, axis) for w in every) for key in ("init/useful", "noisy/area")]
+        yield f"| `{method}` | {' | '.join(f'{x:.3f}' for x in cells)} |"
+    bent = (min(at("grpo", w, "init/cosine", axis) for w in fixed) for axis in ("sampler", "rounded"))
+    yield "cosine {:.3f} or more under the hot sampler, {:.3f} under the rounded one".format(*bent)
+    mended = [at(m, "forks_between_sure", "init/cosine", "rounded") for m in ("tis", "icepop")]
+    assert mended[0] == mended[1]
+    yield f"where the cap of 2 binds on rounded logits ({mended[0]:.3f})"
+    took = [at(m, "forks_between_sure", "middle/batches", "sampler") for m in ("bypass", "rollout_is", "grpo")]
+    yield "{:.1f} and {:.1f} batches to J = 0.9 in `forks_between_sure` under the hot sampler, {:.1f} with".format(
+        *took
+    )
+    still = [w for w in every if all(at("mis_geo", w, "middle/batches", a) == math.inf for a in ("sampler", "rounded"))]
+    assert still == ["free_length", "forks_between_sure", "easy_and_hard"]
+
+
 def composition() -> Iterator[str]:
     area = {m: mean(over(m, "noisy/area")) for m in METHODS}
     first, second, third = sorted(area, key=lambda m: -area[m])[:3]
@@ -193,7 +215,17 @@ def page() -> str:
     return " ".join((DOCS / "exact.md").read_text(encoding="utf-8").split())
 
 
-FINDINGS = (same_method, token_credit, large_worlds, looser_clip, fixed_points, drift, scale, composition)
+FINDINGS = (
+    same_method,
+    token_credit,
+    large_worlds,
+    looser_clip,
+    fixed_points,
+    drift,
+    scale,
+    other_samplers,
+    composition,
+)
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.__name__)
