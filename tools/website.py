@@ -26,8 +26,8 @@ HERE = ROOT / "tools" / "website"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 ENGINES = ("embedded.loop", "trl", "verl", "vllm")
 EVIDENCE = (
-    "evaluate.estimators", "evaluate.summary", "compare.paired", "exact.world", "exact.truth", "exact.study",
-    "explain.explanation", "report",
+    "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "exact.world", "exact.truth",
+    "exact.study", "explain.explanation", "report",
 )  # fmt: skip
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {

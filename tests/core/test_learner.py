@@ -309,6 +309,29 @@ def test_a_method_without_a_ratio_refuses_old_tokens() -> None:
     stale([3, 3, 3, 3], 3, "gpg")[0].begin(stale([3, 3, 3, 3], 3)[1])
 
 
+def test_a_weight_against_the_policy_that_sampled_corrects_for_its_age() -> None:
+    learner, rollouts, _ = stale([3, 3, 3, 1], 3)
+    learner.objective = tokenpo.corrected(tokenpo.method("gpg"), "tis")
+    learner.begin(dataclasses.replace(rollouts, rollout_logprob=rollouts.old_logprob - 0.1))
+
+
+def test_a_host_that_samples_with_the_policy_as_it_is_dates_what_feeds_several_updates() -> None:
+    rollouts, policy = batch_of(3)
+    learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
+    learner.updates = 5
+    assert learner.dated(rollouts, 1) is rollouts
+    facts = learner.dated(rollouts, 2)
+    assert facts.version is not None and set(facts.version[facts.mask].tolist()) == {5}
+    assert learner.dated(facts, 2) is facts
+    for update in learner.begin(facts).updates(epochs=2):
+        update.loss(policy)
+        learner.check(update)
+    seen = learner.metrics()
+    assert (seen["lag_0_share"], seen["lag_1_share"]) == (0.5, 0.5)
+    lopti = Learner(tokenpo.method("lopti"), length=LENGTH)  # two passes
+    assert lopti.dated(rollouts, 1).version is not None
+
+
 def test_every_row_is_in_one_minibatch_of_each_epoch() -> None:
     group = torch.arange(5).repeat_interleave(3)
     for by in ("groups", "rows"):
