@@ -39,8 +39,9 @@ check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/sizes.py
 
-slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs
+slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs; then a real vLLM with verl
 	$(BIN)/python -m pytest -m slow
+	$(MAKE) test-vllm SLOW=1
 
 bench: $(VENV)/.dev  ## speed, paired with peers where they are installed
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done

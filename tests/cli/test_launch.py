@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shlex
 import subprocess
 import sys
@@ -46,6 +47,21 @@ def test_trl_on_a_cpu(capsys: pytest.CaptureFixture) -> None:
     two = printed(capsys, "quickstart", "--engine", "trl", "--processes", "2")
     assert two[1:3] == ["-m", "torch.distributed.run"]
     assert two[two.index("--nproc-per-node") + 1] == "2"
+
+
+def test_a_section_of_another_engine_is_said_to_be_idle(capsys: pytest.CaptureFixture) -> None:
+    recipe = "papers/tepo_qwen2.5_7b"
+    assert main(["launch", recipe, "--engine", "trl", "--set", "evaluate.every=0", "--print"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "warning: the section [verl] (data, actor_rollout_ref, trainer) is for verl: this engine takes nothing from "
+        "it\n"
+    )
+    assert shlex.split(said.out)[-3:] == [recipe, "--set", "evaluate.every=0"]
+    assert main(["launch", recipe, "--engine", "verl", "--set", "tinker.base_url=here", "--print"]) == 0
+    assert "the section [tinker] (base_url) is for tinker" in capsys.readouterr().err
+    assert main(["launch", "quickstart", "--engine", "trl", "--print"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_method_that_reads_the_sampler_is_told_what_a_recipe_can_set(capsys: pytest.CaptureFixture) -> None:
@@ -98,7 +114,9 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
     (Path(started[0]) / "data").mkdir()
     again = ["launch", "quickstart", "--engine", "verl", "--out", started[0]]
     assert main(again) == 2
+    assert not (Path(started[0]) / "recipe.json").exists()
     assert main([*again, "--set", "verl.trainer.resume_mode=auto"]) == 0
+    assert json.loads((Path(started[0]) / "recipe.json").read_text())["output"]["dir"] == started[0]
     assert started[3:] == [started[0]] * 2
 
 

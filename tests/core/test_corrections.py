@@ -181,6 +181,33 @@ def test_decoupled_ppo_is_a_method_with_a_correction(seed: int) -> None:
     np.testing.assert_allclose(got.gradient, np.where(mask, -slope / mask.sum(), 0), rtol=1e-10, atol=1e-17)
 
 
+# The presets that no foreign function is at hand for: slime wants Megatron and OpenRLHF DeepSpeed, and both a GPU.
+LINES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "mis": lambda rho, mask: np.where(_between(rho, 0.5, 2), rho, 0),
+    "seq_mask_tis": lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.5, 5),
+}
+VERLS = {"tis", "seq_tis", "icepop", "seq_mis", "mis_geo", "mis_k3", "bypass"}  # by names of ours
+
+
+def test_every_preset_is_held_to_something() -> None:
+    """To verl's in tests/foreign/test_verl_corrections.py, to TRL's default in test_trl_rollouts.py, else to a line."""
+    others = {name for name in PRESETS if not name.startswith(("decoupled_", "bypass_")) and name != "disabled"}
+    assert others == {*LINES, *VERLS, "trl"}
+
+
+@seeds
+@pytest.mark.parametrize("name", LINES)
+def test_a_preset_is_its_line(name: str, seed: int) -> None:
+    sample = _sample(seed)
+    far = 2.0 * (np.arange(len(sample.mask)) % 3 == 0)[:, None]  # the sampler found every third response e⁻² as likely
+    sample = sample.but(rollout_logprob=np.where(sample.mask, sample.rollout_logprob - far, 0))
+    got = run(tokenpo.corrected(tokenpo.method("dapo"), name), sample)
+    rho = np.exp(np.where(sample.mask, sample.old_logprob - sample.rollout_logprob, 0))
+    expected = LINES[name](rho, sample.mask).astype(float)
+    np.testing.assert_allclose(got.terms["weight"][sample.mask], expected[sample.mask], rtol=1e-10)
+    assert 0 in expected[sample.mask] and len(set(np.round(expected[sample.mask], 12))) > 3
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_goes_with_a_method(name: str) -> None:
     made = tokenpo.corrected(tokenpo.method("grpo"), name)

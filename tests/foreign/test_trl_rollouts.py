@@ -154,6 +154,9 @@ def test_the_default_correction_drops_whole_responses_beyond_3() -> None:
     product = np.exp((sample.old_logprob - sample.rollout_logprob).sum(1))
     np.testing.assert_allclose(correction, np.where(product <= 3, product, 0), rtol=1e-10)
     assert 0 < (correction == 0).sum() < len(correction)
+    preset = tokenpo.corrected(tokenpo.method("grpo"), "trl")
+    weight = run(preset, sample).terms["weight"]
+    np.testing.assert_allclose(weight[sample.mask], (correction[:, None] * sample.mask)[sample.mask], rtol=1e-10)
     assert GRPOConfig.__dataclass_fields__["vllm_importance_sampling_correction"].default is True
 
 

@@ -18,6 +18,7 @@ from tokenpo.core.parts import (
     NormalisedWeight,
     ReferenceKl,
     Rejection,
+    Reweighted,
     RolloutCorrection,
     RolloutMean,
     StraightThrough,
@@ -56,6 +57,16 @@ def test_a_correction_joins_the_weights(asked: dict, stage: RolloutCorrection) -
 def test_a_penalty_joins_the_penalties(asked: dict, estimator) -> None:
     objective = build_objective(recipe(method={"name": "tepo"}, train={"reference_kl": {"beta": 0.2, **asked}}))
     assert objective.penalties == (*method("tepo").penalties, ReferenceKl(0.2, estimator))
+
+
+def test_the_unbiased_divergence_is_an_option_of_every_method() -> None:
+    """As TRL's use_bias_correction_kl makes it (tests/engines/trl/test_parts.py), which names DeepSeek-V3.2's."""
+    asked = {"beta": 0.2, "unbiased": True}
+    objective = build_objective(recipe(method={"name": "dapo"}, train={"reference_kl": asked}))
+    assert objective.penalties == (Reweighted(ReferenceKl(0.2, K3())),)
+    for more in ({"estimator": "k2"}, {"straight_through": True}):
+        with pytest.raises(TokenPOError, match=r"train\.reference_kl\.unbiased weighs k1 or k3 by the ratio"):
+            build_objective(recipe(train={"reference_kl": {**asked, **more}}))
 
 
 def test_two_penalties_on_the_reference_are_refused() -> None:

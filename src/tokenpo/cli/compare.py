@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
-from .options import METHODS, RECIPE, add_command, add_set, need_engine, path
+from .options import ENGINES, METHODS, RECIPE, add_command, add_set, need_engine, path
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, counted up from the recipe's; default: 10")
     parser.add_argument(
         "--engine",
-        choices=("embedded", "tinker", "trl"),
+        choices=("embedded", "tinker", *ENGINES),
         default="embedded",
-        help="engine that trains all runs; default: embedded. for verl's runs: --runs",
+        help="engine that trains all runs; default: embedded",
     )
     add_set(parser, "change a setting of all runs")
     parser.add_argument(
@@ -61,7 +61,9 @@ def add(commands: Any) -> None:
         metavar="DIR",
         help="directory of the runs, finished ones are kept, and of the results; default: runs/compare-RECIPE",
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time; default: one per core, or one on a GPU")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="runs at a time; default: one per core, or one on a GPU and of verl's"
+    )
     parser.add_argument(
         "--baseline",
         metavar="LABEL",
@@ -117,7 +119,8 @@ def compare(options: argparse.Namespace) -> int:
     pairs(plan.labels, baseline)
     if options.dry_run:
         return _dry_run(plan)
-    jobs = options.jobs or _jobs(plan)
+    # A run of verl's starts a Ray of its own, which takes the machine for its.
+    jobs = options.jobs or (1 if options.engine == "verl" else _jobs(plan))
     # Mistakes are found above, before anything is made.
     from ..evidence.compare.result import failed_in_words, gather
     from ..evidence.compare.runs import execute
@@ -126,7 +129,8 @@ def compare(options: argparse.Namespace) -> int:
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
         return 130
-    _tell(gather(plan, chosen, baseline, ended.failures, margins), plan.out)
+    where_logged = options.engine == "verl" and options.metrics is None and options.margin is None
+    _tell(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.out)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")
     return 0

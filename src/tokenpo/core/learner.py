@@ -116,6 +116,17 @@ class Learner:
         rollouts = self.objective.counted(rollouts)
         return Step(self.objective, rollouts, prepared, self.memory, self.length, self.seed, self.updates)
 
+    def dated(self, rollouts: Rollouts, updates: int) -> Rollouts:
+        """The same, sampled by the policy as it is now; a version that is there stays.
+
+        Args:
+            updates: that a pass of the objective makes on the batch. Where there is one in all, every lag is 0, which
+                says nothing, and no version is filled in.
+        """
+        if updates * len(self.objective.split()) == 1 or rollouts.version is not None:
+            return rollouts
+        return dataclasses.replace(rollouts, version=rollouts.mask.long() * self.updates)
+
     def remember(self, drawn: Rollouts) -> None:
         """The memories move on by all that was drawn, once a batch; `begin` does this."""
         self.memory = self.objective.after(self.memory, drawn)
@@ -201,7 +212,8 @@ class Learner:
                 f"Rollouts.version: a token was sampled after {newest} updates, and there were {self.updates}: give "
                 "the number of updates that the policy had had when it sampled, learner.updates at that time"
             )
-        assumed = self.objective.assumes_on_policy
+        # A weight against the policy that sampled corrects for its age, too.
+        assumed = () if self.objective.corrects_rollout else self.objective.assumes_on_policy
         if assumed and (oldest := int(sampled.min())) < self.updates:
             raise Unsupported(
                 f"{self.objective.name} takes the policy for the one that sampled ({assumed[0]}), and a token was "

@@ -151,6 +151,7 @@ class ReferenceKl(Section):
     beta: float = Field(gt=0, description="coefficient")
     estimator: Literal["k1", "k2", "k3"] = "k3"
     straight_through: bool = Field(default=False, description="the estimator's value, k2's gradient")
+    unbiased: bool = Field(default=False, description="k1 or k3 times the token's ratio, with gradient through both")
 
 
 class Rollout(Section):

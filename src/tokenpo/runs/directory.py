@@ -34,6 +34,7 @@ from .versions import versions
 # What may change when a run is resumed: it neither alters the steps made nor those to come.
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
+STARTED = "recipe.json"  # the config of a run of verl's that goes on by itself: config.json is verl's own there
 # What tells a run of another engine, and how that one is resumed.
 FOREIGN = {
     "trl": ("trl", "resume it with --engine trl"),

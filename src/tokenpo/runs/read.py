@@ -21,7 +21,10 @@ _LOGGED = """
     length_min equal_reward_groups skipped_updates eval/reward eval/reward_low eval/reward_high eval/avg_reward
     eval/avg_reward_low eval/avg_reward_high continued_tokens
 """
-LOGGED = frozenset(_LOGGED.split())
+# Updates between the policy that sampled and the one that learns, in the names of metrics -> in words.
+LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
+BY_LAG = ("share", "ratio_mean", "clip_fraction")
+LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
 PLACES = ("", "tokenpo", "trl/tokenpo")
 

@@ -54,6 +54,20 @@ def test_a_run_directory_is_complete(small, coin, tmp_path):
     ).decode([70])
 
 
+def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
+    """Two minibatches a batch: the first learns from its own policy, at ratio 1, the second from the one before."""
+    train(small(tmp_path / "two", train={"minibatches": 2}, output={"rollouts_every": 2}), SilentView())
+    for number, line in enumerate(read(tmp_path / "two" / "metrics.jsonl")[1:]):
+        assert line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5), number
+        assert 0 < line["lag_1_share"] < 1 and line["lag_0_share"] + line["lag_1_share"] == pytest.approx(1, rel=1e-12)
+        assert line["lag_1_ratio_mean"] != pytest.approx(1, abs=1e-5)
+    kept = read(tmp_path / "two" / "rollouts" / "step-000002.jsonl")
+    assert {line["version"] for line in kept} == {2}
+    train(small(tmp_path / "one", train={"minibatches": 1}, output={"rollouts_every": 2}), SilentView())
+    assert not [name for line in read(tmp_path / "one" / "metrics.jsonl") for name in line if name.startswith("lag")]
+    assert "version" not in read(tmp_path / "one" / "rollouts" / "step-000002.jsonl")[0]
+
+
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
     names: list[str] = []

@@ -1,13 +1,14 @@
 """SkyRL and prime-rl by their contracts: stand-ins with the signatures of their sources call our loss as they do.
 
-The batch is the fixed example of sixteen responses that laws are tried on; what the hosts compute of it, mini-batch by
-mini-batch and sample by sample, is what the objective says of each whole mini-batch.
+The batches are the fixed example of sixteen responses that laws are tried on, and sixteen that a run recorded. What the
+hosts compute of them, by mini-batch and by sample, is what the objective says of each whole mini-batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -19,14 +20,22 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Policy, Rollouts, Totals
 from tokenpo.engines import prime_rl, skyrl
+from tokenpo.runs.rollouts import read
 
 ALGORITHM = {"use_kl_loss": False, "advantage_batch_normalize": False, "max_seq_len": 9.0}
 HALVES = (slice(0, 8), slice(8, 16))
 
 
-@pytest.fixture
-def batch() -> tuple[Rollouts, Tensor]:
-    """Facts of sixteen ragged responses in four groups, and the current log-probabilities."""
+@pytest.fixture(params=["example", "recorded"])
+def batch(request: pytest.FixtureRequest) -> tuple[Rollouts, Tensor]:
+    """Facts of sixteen ragged responses in several groups, and the current log-probabilities."""
+    if request.param == "recorded":
+        found = read(Path(__file__).parents[3] / "docs" / "rollouts.jsonl")
+        old = found.rollouts.old_logprob
+        # The run had neither another sampler nor a reference: a little off, so that these ratios are others.
+        off = 0.01 * (torch.arange(old.shape[1]) % 7 == 0)
+        facts = dataclasses.replace(found.rollouts, rollout_logprob=old - off, ref_logprob=old - 2 * off)
+        return facts.only({"rollout_logprob", "ref_logprob"}), found.policy.logprob
     inputs = example()
     rollouts = Rollouts(**inputs.rollouts).only({"rollout_logprob", "ref_logprob"})
     return rollouts, inputs.policy["logprob"].nan_to_num(-1.0)
@@ -165,9 +174,10 @@ def test_prime_rl_computes_the_objective(method: str, batch, prime) -> None:
 def test_prime_rls_token_weights_are_multiplied_in(batch, prime) -> None:
     rollouts, logprob = batch
     advantages = tokenpo.method("dapo").prepare(rollouts.only(frozenset())).advantage
-    plain = prime_rl.loss(sample(rollouts, logprob, advantages, 0), method="dapo").loss
-    half = torch.full((11,), 0.5, dtype=torch.float64)
-    weighted = prime_rl.loss(sample(rollouts, logprob, advantages, 0, loss_weights=half), method="dapo").loss
+    row = int(advantages.abs().amax(1).argmax())
+    plain = prime_rl.loss(sample(rollouts, logprob, advantages, row), method="dapo").loss
+    half = torch.full((2 + logprob.shape[1],), 0.5, dtype=torch.float64)
+    weighted = prime_rl.loss(sample(rollouts, logprob, advantages, row, loss_weights=half), method="dapo").loss
     assert weighted.item() == pytest.approx(plain.item() / 2, rel=1e-12) and plain.item() != 0
 
 

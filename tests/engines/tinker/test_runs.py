@@ -42,6 +42,9 @@ def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: 
     assert len(evaluations) == 2 and sampler in cloud.saved
     assert main(["report", str(directory)]) == 0 and (directory / "report.html").stat().st_size > 10_000
     rollouts = next((directory / "rollouts").glob("*.jsonl"))
+    told_by_lag = {name for name in made[1] if name.startswith("lag")}
+    updates = small().train.epochs * small().train.minibatches
+    assert bool(told_by_lag) == (updates > 1) == ("version" in lines(rollouts.parent, rollouts.name)[0])
     assert main(["explain", str(rollouts), "--method", "grpo"]) == 0
     assert "responses" in capsys.readouterr().out
 

@@ -136,6 +136,10 @@ def test_what_is_recorded_is_what_was_trained_on_and_the_policy_after_it(
         seen, given = getattr(found.rollouts, name), facts[name][:, : mask.shape[1]]
         assert torch.equal(seen[mask].to(given.dtype), given[mask]), name
     assert {"ref_logprob"} <= found.inputs
+    # Two updates a batch: what the second samples with has had two.
+    assert set(found.rollouts.version[mask].tolist()) == {2}
+    lines = _lines(directory / "recording")
+    assert all(line["lag_0_ratio_mean"] == pytest.approx(1, abs=1e-5) and line["lag_1_share"] > 0 for line in lines)
     assert torch.equal(found.rollouts.reward.float(), facts["reward"])
     assert torch.equal(found.rollouts.group, facts["group"])
     prompts = ran["prompts"][1]

@@ -114,17 +114,22 @@ def test_options_of_the_recipe_are_told(tmp_path):
 
 
 def test_another_engine_makes_the_same_runs(tmp_path):
-    """TRL evaluates before and after; each engine refuses what it cannot honour before anything is made."""
+    """TRL evaluates before and after, verl greedily; each engine refuses what it cannot honour before anything is
+    made."""
     path = tmp_path / "r.toml"
     path.write_text('[model]\npath = "owner/model"\nlora = {rank = 8}\n')
     made = {
         engine: make_plan(str(path), "grpo,dapo", 2, engine=engine, accepted=functools.partial(accepted, engine=engine))
-        for engine in ("embedded", "trl", "tinker")
+        for engine in ("embedded", "trl", "tinker", "verl")
+    }
+    differ = {
+        "trl": ["evaluate.every: 6 -> 0"],
+        "verl": ["evaluate.samples: 8 -> 0", "threads: 1 -> None", "verl.trainer.resume_mode: None -> auto"],
     }
     for engine, plan in made.items():
         assert (("--engine", engine) in pairwise(plan.runs[0].arguments)) == (engine != "embedded")
         apart = differences(made["embedded"].config, plan.config)
-        assert apart == (["evaluate.every: 6 -> 0"] if engine == "trl" else [])
+        assert apart == differ.get(engine, [])
         assert plan.objectives == made["embedded"].objectives
     with pytest.raises(Unsupported, match="tepo needs entropy, which the Tinker engine does not provide"):
         make_plan(str(path), "grpo,tepo", 2, engine="tinker", accepted=functools.partial(accepted, engine="tinker"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import functools
+import json
 import os
 import signal
 import sys
@@ -12,6 +14,8 @@ import time
 import pytest
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.engines.launch import accepted
+from tokenpo.evidence.compare.plan import make_plan
 from tokenpo.evidence.compare.runs import Ended, State, execute, state, steps_made, train_command
 from written_runs import rows, write_run
 
@@ -270,3 +274,27 @@ def test_the_command_of_a_run(plan):
     run = plan().runs[0]
     assert train_command(run, False)[1:5] == ["-P", "-m", "tokenpo", "train"]
     assert train_command(run, True)[-2:] == ["--resume", str(run.directory)]
+
+
+def test_a_run_of_verl_is_known_by_what_it_was_started_with(tmp_path):
+    """Its config.json is verl's own, and it goes on by itself with verl's last whole checkpoint."""
+    path = tmp_path / "r.toml"
+    path.write_text('[model]\npath = "owner/model"\n[train]\nsteps = 3\n')
+    honoured = functools.partial(accepted, engine="verl")
+    run = make_plan(str(path), "grpo,dapo", 2, out=tmp_path / "out", engine="verl", accepted=honoured).runs[0]
+    assert state(run) is State.NEW
+    (run.directory / "checkpoints" / "global_step_1").mkdir(parents=True)
+    (run.directory / "config.json").write_text('{"verl": {}, "method": {"name": "grpo"}}')
+    with pytest.raises(TokenPOError, match=r"is no run \(it holds no recipe.json\)"):
+        state(run)
+    (run.directory / "recipe.json").write_text(json.dumps(run.config.model_dump()))
+    assert state(run) is State.LOST
+    (run.directory / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("1")
+    assert state(run) is State.BEGUN
+    assert train_command(run, True) == train_command(run, False) and "--resume" not in train_command(run, True)
+    (run.directory / "metrics.jsonl").write_text('{"step": 3}\n')
+    assert state(run) is State.DONE
+    other = run.config.model_copy(update={"seed": 7})
+    (run.directory / "recipe.json").write_text(json.dumps(other.model_dump()))
+    with pytest.raises(TokenPOError, match="holds a run with another config"):
+        state(run)

@@ -66,6 +66,8 @@ def test_what_a_correction_rejects_is_marked_and_told(explain, tmp_path):
     assert status == 0
     said = "note: grpo: the correction for the policy that sampled rejects 16.7 % of the tokens: 0 of 4 responses whole"
     assert f"{said} and tokens of 1 more." in " ".join(out.split())
+    # (log 6 + 5 log 1.1) / 6 = 0.378 and log 6 = 1.79
+    assert "note: The policy that sampled is 0.378 nats a token from the old one, and 1.79 at most." in out
     tokens = [json.loads(line) for line in (tmp_path / "runs/explain-mine/tokens.jsonl").read_text().splitlines()]
     assert [line["methods"]["grpo"]["rejected"] for line in tokens] == [[1, 0], [0], [0, 0], [0]]
     assert [line["methods"]["grpo"]["weight"] for line in tokens] == [
@@ -76,6 +78,9 @@ def test_what_a_correction_rejects_is_marked_and_told(explain, tmp_path):
     assert "33.3 % of the tokens: 1 of 4 responses whole." in " ".join(out.split())
     status, out, _ = explain("mine.jsonl", "--methods", "grpo", "--correction", "tis")
     assert (status, "rejects" in out) == (0, False)
+    write(tmp_path / "same.jsonl", [line | {"rollout_logprob": line["old_logprob"]} for line in FOUR])
+    status, out, _ = explain("same.jsonl", "--methods", "grpo", "--correction", "tis")
+    assert "is the old one on every token: a correction has nothing to act on." in " ".join(out.split())
 
 
 def test_the_first_update_of_a_policy_that_moved(explain, tmp_path):

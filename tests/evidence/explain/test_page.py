@@ -63,6 +63,15 @@ def test_every_method_shows_every_token(result):
     assert int(second[0].classes[0][1:]) < 4 < int(cards[0].all("tbody")[0].all("tr")[0].classes[0][1:])
 
 
+def test_tokens_of_older_policies_are_told_and_drawn(result):
+    """Of six tokens the two of the third response are older, by three updates."""
+    versions = (9, 9, 6, 9)
+    made = result([line | {"version": version} for line, version in zip(FOUR, versions, strict=True)])
+    assert "33.3 % of the tokens are older than the newest, by 3 updates at most." in " ".join(made.notes)
+    assert [scale.quantity.name for scale in draw_responses(made, 8).scales if scale.quantity.name == "lag"] == ["lag"]
+    assert not [note for note in result().notes if "older" in note]
+
+
 def test_totals_are_on_the_page(result):
     tree = read_html(render(result()))
     shares, cosines = tree.one("table", "shares"), tree.one("table", "cosines")

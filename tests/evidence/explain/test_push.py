@@ -113,6 +113,16 @@ def test_the_objective_sees_only_what_it_needs(tmp_path):
     assert there == {"mask", "reward", "group", "old_logprob", "logprob"}
 
 
+def test_what_training_would_refuse_of_older_tokens_is_told(tmp_path):
+    lines = [line | {"version": version} for line, version in zip(FOUR, (4, 4, 2, 4), strict=True)]
+    found = read(write(tmp_path / "r.jsonl", lines))
+    (note,) = push_of("x", tokenpo.method("gpg"), found).notes
+    assert note.startswith("x: LogLikelihood()") and note.endswith("training refuses tokens of older policies.")
+    assert not push_of("x", tokenpo.method("grpo"), found).notes
+    alike = read(write(tmp_path / "alike.jsonl", [line | {"version": 4} for line in FOUR]))
+    assert not push_of("x", tokenpo.method("gpg"), alike).notes
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -8,7 +8,9 @@ import re
 
 import pytest
 
+from tokenpo.core.statistics import _BY_LAG, Statistics
 from tokenpo.evidence.page.chart import Chart, Line, draw, log_ticks, ticks
+from tokenpo.runs.read import LOGGED
 
 LABELS = {  # chart -> label of a line -> metric
     "Accuracy": {"held-out, greedy": "eval/accuracy", "training, sampled": "accuracy"},
@@ -105,6 +107,17 @@ def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, toler
     points, rows = decode(found, path, log), metrics(run)
     assert [y for _, y in points] == pytest.approx([row[name] for row in rows], abs=tolerance)
     assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
+
+
+def test_lags_are_drawn_by_the_names_that_engines_log(make_run, page):
+    logged = [*Statistics._by_lag(dict.fromkeys(_BY_LAG, 1.0))]
+    assert {name for name in LOGGED if name.startswith("lag")} == set(logged)
+    run = make_run(steps=2)
+    rows = [{"step": s, "accuracy": 0.5, "reward": 0.5} | dict.fromkeys(logged, 0.25) for s in (1, 2)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = page(run)
+    for title in ("Ratio by lag", "Clipped by lag", "Tokens by lag"):
+        assert [len(paths(figure(tree, title), "line", f"c{i}")) for i in range(3)] == [2, 2, 1]
 
 
 def test_two_evaluations_are_two_points_and_three_a_line(make_run, page):

@@ -10,7 +10,7 @@ import torch
 from oracle_support import ragged, tensors
 from tokenpo.base.errors import MissingInput, TokenPOError
 from tokenpo.core.types import Policy, Rollouts
-from tokenpo.runs.rollouts import Response, read, responses, write_lines
+from tokenpo.runs.rollouts import Response, read, responses, write_lines, write_tensors
 from written_rollouts import FOUR, lines_of, write
 
 
@@ -49,7 +49,7 @@ def test_every_input_survives(tmp_path):
                 assert len(pairs) == len(set(sample.group.tolist()))
             elif x is None:
                 assert name not in field  # no sample has it
-            elif name in ("token_ids", "turn", "anchor"):
+            elif name in ("token_ids", "turn", "anchor", "version"):
                 assert torch.equal(x[found.rollouts.mask], field[name][field["mask"]])
             else:
                 assert torch.equal(x, field[name]), name
@@ -82,6 +82,21 @@ def test_a_temperature_may_be_one_number(tmp_path):
     assert found.rollouts.temperature.tolist() == [[0.7, 0.7], [0.7, 0], [0.7, 0.7], [0.7, 0]]
     path = write_lines(tmp_path / "again.jsonl", found.responses)
     assert json.loads(path.read_text().splitlines()[0])["temperature"] == 0.7
+
+
+def test_a_version_is_one_number_or_one_for_each_token(tmp_path):
+    """Updates that the policy had had: the second response was begun by an older one than it was ended by."""
+    versions = [7, [5], [5, 7], 7]
+    lines = [line | {"version": version} for line, version in zip(FOUR, versions, strict=True)]
+    found = read(write(tmp_path / "r.jsonl", lines))
+    assert found.rollouts.version.tolist() == [[7, 7], [5, 0], [5, 7], [7, 0]]
+    assert found.lag.tolist() == [[0, 0], [2, 0], [2, 0], [0, 0]]
+    path = write_lines(tmp_path / "again.jsonl", found.responses)
+    assert [json.loads(line)["version"] for line in path.read_text().splitlines()] == [7, 5, [5, 7], 7]
+    tensors = read(write_tensors(tmp_path / "r.safetensors", found.responses))
+    assert torch.equal(tensors.rollouts.version, found.rollouts.version)
+    alike = read(write(tmp_path / "alike.jsonl", [line | {"version": 3} for line in FOUR]))
+    assert alike.lag is None and alike.rollouts.version is not None
 
 
 def test_ids_take_the_place_of_tokens(tmp_path):
@@ -121,6 +136,8 @@ def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
         ({"entropy": {"a": 1}}, TokenPOError, "'entropy' is an object: give a list of numbers"),
         ({"old_logprob": [-1.0, 0.5]}, TokenPOError, r"'old_logprob\[1\]' is 0.5, but log-probabilities are <= 0"),
         ({"entropy": [-0.6, 1.0]}, TokenPOError, r"'entropy\[0\]' is -0.6, but entropies are >= 0"),
+        ({"version": [1.5, 2]}, TokenPOError, r"'version\[0\]' is 1.5: give a list of whole numbers from 0 on"),
+        ({"version": -1}, TokenPOError, "'version' is -1: give .* from 0 on, or one for all tokens"),
         ({"temperature": 0}, TokenPOError, "'temperature' holds 0: give the one of the log-probabilities, > 0"),
         ({"prompt": [{"role": "user"}]}, TokenPOError, "'prompt' is a list: give text; write chat messages out"),
         ({"step": "2"}, TokenPOError, "'step' is '2': give a whole number"),

@@ -177,13 +177,14 @@ class Training:
 
     def learn(self, experience: Experience, tracer: Tracer) -> Step | None:
         """Credit, once and on whole groups; then the updates. None where no group is left to learn from."""
-        kept, rollouts = experience.kept, experience.rollouts
+        kept, rollouts, options = experience.kept, experience.rollouts, self.config.train
         if kept is None or rollouts is None:
             if self.learner.objective.memories:
                 self.learner.remember(experience.everything())
             return None
         try:
             rollouts = with_optional_inputs(self.engine, self.trainer.forward, rollouts, kept)
+            rollouts = self.learner.dated(rollouts, options.epochs * options.minibatches)
             step = self.learner.begin(rollouts, drawn=experience.everything() if self.learner.memory else None)
             improve(self.trainer, step, kept.prompts, tracer)
         except NotFinite as error:

@@ -196,8 +196,9 @@ class Training:
                 self.learner.remember(everything)
             return None
         try:
+            facts = self.learner.dated(self.completed(rollouts, kept), options.epochs * options.minibatches)
             step = self.trainer.train(
-                self.completed(rollouts, kept),
+                facts,
                 kept.prompts,
                 drawn=everything,
                 epochs=options.epochs,

@@ -190,8 +190,12 @@ class TokenPOTrainer(GRPOTrainer):
         if train:
             # An update without a response to learn from is TRL's, and not the learner's.
             self.learner.updates = self.state.global_step
-        if batch.rollouts is not None:
-            step = self.learner.begin(batch.rollouts, batch.everything) if train else self.learner.look(batch.rollouts)
+        if batch.rollouts is not None and train:
+            # What a rollout_func of the user's samples with is not known.
+            known = batch.rollouts if self.rollout_func else self.learner.dated(batch.rollouts, self.cycle.updates)
+            step = self.learner.begin(known, batch.everything)
+        elif batch.rollouts is not None:
+            step = self.learner.look(batch.rollouts)
         elif train and batch.everything is not None:
             self.learner.remember(batch.everything)
         if step is None or not self.args.mask_truncated_completions:

@@ -21,13 +21,17 @@ EVALUATIONS = 10
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: `arguments` are those of `tokenpo train`, and `config` is what they come to."""
+    """One run: `arguments` are those of `tokenpo train`, and `config` is what they come to.
+
+    A run of verl's is told by its arguments to go on with what its directory holds; the others want to be asked.
+    """
 
     label: str
     seed: int
     directory: Path
     config: Config
     arguments: tuple[str, ...]
+    goes_on: bool = False
 
     @property
     def name(self) -> str:
@@ -83,7 +87,8 @@ def make_plan(
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
 
     Every run gets one thread and ten evaluations, unless the overrides or, for evaluations, the recipe say otherwise;
-    with TRL, which evaluates before and after, two.
+    with TRL, which evaluates before and after, two. verl has no setting for threads, and validates greedily or by
+    samples: it does it greedily.
 
     Args:
         engine: that trains.
@@ -102,11 +107,8 @@ def make_plan(
     base = load_config(find_recipe(recipe), overrides=overrides)
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
-    every = 0 if engine == "trl" else base.evaluate.every or -(-base.train.steps // EVALUATIONS)
-    # The user's come last, so that they win.
-    settings = ("threads=1", f"evaluate.every={every}", *overrides)
-    if any(override.partition("=")[0].strip() == "evaluate.every" for override in overrides):
-        settings = ("threads=1", *overrides)
+    given = {override.partition("=")[0].strip() for override in overrides}
+    settings = (*(f"{name}={value}" for name, value in _usual(engine, base).items() if name not in given), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
     runs = tuple(_run(recipe, entry, seed, settings, out, engine) for seed in numbers for entry in entries)
@@ -114,6 +116,14 @@ def make_plan(
     _check_directories(runs[: len(entries)])
     notes = tuple(_notes(runs[: len(entries)], entries, base))
     return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
+
+
+def _usual(engine: str, base: Config) -> dict[str, object]:
+    """Settings of every run, where the user gives no others."""
+    every = 0 if engine == "trl" else base.evaluate.every or -(-base.train.steps // EVALUATIONS)
+    if engine == "verl":
+        return {"evaluate.every": every, "evaluate.samples": 0, "verl.trainer.resume_mode": "auto"}
+    return {"threads": 1, "evaluate.every": every}
 
 
 def parse_methods(text: str) -> list[Entry]:
@@ -150,7 +160,7 @@ def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Pat
     words = [word for setting in overrides for word in ("--set", setting)]
     where = () if engine == "embedded" else ("--engine", engine)
     arguments = (recipe, "--method", entry.method, *where, *words, "--out", str(directory), "--no-report")
-    return PlannedRun(entry.label, seed, directory, config, arguments)
+    return PlannedRun(entry.label, seed, directory, config, arguments, goes_on=engine == "verl")
 
 
 def _objectives(runs: Sequence[PlannedRun], accepted: Callable[[Config], Objective]) -> dict[str, str]:

@@ -72,11 +72,14 @@ def gather(
     baseline: str,
     failures: Sequence[Failure] = (),
     margins: Mapping[str, float] | None = None,
+    *,
+    where_logged: bool = False,
 ) -> Comparison:
     """Reads every whole run of the plan and judges the pairs.
 
     Args:
         margins: by the name of a measure, the least difference that matters.
+        where_logged: leave out a measure that no run has, as another engine logs other metrics.
 
     Raises:
         TokenPOError: no pair has two seeds in common, or a metric is in no run.
@@ -85,7 +88,8 @@ def gather(
     for planned in plan.runs:
         if state(planned) is State.DONE:
             runs[planned.label][planned.seed] = read_run(planned.directory, _metrics(measures))
-    return _compared(of_plan(plan), runs, measures, baseline, failures, margins or {})
+    chosen = _logged(measures, runs) if where_logged else measures
+    return _compared(of_plan(plan), runs, chosen, baseline, failures, margins or {})
 
 
 def gather_existing(
@@ -105,11 +109,14 @@ def gather_existing(
         TokenPOError: what `read_existing` and `gather` raise.
     """
     subject, runs = read_existing(directories, _metrics(measures))
-    everything = [run for by_seed in runs.values() for run in by_seed.values()]
-    if where_logged:
-        has = [measure for measure in measures if any(measure.of(run).number is not None for run in everything)]
-        measures = has or measures
+    measures = _logged(measures, runs) if where_logged else measures
     return _compared(subject, runs, measures, baseline or subject.labels[0], (), margins)
+
+
+def _logged(measures: Sequence[Measure], runs: ByLabel) -> Sequence[Measure]:
+    """Those that some run has a number for; all where none has."""
+    everything = [run for by_seed in runs.values() for run in by_seed.values()]
+    return [x for x in measures if any(x.of(run).number is not None for run in everything)] or measures
 
 
 def _metrics(measures: Sequence[Measure]) -> set[str]:

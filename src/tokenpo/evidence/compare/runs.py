@@ -27,6 +27,7 @@ from ...base.jsonl import last_line
 from ...recipe import inputs
 from ...recipe.config import differences, parse_config
 from ...runs import checkpoint
+from ...runs.directory import STARTED
 from ...runs.read import PLACES
 from ..page.text import visible
 from .plan import PlannedRun
@@ -76,7 +77,7 @@ Command = Callable[[PlannedRun, bool], list[str]]
 
 def train_command(run: PlannedRun, resume: bool) -> list[str]:
     """The process of a run."""
-    again = ["--resume", str(run.directory)] if resume else []
+    again = ["--resume", str(run.directory)] if resume and not run.goes_on else []
     return [sys.executable, "-P", "-m", "tokenpo", "train", *run.arguments, *again]
 
 
@@ -88,9 +89,9 @@ def state(run: PlannedRun) -> State:
     """
     if not run.directory.exists() or (run.directory.is_dir() and is_fresh(run.directory)):
         return State.NEW
-    file = run.directory / "config.json"
+    file = run.directory / (STARTED if run.goes_on else "config.json")
     if not file.is_file():
-        raise TokenPOError(f"{run.directory} is no run (it holds no config.json): move it, or choose another --out")
+        raise TokenPOError(f"{run.directory} is no run (it holds no {file.name}): move it, or choose another --out")
     try:
         old = parse_config(json.loads(file.read_text(encoding="utf-8")), str(file))
     except (ValueError, TypeError, OSError) as error:
@@ -104,8 +105,8 @@ def state(run: PlannedRun) -> State:
         )
     if is_whole(run):
         return State.DONE
-    saved = ((run.directory / "checkpoints").glob("step-*"), (run.directory / "trl").glob("checkpoint-*"))
-    return State.BEGUN if any(any(found) for found in saved) else State.LOST
+    saved = ("checkpoints/step-*", "trl/checkpoint-*", "checkpoints/latest_checkpointed_iteration.txt")
+    return State.BEGUN if any(any(run.directory.glob(name)) for name in saved) else State.LOST
 
 
 def is_whole(run: PlannedRun) -> bool:

@@ -16,6 +16,7 @@ from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
 from ..page.table import Table
+from ..page.text import percent
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
 from .table import tables
 
@@ -109,6 +110,7 @@ def explain_all(
     shown = [(entry, objective) for entry, objective in built if not reasons[entry.label]]
     methods = tuple(push_of(entry.label, objective, recording) for entry, objective in shown)
     kinds = TokenKinds.of(recording, quantile)
+    notes = [*_notes(recording, kinds), *(_sampler(recording) if correction is not None else ())]
     return Explanation(
         recording=recording,
         quantile=quantile,
@@ -119,7 +121,7 @@ def explain_all(
         tokens=of_tokens(kinds),
         cosines=tuple(tuple(cosine(a.push, b.push) for b in methods) for a in methods),
         refused=refused,
-        notes=(*recording.notes, *_notes(recording, kinds), *_silent(methods), *(n for m in methods for n in m.notes)),
+        notes=(*recording.notes, *notes, *_silent(methods), *(n for m in methods for n in m.notes)),
     )
 
 
@@ -140,6 +142,23 @@ def _notes(recording: Recording, kinds: TokenKinds) -> Iterator[str]:
         yield "Some responses do not say whether they are `correct`: they are neither right nor wrong here."
     if kinds.threshold is None:
         yield "No entropy is recorded: shares on tokens of high and low entropy are unknown."
+    if (lag := recording.lag) is not None:
+        behind = lag[kinds.mask]
+        share, most = percent(float((behind > 0).double().mean())), int(behind.max())
+        yield f"Several policies sampled: {share} of the tokens are older than the newest, by {most} updates at most."
+
+
+def _sampler(recording: Recording) -> Iterator[str]:
+    """How far the policy that sampled is from the old one, which is what a correction acts on."""
+    facts = recording.rollouts
+    if facts.rollout_logprob is None:
+        return  # the methods are refused
+    apart = (facts.old_logprob - facts.rollout_logprob)[facts.mask].abs()
+    if not apart.any():
+        yield "The policy that sampled is the old one on every token: a correction has nothing to act on."
+    else:
+        mean, most = number(float(apart.mean())), number(float(apart.max()))
+        yield f"The policy that sampled is {mean} nats a token from the old one, and {most} at most."
 
 
 def _silent(methods: Sequence[MethodPush]) -> Iterator[str]:

@@ -30,6 +30,9 @@ PUSH = Quantity(
 REJECTED = Quantity(
     "rejected", "rejected", "share", "1 where the correction for the policy that sampled drops the token"
 )
+LAG = Quantity(
+    "lag", "lag", "unsigned", "updates between the policy that sampled the token and the newest that sampled one"
+)
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,11 @@ def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int
 
 
 def _quantities(result: Explanation) -> Iterator[tuple[Quantity, Callable[[MethodPush, int], Sequence[Number]]]]:
-    """Of every method push, credit, weight, ratio and clip; then the policy's entropy, the same for all.
+    """Of every method push, credit, weight, ratio and clip; then what is the same for all, entropy and lag.
 
     Each with where its numbers come from: (method, row) to one for each token.
     """
-    entropy = result.recording.entropy
+    entropy, lag = result.recording.entropy, result.recording.lag
     yield PUSH, lambda method, row: method.push[row].tolist()
     yield KNOWN["advantage"], lambda method, row: method.advantage[row].tolist()
     yield KNOWN["weight"], lambda method, row: method.weight[row].tolist()
@@ -162,6 +165,8 @@ def _quantities(result: Explanation) -> Iterator[tuple[Quantity, Callable[[Metho
         yield REJECTED, _rejected
     if entropy is not None:
         yield KNOWN["entropy"], lambda method, row: entropy[row].tolist()
+    if lag is not None:
+        yield LAG, lambda method, row: lag[row].tolist()
 
 
 def _rejected(method: MethodPush, row: int) -> Sequence[Number]:

@@ -34,6 +34,7 @@ MEANINGS = {
     "turn": "the number of the turn that the token was sampled in",
     "anchor": "the number of the state that the token's turn began in",
     "old_collision": "Σ_v π_v² of the policy that sampled",
+    "version": "how many updates the policy that sampled the token had had",
     "gain": "what the token's segment added to the reward to be expected, by continuations, see tokenpo.Rollouts",
     "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
 }
@@ -123,7 +124,10 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         rejected=dropped,
         # Adding 0 turns -0 into 0.
         push=torch.where(mask, -gradient * everything.sum(), 0.0) + 0.0,
-        notes=tuple(f"{label}: {note}" for note in [*_notes(objective), *_rejections(dropped, everything)]),
+        notes=tuple(
+            f"{label}: {note}"
+            for note in [*_notes(objective), *_stale(objective, recording), *_rejections(dropped, everything)]
+        ),
     )
 
 
@@ -139,6 +143,14 @@ def _rejections(dropped: Tensor | None, mask: Tensor) -> list[str]:
         f"the correction for the policy that sampled rejects {percent(share)} of the tokens: {int(whole.sum())} of "
         f"{responses:,} responses whole{parts}."
     ]
+
+
+def _stale(objective: Objective, recording: Recording) -> list[str]:
+    """Where training would refuse what is shown."""
+    if recording.lag is None or objective.corrects_rollout or not objective.assumes_on_policy:
+        return []
+    part = objective.assumes_on_policy[0]
+    return [f"{part} takes the policy for the one that sampled, so that training refuses tokens of older policies."]
 
 
 def _notes(objective: Objective) -> list[str]:

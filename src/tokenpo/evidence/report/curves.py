@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runs.metrics import NOTE, Number
-from ...runs.read import LOGGED, Run
+from ...runs.read import LAGS, LOGGED, Run
 from ..page.chart import Chart, Line
 from ..page.text import visible
 
@@ -25,6 +25,14 @@ class Curve:
     shade: str = ""
     dashed: bool = False
     dots: bool = False
+
+
+def _by_lag(what: str) -> list[Curve]:
+    """One line for each lag that the metrics tell apart."""
+    return [
+        Curve(f"lag_{least}_{what}", label, place % 3, dashed=place > 2)
+        for place, (least, label) in enumerate(LAGS.items())
+    ]
 
 
 CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
@@ -79,6 +87,30 @@ CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
             Curve("clip_high_fraction", "above", 1),
             Curve("clip_low_fraction", "below", 2),
         ],
+    ),
+    (
+        Chart(
+            "Ratio by lag", "mean, log scale",
+            "Of tokens that so many updates lie between: the policy that sampled them and the one that learns.",
+            low=None, log=True,
+        ),
+        _by_lag("ratio_mean"),
+    ),
+    (
+        Chart(
+            "Clipped by lag", "share of the lag's tokens",
+            "How much of what is learnt late the trust region cuts off.",
+            fraction=True,
+        ),
+        _by_lag("clip_fraction"),
+    ),
+    (
+        Chart(
+            "Tokens by lag", "share of tokens",
+            "How old what is learnt from is; equal shares are the minibatches of a batch.",
+            fraction=True, high=1.0,
+        ),
+        _by_lag("share"),
     ),
     (
         Chart(

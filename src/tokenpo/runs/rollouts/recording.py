@@ -53,6 +53,15 @@ class Recording:
         return dataclasses.replace(self, policy=old, moved=False)
 
     @property
+    def lag(self) -> Tensor | None:
+        """[N, T] how many updates the policy that sampled the token lies behind the newest that sampled one; None
+        where one policy sampled all, or none is known."""
+        version, mask = self.rollouts.version, self.rollouts.mask
+        if version is None or len(version[mask].unique()) == 1:
+            return None
+        return (version[mask].max() - version) * mask
+
+    @property
     def reward_names(self) -> tuple[str, ...]:
         """What the columns of `rollouts.rewards` are called."""
         return tuple(self.responses[0].rewards or ())

@@ -21,8 +21,9 @@ FACTS = (
     "token_reward", "old_collision", "gain",
 )  # fmt: skip
 NOW = ("logprob", "entropy", "entropy_drift")
-WHOLE = ("token_ids", "turn", "anchor")  # whole numbers
+WHOLE = ("token_ids", "turn", "anchor", "version")  # whole numbers
 PER_TOKEN = (*FACTS, *NOW, *WHOLE[1:])
+ONE = ("temperature", "version")  # a line may hold one number for all of its tokens
 REQUIRED = {
     "group": "the same number or text for all responses to one prompt",
     "reward": "the number that the response earned",
@@ -74,8 +75,7 @@ class Response:
         line: dict[str, Any] = {name: getattr(self, name) for name in ("step", "group", "prompt", "reward", "correct")}
         line |= {name: getattr(self, name) for name in ("rewards", "prompt_logprob", "tokens", "token_ids")}
         line |= self.numbers
-        if heat := set(self.numbers.get("temperature", ())):
-            line["temperature"] = heat.pop() if len(heat) == 1 else self.numbers["temperature"]
+        line |= {name: x[0] for name in ONE if len(set(x := self.numbers.get(name, ()))) == 1}
         return {name: value for name, value in line.items() if value is not None}
 
 
@@ -169,8 +169,7 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
     ids = None if read.token_ids is None else tuple(read.token_ids)
     tokens = tuple(f"[{i}]" for i in ids or ()) if read.tokens is None else tuple(read.tokens)
     numbers = {name: values for name in PER_TOKEN if (values := getattr(read, name)) is not None}
-    if isinstance(heat := numbers.get("temperature"), float):
-        numbers["temperature"] = [heat] * len(tokens)
+    numbers |= {name: [x] * len(tokens) for name in ONE if isinstance(x := numbers.get(name), int | float)}
     if ids is not None and len(ids) != len(tokens):
         raise TokenPOError(f"{where}: 'token_ids' has {len(ids)} values for {len(tokens)} tokens: give one for each")
     for name, values in numbers.items():
@@ -202,7 +201,8 @@ def plain(name: str) -> str:
     return (name if name.isprintable() else repr(name))[:40]
 
 
-_Numbering = list[Annotated[int, Field(ge=0, lt=2**63)]]
+_Number = Annotated[int, Field(ge=0, lt=2**63)]
+_Numbering = list[_Number]
 
 
 class _Fields(BaseModel):
@@ -224,6 +224,7 @@ _PLAIN = ("group", "reward", "prompt", "correct", "step", "prompt_logprob", "rew
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
 _PER_TOKEN |= dict.fromkeys(WHOLE[1:], (_Numbering | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
+_PER_TOKEN["version"] = (None | _Numbering | _Number, None)
 _Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
 _KINDS = {
     "group": "a whole number or text",
@@ -232,6 +233,7 @@ _KINDS = {
     "token_ids": "a list of ids",
     "turn": "a list of whole numbers from 0 on",
     "anchor": "a list of whole numbers from 0 on",
+    "version": "a list of whole numbers from 0 on, or one for all tokens",
     "rewards": "an object, the name of each reward function and its number or null",
     "prompt": "text; write chat messages out",
     "correct": "true, false or null",
