@@ -8,8 +8,8 @@ Paper: Group-in-Group Policy Optimization for LLM Agent Training (2505.10978), e
     A_it  = A^E_i + omega A^S_ik,   k the turn of token t
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-Defaults: omega 1, no deviations, eps 1e-6 and the mean over turns as in the code that was read; gamma 1 is ours, as is
-the clip, 0.2 on both sides.
+Defaults: omega 1, no deviations, eps 1e-6 and the mean over turns as in the code that was read (its next commit counts a
+trajectory once: by_turn = False); its scripts discount by 0.95, gamma 1 is ours, as is the clip, 0.2 on both sides.
 Departures: the authors train on steps as rows of their own; here a trajectory is a row and a step is a turn of it,
 which changes no advantage. A group of one trajectory learns nothing from A^E; there it keeps its raw reward. States are
 the same where their `anchor` is; that two similar observations are one state is for whoever numbers them.
@@ -32,10 +32,12 @@ from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(
-    "Group-in-Group Policy Optimization for LLM Agent Training", "2505.10978", "", "code",
-    "the discount that the authors train with was not read",
-    code="langfengQ/DrMAS@3b556f2:gigpo/core_gigpo.py",
-)  # fmt: skip
+    "Group-in-Group Policy Optimization for LLM Agent Training",
+    "2505.10978",
+    "",
+    "code",
+    code="langfengQ/DrMAS@0cd0f2e:gigpo/core_gigpo.py",
+)
 
 
 @dataclass(frozen=True)
