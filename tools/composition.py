@@ -167,10 +167,13 @@ def page(plan: Mapping, found: Numbers, trained: Mapping) -> str:
     trains = area.value + FAR * area.error >= plan["training"]["mean"]
     verdict = "holds" if all(passed.values()) and trains else "does not hold"
     ours = {c: {k: differences(found, c, against, plan["chosen"], k) for k in KEYS} for c in plan["candidates"]}
+    points = [over(x.values())[0] for x in ours[best].values()]
     after = {name: areas(plan, trained, name)[0] for name in plan["after"]}
-    return HEAD.format(against=against, best=best, verdict=verdict, **parts) + "\n".join([
+    head = HEAD.format(against=against, best=best, verdict=verdict, score=sum(points), toward=points[2], **parts)
+    return head + "\n".join([
         "## On the chosen half", "",
-        f"Difference from `{against}`: mean over nine worlds with its standard error, and the lowest of them.", "",
+        f"Difference from `{against}`: mean over nine worlds with its standard error, and the lowest of them.",
+        "Eligible: it meets the rule's conditions there.", "",
         *table(["", *(CATALOGUE[k].title for k in KEYS), "eligible"], [
             [f"`{c}`", *(f"{_told(*over(x.values()))}, {_low(x)}" for x in row.values()),
              _yes(eligible(plan, found, c))] for c, row in ours.items()
@@ -219,8 +222,14 @@ the half to judge by, and what "better" means; it was written before any of them
 the baseline comes from an earlier search, in which worlds like the small ones here took part on both sides:
 `many_prompts`, `hard_prompts` and `long_paraphrases` are new to it. No composition draws extra rollouts.
 
-The candidate with the highest score on the chosen half is `{best}`: credit "{credit}", surrogate "{surrogate}".
-On the held-out half it **{verdict}**. It is the method [`eb_cispo`](methods/eb_cispo.md).
+The name of a candidate is its credit, scale, weights and surrogate: `eb` holds a response against a mean that leans on
+the other prompts the more, the less its own group says; `open` is CISPO's surrogate with a cap of 3 in place of its
+own. The score is the sum of the differences in the four measures below. The candidate with the highest on the chosen
+half is `{best}`: credit "{credit}", surrogate "{surrogate}", score {score:.3f}, of which {toward:.3f} is the drift
+toward. On the held-out half it **{verdict}**.
+
+The table of methods has it under another name: [`eb_cispo`](methods/eb_cispo.md) there is `{best}` here, and the
+candidate `eb_cispo` has CISPO's own cap.
 
 """
 TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` the baseline under CISPO's own.

@@ -31,7 +31,7 @@ from tokenpo.core.parts import walk
 from tokenpo.core.ranges import range_of
 from tokenpo.evidence.exact import sentences, study
 from tokenpo.evidence.exact.world import World
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.evidence.exact.worlds import LARGE, WORLDS
 from tokenpo.evidence.fingerprint import explorer
 from tokenpo.evidence.fingerprint.curves import EQUAL, axes_of
 from tokenpo.evidence.fingerprint.drawing import draw, panels
@@ -182,11 +182,14 @@ def exact(name: str) -> str:
         return "Not run there yet: `tokenpo exact`, [exact worlds](../exact.md)."
     if name == study.BASE:
         return "It is what the others are compared with: [exact worlds](../exact.md)."
+    base = rows[study.BASE]
     said = {
         "helps": sentences.helps(rows[name], worlds),
-        "fails": sentences.fails(rows[name], rows[study.BASE], worlds),
-        "why": sentences.why(rows[name], rows[study.BASE], worlds),
+        "fails": sentences.fails(rows[name], base, worlds),
+        "why": sentences.why(rows[name], base, worlds),
     }
+    if large := [build() for world, build in LARGE.items() if world in rows[name].cells]:
+        said["in large worlds"] = sentences.fails(rows[name], base, large)
     lead = "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one premise."
     lines = [lead, *(f"**{word}**: {text}" for word, text in said.items())]
     return "\n\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in lines)

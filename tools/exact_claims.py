@@ -1,4 +1,4 @@
-"""Judges docs/exact_claims.toml by docs/exact.json and writes docs/exact_claims.md; --check says whether it is current.
+"""Judges docs/exact_claims.toml by docs/exact*.json and writes docs/exact_claims.md; --check: whether it is current.
 
 python tools/exact_claims.py
 """
@@ -21,18 +21,19 @@ from tokenpo.evidence.exact.catalogue import CATALOGUE
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "exact_claims.md"
 FAR = 2.0  # standard errors
-HEAD = """<!-- Written by tools/exact_claims.py from docs/exact_claims.toml and docs/exact.json. -->
+FILES = {"": "exact.json", "hot": "exact_sampler.json", "rounded": "exact_rounded.json"}
+HEAD = """<!-- Written by tools/exact_claims.py from docs/exact_claims.toml and docs/exact*.json. -->
 
 # Claims on exact worlds
 
 What papers claim, as predictions about [exact worlds](exact.md): in worlds where the premise of the method holds, a
 measure differs by a margin. [exact_claims.toml](exact_claims.toml) was written before the methods were run on all
-worlds. A world isolates a premise and nothing else; what holds or fails there says why a method works, not how well it
-does on a language model.
+worlds; the claims on a sampler that differs came later, and the file says what had been seen by then. A world isolates
+a premise and nothing else; what holds or fails there says why a method works, not how well it does on a language model.
 
 "holds": beyond the margin, and beyond 0 by two standard errors. "opposite": the same on the other side. "smaller": the
-difference is below the margin by two standard errors. "undecided": none of these. "not reached": training stays below
-J = 0.9, so that nothing can be read off there.
+difference is below the margin by two standard errors. "undecided": none of these. "not reached": training stays below J
+= 0.9, so that nothing can be read off there.
 
 """
 
@@ -78,9 +79,9 @@ def judge(change: str, margin: float, own: study.Number, other: study.Number | N
 
 def page() -> str:
     """The page as text."""
-    rows = study.load(DOCS / "exact.json")
+    rows = {sampler: study.load(DOCS / file) for sampler, file in FILES.items()}
     claims = tomllib.loads((DOCS / "exact_claims.toml").read_text(encoding="utf-8"))["claim"]
-    sections = [line for claim in claims for line in _section(claim, rows)]
+    sections = [line for claim in claims for line in _section(claim, rows[claim.get("sampler", "")])]
     found = Counter(match[1] for line in sections if (match := re.match(r"- true in .*\*\*(.+)\*\*$", line)))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.most_common())
     lead = f"{len(claims)} claims; where their premise is true, of {found.total()} predictions: {counts}."
@@ -95,7 +96,8 @@ def _section(claim: dict, rows: dict[str, study.Row]) -> Iterator[str]:
         if claim["change"] == "ratio"
         else f"{claim['change']} by {claim['margin']:g}"
     )
-    yield f"### {claim['paper']}: {claim['claim']}\n"
+    sampler = f" ({claim['sampler']} sampler)" if "sampler" in claim else ""
+    yield f"### {claim['paper']}: {claim['claim']}{sampler}\n"
     yield f"`{claim['method']}`{against}: {CATALOGUE[claim['measure']].title}, {margin}.\n"
     yield f"Premise: {claim['premise']}.\n"
     for name in ("true", "false"):

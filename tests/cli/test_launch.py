@@ -49,6 +49,21 @@ def test_trl_on_a_cpu(capsys: pytest.CaptureFixture) -> None:
     assert two[two.index("--nproc-per-node") + 1] == "2"
 
 
+def test_a_section_of_another_engine_is_said_to_be_idle(capsys: pytest.CaptureFixture) -> None:
+    recipe = "papers/tepo_qwen2.5_7b"
+    assert main(["launch", recipe, "--engine", "trl", "--set", "evaluate.every=0", "--print"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "warning: the section [verl] (data, actor_rollout_ref, trainer) is for verl: this engine takes nothing from "
+        "it\n"
+    )
+    assert shlex.split(said.out)[-3:] == [recipe, "--set", "evaluate.every=0"]
+    assert main(["launch", recipe, "--engine", "verl", "--set", "tinker.base_url=here", "--print"]) == 0
+    assert "the section [tinker] (base_url) is for tinker" in capsys.readouterr().err
+    assert main(["launch", "quickstart", "--engine", "trl", "--print"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_method_that_reads_the_sampler_is_told_what_a_recipe_can_set(capsys: pytest.CaptureFixture) -> None:
     """TRL's own settings for it, use_vllm and rollout_func, are in no recipe; with the remedy it is accepted."""
     given = ["quickstart", "--engine", "trl", "--method", "dppo_tv"]

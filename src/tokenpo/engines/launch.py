@@ -22,7 +22,7 @@ from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
 from ..recipe import inputs
 from ..recipe.config import Config
-from ..recipe.objective import build_objective
+from ..recipe.objective import build_objective, other_sections
 from ..runs.directory import STARTED, binding, held, never_began, new_directory, resumed_config
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"
@@ -60,6 +60,7 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
     require_installed(engine)
+    _warn(config, engine)
     model = locate(config.model.path)
     if is_local(model):  # these engines have loaders of their own
         path = Path(model).expanduser()
@@ -86,6 +87,7 @@ def command(config: Config, engine: str, arguments: Sequence[str], processes: in
     Args:
         arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
     """
+    _warn(config, engine)
     if engine == "verl":
         verl = _verl_module()
         words = verl.command(config)
@@ -115,6 +117,11 @@ def require_processes(engine: str, processes: int) -> None:
     if engine in alone and processes > 1:
         name, remedy = alone[engine]
         raise Unsupported(f"--processes {processes} means nothing to {name}: {remedy}")
+
+
+def _warn(config: Config, engine: str) -> None:
+    for note in other_sections(config, engine):
+        print(f"warning: {note}", file=sys.stderr)
 
 
 def _run(engine: str, directory: Path, words: Sequence[str]) -> Path:

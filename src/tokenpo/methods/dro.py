@@ -1,13 +1,15 @@
 """DRO: log-likelihood by advantage, held to the old policy by a square in place of ratio and clip.
 
-Paper: Offline regularised reinforcement learning (2405.19107); also Kimi k1.5 (2501.12599); provenance: code.
+Paper: Offline regularised reinforcement learning (2405.19107), beside which frameworks name Kimi k1.5 (2501.12599);
+provenance: code.
 
     J = 1/Σ|o_i| Σ_i Σ_t [ A_i lp_it − beta/2 (lp_it − lp_old,it)² ]
 
 Its gradient is (A_i − beta log r_it) ∇lp_it: the push on a token ends where its log-ratio is A/beta, whoever sampled.
-Defaults: beta 0.05, the example of Tinker's documentation; verl has none and asks for it.
-Departures: the paper's advantage is over a learnt soft value; GRPO's stands in its place, as in verl. In verl a
-correction for the sampler weighs the square as well, here the first term alone. Log-ratios are bounded to ±20.
+Defaults: beta 0.05, the example of Tinker's documentation; verl has none and asks for it. The token mean is verl's.
+Departures: the method wants a soft advantage, which Tinker leaves to its user and verl to its estimators; here it is
+GRPO's. Tinker compares with the sampler's log-probabilities and sums over tokens. In verl a correction for the sampler
+weighs the square as well, here the first term alone. Log-ratios are bounded to ±20.
 Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
 """
 
@@ -26,7 +28,7 @@ from .paper import Paper, published
 
 PAPER = Paper(
     "Offline Regularised Reinforcement Learning for Large Language Models Alignment", "2405.19107", "", "code",
-    "the advantage is a framework's, not the paper's soft one; beta is an example's",
+    "the papers were not read, two frameworks were; the advantage is not the method's soft one; beta is an example's",
     code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
 )  # fmt: skip
 

@@ -8,11 +8,12 @@ Paper: Group-in-Group Policy Optimization for LLM Agent Training (2505.10978), e
     A_it  = A^E_i + omega A^S_ik,   k the turn of token t
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-Defaults: omega 1, no deviations, eps 1e-6 and the mean over turns as in the code that was read (its next commit counts a
-trajectory once: by_turn = False); its scripts discount by 0.95, gamma 1 is ours, as is the clip, 0.2 on both sides.
+Defaults: omega 1, no deviations and eps 1e-6 as in the code that was read, although its script for training divides by
+the deviations (std) and has gamma 0.95; gamma 1 is ours, as is the clip, 0.2 on both sides. A trajectory counts once
+for each turn (by_turn) in the copies of the authors' trainer, and once in a later trainer of theirs, DrMAS.
 Departures: the authors train on steps as rows of their own; here a trajectory is a row and a step is a turn of it,
-which changes no advantage. A group of one trajectory learns nothing from A^E; there it keeps its raw reward. States are
-the same where their `anchor` is; that two similar observations are one state is for whoever numbers them.
+which changes no advantage. A group of one trajectory learns nothing from A^E; in their code it keeps its raw reward.
+States are the same where their `anchor` is; whoever numbers them decides whether two similar observations are one.
 Reductions: omega = 0 with one turn for each response is Dr. GRPO's advantage.
 """
 
@@ -32,12 +33,11 @@ from ..core.types import Rollouts
 from .paper import Paper, published
 
 PAPER = Paper(
-    "Group-in-Group Policy Optimization for LLM Agent Training",
-    "2505.10978",
-    "",
-    "code",
-    code="langfengQ/DrMAS@0cd0f2e:gigpo/core_gigpo.py",
-)
+    "Group-in-Group Policy Optimization for LLM Agent Training", "2505.10978", "", "code",
+    "the authors' own trainer was read in copies only",
+    code="johnhaofu/verl-agent@c23d586:gigpo/core_gigpo.py; langfengQ/DrMAS@3b556f2:gigpo/core_gigpo.py; "
+    "cq-dong/verl-agent@595dfc6:examples/gigpo_trainer/run_alfworld.sh",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ Paper: M2PO (2510.01161); provenance: code.
     τ = ∞ where mean v ≤ budget;   else τ² = v_{k−1}, k the first with (v_1 + ... + v_k + (n − k) v_k) / n ≥ budget
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, min(e^−τ, 1 − low), max(e^τ, 1 + high)) A_i)
 
-Stale rollouts have far tokens; a fixed clip cuts most of what is informative. Here nothing is clipped until the moment
-of the whole step exceeds the budget, and then only the tail, never inside [1 − low, 1 + high].
+Of stale rollouts a fixed clip cuts many tokens. Here nothing is clipped until the moment of the whole step exceeds the
+budget, and then only the tail, never inside [1 − low, 1 + high].
 m2po_rollout is another framework's reading: the response tokens with the largest (lp_roll − lp_old)² are dropped until
 the mean of the rest is below the threshold, by facts alone; the rest is PPO's clip.
 Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.

@@ -9,12 +9,12 @@ Paper: Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assi
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
 
 R^out is what the last `outcome_rewards` reward functions gave, R^turn what those before them did.
-Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome; beta = 0, as
-everywhere here for verifiable rewards.
-Departures: the authors take the mean over the tokens of a micro-batch. They find the result in the text of the
-messages; here a result came where the response has a second turn, so that a response which ends with its tool call
-counts as one without. Written for one call: of several, the turns after the first share one advantage. The code has a
-second form, in which the first turn gets norm(R^turn + gamma R^out) alone, which is not here.
+Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome, their
+example has four; beta = 0, as everywhere here for verifiable rewards, their example has 0.01.
+Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. They find the
+result in the text of the messages; here a result came where the response has a second turn, so that a response which
+ends with its tool call counts as one without. Written for one call: of several, the turns after the first share one
+advantage. The code has a second form, in which the first turn gets norm(R^turn + gamma R^out) alone; it is not here.
 Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
 """
 
@@ -36,7 +36,8 @@ from .paper import Paper, published
 
 PAPER = Paper(
     "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment", "2505.11821", "", "code",
-    code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py",
+    code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py; "
+    "SiliangZeng/Multi-Turn-RL-Agent@3f06c26:verifiers/examples/triviaqa_search.py",
 )  # fmt: skip
 
 

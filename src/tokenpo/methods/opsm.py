@@ -5,12 +5,13 @@ Paper: DeepSeek-V3.2 (2512.02556), "Off-Policy Sequence Masking" and "Unbiased K
     keep_i = 0 where A_i < 0 and mean_t(lp_b,it − lp_it) > delta, 1 elsewhere;   lp_b: before the update
     J = 1/N Σ_i 1/|o_i| Σ_t [ keep_i · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta r_it k3(lp_ref,it − lp_it) ]
 
-A wrong response that the policy would hardly give any more teaches nothing but noise; a right one does. The divergence
-is weighed by the ratio, with gradient through both: its gradient is then that of the divergence of the current policy.
+A wrong response that the policy would hardly give any more adds noise only; a right one still teaches. The divergence
+is weighed by the ratio, with gradient through both: its expected gradient is then that of the current policy's
+divergence.
 Defaults: delta 0.5, the example in TRL's help, which has it off; slime's is 1e-4. beta 0, as in TRL. GRPO's clip.
 Options: anchor="rollout" takes lp_b from the sampler, as TRL does where it has it; anchor="old" is slime's default.
-Departures: a response is judged by its own advantage (ms-swift and TRL as well); what is masked counts in the
-denominators, and its divergence stays, as in TRL and slime. Log-ratios are bounded to ±20.
+Departures: what is masked counts in the denominators, and its divergence stays, as in TRL and slime; ms-swift masks the
+divergence too. Log-ratios are bounded to ±20.
 Reductions: delta = inf, beta = 0 is GRPO. With anchor="old" it does nothing at lp = lp_old.
 """
 

@@ -7,12 +7,12 @@ Paper: Rewards as labels (2602.05630); provenance: code.
     L = 1/G Σ_g L_g,   G: all groups of the step
     J = 1/G Σ_i sg[−∂L_g/∂s_i] · mean_t lp_it
 
-No advantage and no clip: the push on a response is a softmax weight in its group, at most 1/tau, that fades once it is
-far on its side. The whole group is in one loss: phase two looks at the step once, at the slope of each response, and J
-has the gradient of −L there, though not its value.
+No advantage and no clip: the push on a response is a softmax weight in its group, at most 1/tau, that fades once the
+response is far on its side. The loss joins all responses of a group, so phase two first looks at the whole step and
+takes the slope of each response; J then has the gradient of −L at that point, but not its value.
 Defaults: tau 0.5 (ms-swift's documentation, which quotes the paper).
-Departures: a group that an update holds in part is classified by the rows that are there. Log-ratios are bounded to
-±20.
+Departures: ms-swift divides by the groups of a micro-batch, here by those of the step. A group that an update holds in
+part is classified by the rows that are there. Log-ratios are bounded to ±20.
 Reductions: at lp = lp_old, n right and m wrong: a right response is pushed by 1/(tau (n + 1)), a wrong one by
 1/(tau (m + 1)) down, spread over its tokens.
 """

@@ -154,9 +154,7 @@ def warnings(objective: Objective, config: Config, engine: str = "embedded") -> 
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
-    for name, given in (("verl", list(config.verl)), ("tinker", [name for name, x in config.tinker if x is not None])):
-        if given and name != engine:
-            notes.append(f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it")
+    notes += other_sections(config, engine)
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
@@ -167,3 +165,13 @@ def warnings(objective: Objective, config: Config, engine: str = "embedded") -> 
             "1e-6, or 1e-5 with LoRA"
         )
     return notes
+
+
+def other_sections(config: Config, engine: str) -> list[str]:
+    """The sections of other engines that a recipe fills, and this one does not read."""
+    filled = {"verl": list(config.verl), "tinker": [name for name, x in config.tinker if x is not None]}
+    return [
+        f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it"
+        for name, given in filled.items()
+        if given and name != engine
+    ]

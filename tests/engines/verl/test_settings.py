@@ -225,4 +225,4 @@ def test_every_method_is_taken_or_refused_by_name(compose_verl: Any) -> None:
         except Unsupported as error:
             refused.add(name)
             assert str(error).startswith(f"{name} needs ")
-    assert refused == {"nthr", "thr", "tw_grpo", "arm", "vineppo", "spo"}
+    assert refused == {"nthr", "thr", "tw_grpo", "arm", "vineppo", "spo", "gdpo", "otb", "mt_grpo", "gigpo"}

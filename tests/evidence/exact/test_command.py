@@ -51,6 +51,16 @@ def test_goes_on_and_keeps_what_is_there(made: Path, monkeypatch: pytest.MonkeyP
     assert "captured" in out and "still" in out and "gspo" in out
 
 
+def test_a_method_of_ones_own_is_run_before_the_table(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in it is told at once, and not after minutes."""
+    monkeypatch.chdir(made)
+    runs: list[str] = []
+    seen = study.load(Path("all.json"))["still"].cells["two_modes"]
+    monkeypatch.setattr(study, "study", lambda c, *given: runs.append(c.label) or seen)
+    assert main(["exact", "gtpo", "mine.py:still", "--world", "two_modes"]) == 0
+    assert runs == ["dapo", "exact credit", "still", "gtpo"]
+
+
 def test_another_program_or_objective_is_another_study(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[str] = []
 

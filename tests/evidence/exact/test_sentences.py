@@ -92,3 +92,10 @@ def test_a_world() -> None:
         "After a drift toward the gradient the update of b is the most useful, 0.7, that of a the least, 0.2.",
         "With all of them training arrives.",
     ]
+
+
+def test_a_world_in_which_nothing_differs() -> None:
+    rows = [row(BASE), row(PERFECT, init_useful=0.9), row("a"), row("b")]
+    assert list(sentences.of_world(WORLD, rows))[2] == (
+        "After a drift toward the gradient the useful progress of an update is 0.2."
+    )

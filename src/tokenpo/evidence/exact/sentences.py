@@ -93,6 +93,8 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
     yield (
         f"After a drift toward the gradient the update of {keeps} is the most useful, {number(drifted[keeps])}, that "
         f"of {clips} the least, {number(drifted[clips])}."
+        if drifted[keeps] > drifted[clips]
+        else f"After a drift toward the gradient the useful progress of an update is {number(drifted[keeps])}."
     )
     ends = {row.label: _at(row, world, "middle/J").value for row in rows if _stays(_cell(row, world))}
     stays = _list([f"{label} (J = {number(J, 2)})" for label, J in ends.items()])

@@ -1,0 +1,242 @@
+"""What docs/exact.md says was found: these sentences are made from the numbers of docs/exact.json and stand there."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import mean, median
+from types import ModuleType
+
+import pytest
+
+from tokenpo.evidence.exact import study
+from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.methods import METHODS
+
+DOCS = Path(__file__).parents[1] / "docs"
+LEAST, FAR = 0.05, 2.0  # a twentieth of the possible gain; standard errors
+FIRST_LARGE = ("long_filler", "wide", "paraphrases")
+ORACLE = "gigpo"  # is told the state that a token began in
+
+
+@functools.cache
+def rows(axis: str = "") -> Mapping[str, study.Row]:
+    return study.load(DOCS / f"exact{'_' * bool(axis)}{axis}.json")
+
+
+def at(method: str, world: str, key: str, axis: str = "") -> float:
+    return rows(axis)[method].cells[world].numbers[key].value
+
+
+def clearly(method: str, world: str, key: str = "init/captured") -> float:
+    """The value where it is beyond two standard errors, else 0."""
+    x = rows()[method].cells[world].numbers[key]
+    return x.value if abs(x.value) > FAR * x.error else 0.0
+
+
+def over(method: str, key: str, less: str = "", axis: str = "") -> list[float]:
+    """In each of the twelve worlds; `less` that of another method."""
+    return [at(method, w, key, axis) - (at(less, w, key, axis) if less else 0.0) for w in WORLDS]
+
+
+def stays(worlds: Mapping[str, object] = WORLDS) -> dict[str, dict[str, float]]:
+    """The mean reward at which exact training with middle steps ends below the goal, by method and world."""
+    ends = {m: {w: at(m, w, "middle/J") for w in worlds if at(m, w, "middle/batches") == math.inf} for m in METHODS}
+    return {method: found for method, found in ends.items() if found}
+
+
+def same_method() -> Iterator[str]:
+    def unbent(worlds: list[str]) -> int:
+        policies = ("init", "late", "stuck")
+        return sum(all(at(m, w, f"{p}/cosine") >= 0.99 for w in worlds for p in policies) for m in METHODS)
+
+    fixed = [w for w in WORLDS if w not in ("free_length", "lucky_guess")]
+    others = [m for m in METHODS if m != "dapo"]
+    alike = sum(all(abs(x) <= 0.002 for x in over(m, "init/useful", "dapo")) for m in others)
+    yield (
+        f"{unbent(list(WORLDS))} of the {len(METHODS)} have a cosine of 0.99 or more with the true gradient in all 36 "
+        f"cells (twelve worlds, three policies), and {alike} have DAPO's useful progress to 0.002 in every world."
+    )
+    yield f"there are {unbent(fixed)} without `free_length` and `lucky_guess`, whose lengths differ"
+
+
+def token_credit() -> Iterator[str]:
+    shown = ("wandering_sure", "rare_right", "two_modes", "sparse_chain", "easy_and_hard")
+    for method in ("exact credit", "gtpo", "tr_grpo", "hapo", "forking_tokens", "t_spmo"):
+        cells = [round(at(method, w, "init/useful"), 3) + 0.0 for w in shown]
+        name = method if " " in method else f"`{method}`"
+        yield f"| {name} | {' | '.join(f'{x:.3f}' if x else '0' for x in cells)} |"
+    most = {m: max(clearly(m, w) for w in WORLDS) for m in METHODS}
+    gains = {method: x for method, x in most.items() if x > LEAST}
+    spared = {m for m in gains if min(clearly(m, w) for w in WORLDS) > -LEAST}
+    assert spared == {"luspo", "gdpo", "eb_cispo"}
+    yield f"but for `luspo` ({gains['luspo']:.2f} in `free_length`), `gdpo`, whose gain is one of scale"
+    behind = sum(clearly("t_spmo", w) < 0 for w in WORLDS)
+    assert behind == 8
+    yield "falls below DAPO in eight of the twelve worlds"
+    sure = [at(m, w, "init/captured") for m in ("hapo", "forking_tokens") for w in ("fork_sure_filler", "rare_filler")]
+    yield f"get {100 * min(sure):.0f} to {100 * max(sure):.0f} % of the possible gain where decisions are uncertain"
+
+
+def large_worlds() -> Iterator[str]:
+    gets = {m: [at(m, w, "init/captured") for w in FIRST_LARGE] for m in METHODS}
+    for method, found in gets.items():
+        if max(abs(x) for x in found) > 0.1:
+            yield f"| `{method}` | {' | '.join(f'{x:.2f}' for x in found)} |"
+    none = sum(all(abs(x) <= 0.02 for x in found) for found in gets.values())
+    yield f"{none} of the {len(METHODS)} methods get or lose at most 0.02"
+    spans = [[at(m, w, "init/useful") for m in ("dapo", "exact credit")] for w in FIRST_LARGE]
+    first, second, third = (f"{low:.3f} to {high:.3f}" for low, high in spans)
+    yield f"which is larger (from {first}, {second} and {third})"
+
+
+def looser_clip() -> Iterator[str]:
+    for method in ("tepo", "cispo", "sapo"):
+        cells: list[float] = []
+        for size in ("small", "middle", "large"):
+            ratios = [at(method, w, f"{size}/batches") / at("grpo", w, f"{size}/batches") for w in WORLDS]
+            cells.append(f"{min(ratios):.2f}, {median(ratios):.2f}, {max(ratios):.2f}")
+        yield f"| `{method}` | {' | '.join(cells)} |"
+    kept = over("tepo", "middle/entropy", "tepo_v1")
+    yield f"leaves between {min(kept):.3f} and +{max(kept):.3f} nats a token more at J = 0.9"
+
+
+def fixed_points() -> Iterator[str]:
+    found = stays()
+    assert set(found) == {"hapo", "forking_tokens", "grpo_passk"}
+    assert set(found["hapo"]) == {"sure_fork_filler", "wandering_sure", "rare_right", "two_modes", "free_length"}
+    yield (
+        f"`two_modes` ends at {found['hapo']['two_modes']:.2f} and `free_length` at "
+        f"{found['hapo']['free_length']:.2f}, because the decision becomes the surest token on the way"
+    )
+    ends = found["forking_tokens"].values()
+    assert len(ends) == 8
+    yield f"Forking tokens freeze in eight worlds ({min(ends):.2f} to {max(ends):.2f})"
+    ends = found["grpo_passk"].values()
+    assert len(ends) == 12
+    yield f"`grpo_passk` ends between {min(ends):.2f} and {max(ends):.2f} in all twelve"
+    found = stays(dict.fromkeys(FIRST_LARGE))
+    assert {m: len(x) for m, x in found.items()} == {
+        "hapo": 1,
+        "forking_tokens": 3,
+        "t_spmo": 1,
+        "thr": 1,
+        "grpo_passk": 3,
+    }
+    yield f"share a prefix for long, training ends at {found['t_spmo']['long_filler']:.2f}"
+    (hapo,), (long, wide, said) = found["hapo"].values(), found["forking_tokens"].values()
+    yield f"HAPO ends there at {hapo:.2f}, forking tokens at {long:.2f}"
+    yield f"({wide:.2f} in `wide`, {said:.2f} in `paraphrases`)"
+    ends = found["grpo_passk"].values()
+    yield f"`grpo_passk` at {min(ends):.2f} to {max(ends):.2f} in all three."
+
+
+def drift() -> Iterator[str]:
+    methods = ("dapo", "exact credit", "grpo", "gspo", "tepo", "cispo", "sapo")
+    d, x, g, s, t, c, f = (f"{mean(over(m, 'drift/toward')):.2f}" for m in methods)
+    yield (
+        f"in the mean over worlds ({mean(over('dapo', 'init/useful')):.3f} on policy): `dapo` {d}, exact credit with "
+        f"DAPO's clip {x}, `grpo` {g}, `gspo` {s}, `tepo` {t}, `cispo` {c}, `sapo` {f}."
+    )
+
+
+def scale() -> Iterator[str]:
+    direction = max(abs(x) for x in over("gdpo", "init/single", "dapo"))
+    assert direction < 5e-4
+    gain = over("gdpo", "init/useful", "dapo")
+    assert min(gain) > 0
+    yield f"in all twelve (+{min(gain):.3f} to +{max(gain):.3f}), with DAPO's single-batch cosine to 0.0005."
+    gpg = at("gpg", "forks_between_sure", "init/captured")
+    yield f"`gpg` gets {gpg:.2f} of the possible gain in `forks_between_sure`, but its single-batch cosine is DAPO's"
+    direction = sorted(over("reinforce_pp", "init/single", "dapo"))
+    yield f"+{direction[1]:.3f} to +{direction[-1]:.3f} of single-batch cosine, where there is one prompt"
+    yield f"and loses {-direction[0]:.3f} in `easy_and_hard`"
+
+
+def noisy_training(spearman: Callable) -> Iterator[str]:
+    guesses: tuple[tuple[str, Callable[[str, str], float]], ...] = (
+        ("", lambda m, w: -min(at(m, w, "middle/batches"), 1e9)),
+        ("; with useful progress times progress after a drift toward the gradient",
+         lambda m, w: at(m, w, "init/useful") * at(m, w, "drift/toward")),
+        ("; with useful progress alone", lambda m, w: at(m, w, "init/useful")),
+    )  # fmt: skip
+    told = "batches of exact training"
+    for name, guess in guesses:
+        found = [spearman([guess(m, w) for m in METHODS], [at(m, w, "noisy/area") for m in METHODS]) for w in WORLDS]
+        told += f"{name}: {min(found):.2f} to {max(found):.2f}"
+    yield told + " (lowest and highest world)"
+
+
+def other_samplers() -> Iterator[str]:
+    fixed, every = ("sure_fork_filler", "forks_between_sure", "easy_and_hard"), list(rows("sampler")["dapo"].cells)
+    presets = ("tis", "seq_tis", "icepop", "seq_mis", "mis_k3", "mis_geo", "bypass", "bypass_pg_is")
+    for method in ("grpo", *presets, "dppo_tv", "prime_rl", "rollout_is"):
+        cells: list[float] = []
+        for axis in ("sampler", "rounded"):
+            cells.append(min(at(method, w, "init/cosine", axis) for w in fixed))
+            cells += [mean(at(method, w, key, axis) for w in every) for key in ("init/useful", "noisy/area")]
+        yield f"| `{method}` | {' | '.join(f'{x:.3f}' for x in cells)} |"
+    bent = (min(at("grpo", w, "init/cosine", axis) for w in fixed) for axis in ("sampler", "rounded"))
+    yield "cosine {:.3f} or more under the hot sampler, {:.3f} under the rounded one".format(*bent)
+    mended = [at(m, "forks_between_sure", "init/cosine", "rounded") for m in ("tis", "icepop")]
+    assert mended[0] == mended[1]
+    yield f"where the cap of 2 binds on rounded logits ({mended[0]:.3f})"
+    took = [at(m, "forks_between_sure", "middle/batches", "sampler") for m in ("bypass", "rollout_is", "grpo")]
+    yield "{:.1f} and {:.1f} batches to J = 0.9 in `forks_between_sure` under the hot sampler, {:.1f} with".format(
+        *took
+    )
+    still = [w for w in every if all(at("mis_geo", w, "middle/batches", a) == math.inf for a in ("sampler", "rounded"))]
+    assert still == ["free_length", "forks_between_sure", "easy_and_hard"]
+
+
+def composition() -> Iterator[str]:
+    area = {m: mean(over(m, "noisy/area")) for m in METHODS}
+    first, second, third = sorted(area, key=lambda m: -area[m])[:3]
+    assert (first, second) == ("eb_cispo", "sapo") and area[third] < 0.8945
+    told = f"{area[first]:.3f}; `sapo` {area['sapo']:.3f}, `cispo` {area['cispo']:.3f}"
+    yield f"largest area in the mean over the twelve worlds ({told})"
+    captured = {m: mean(over(m, "init/captured")) for m in METHODS}
+    assert max((m for m in METHODS if m != ORACLE), key=lambda m: captured[m]) == "eb_cispo"
+    yield f"captures {captured['eb_cispo']:.2f} of the possible gain in the mean"
+
+
+@pytest.fixture(scope="module")
+def checkpoints() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS.parent / "tools")
+        yield importlib.import_module("exact_checkpoints")
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return " ".join((DOCS / "exact.md").read_text(encoding="utf-8").split())
+
+
+FINDINGS = (
+    same_method,
+    token_credit,
+    large_worlds,
+    looser_clip,
+    fixed_points,
+    drift,
+    scale,
+    other_samplers,
+    composition,
+)
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.__name__)
+def test_stands_on_the_page(finding: Callable[[], Iterator[str]], page: str) -> None:
+    assert [sentence for sentence in finding() if sentence not in page] == []
+
+
+def test_what_predicts_training_stands_on_the_page(checkpoints: ModuleType, page: str) -> None:
+    assert [sentence for sentence in noisy_training(checkpoints.spearman) if sentence not in page] == []
+
+
+def test_every_method_was_run() -> None:
+    """Those of the page of claims, of the methods' pages and of the picture, in the worlds that the page names."""
+    assert [m for m in METHODS if not {*WORLDS, *FIRST_LARGE} <= set(rows()[m].cells)] == []
