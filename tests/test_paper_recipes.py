@@ -128,12 +128,16 @@ def test_trl_refuses_the_recipes_and_takes_the_commands_of_the_page(
 
 def test_what_trl_leaves_out_is_said(tools: ModuleType) -> None:
     """The recipe's warm-up is in the command, and how GPUs are divided is no setting of the paper's method."""
-    hapo = [recipe for recipe in recipes(tools) if recipe.method == "hapo"]
-    assert tools._left_out(hapo) == (
+    every = recipes(tools)
+    assert tools._in_trl(every).endswith(
         "TRL leaves out `evaluate.every`, `verl.data.max_prompt_length`, `verl.data.truncation`, "
-        "`verl.+actor_rollout_ref.model.override_config.max_position_embeddings`, "
-        "`verl.actor_rollout_ref.rollout.val_kwargs.temperature`, `verl.actor_rollout_ref.rollout.val_kwargs.top_p`."
+        "`verl.actor_rollout_ref.rollout.val_kwargs.top_p`."
     )
+    assert tools._left_out([recipe for recipe in every if recipe.method == "hapo"], every) == [
+        "Here TRL also leaves out `verl.+actor_rollout_ref.model.override_config.max_position_embeddings`, "
+        "`verl.actor_rollout_ref.rollout.val_kwargs.temperature`."
+    ]
+    assert tools._left_out([recipe for recipe in every if recipe.method == "tepo"], every) == []
 
 
 def test_the_warm_up_of_trl_is_in_updates(tools: ModuleType) -> None:

@@ -89,6 +89,33 @@ def test_the_gallery_shows_every_method_with_what_it_is_found_by(site: Path) -> 
     assert "runs in=TRL" not in cards["thr"]
 
 
+def test_each_card_has_panels_in_which_its_method_differs(site: Path) -> None:
+    text = (site / "methods" / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<img src="../assets/fingerprints/(\w+).svg"', text) == list(METHODS)
+    titles = {
+        name: re.findall(
+            r'class="h"[^>]*>([^<]*)<', (site / "assets" / "fingerprints" / f"{name}.svg").read_text("utf-8")
+        )
+        for name in METHODS
+    }
+    assert titles["tr_grpo"] == ["ratio", "probability"]
+    assert all(1 <= len(shown) <= 3 for shown in titles.values())
+
+
+def test_the_explorer_stands_on_the_page_of_the_family(site: Path, pages: dict[Path, Page]) -> None:
+    assert "explorer.html" in pages[site / "family.html"].loads
+    assert "the-explorer" in pages[site / "family.html"].anchors
+    for page in ("index.html", "methods/index.html"):
+        assert [link for link in pages[site / page].links if link.endswith("family.html#the-explorer")], page
+
+
+def test_the_examples_stand_in_the_navigation_and_notebooks_by_their_cells(site: Path, pages: dict[Path, Page]) -> None:
+    assert "examples.html" in pages[site / "start.html"].links
+    assert "files/examples/compare_seeds.py.html" in pages[site / "examples.html"].links
+    notebook = (site / "files" / "examples" / "first_steps.ipynb.html").read_text(encoding="utf-8")
+    assert "cell_type" not in notebook and 'id="a-rollout-batch"' in notebook
+
+
 def test_formulas_are_set_and_code_is_not(site: Path) -> None:
     page = (site / "methods" / "cispo.html").read_text(encoding="utf-8")
     assert "<i>r</i><sub>it</sub>, 1−low, 1+high)" in page

@@ -52,9 +52,10 @@ how hard it pushes a token. Both are computed from the objectives at their defau
 {choices}
 ```
 
-The tables below list what is different. An empty cell means that the slot is the same as in `{base}`. Where a method
-uses the same part with different numbers, the cell shows only those numbers. Where it uses another part, the cell shows
-the name of that part, with the parts inside it in brackets; all their numbers are on the page of the method.
+The tables below list what is different. An empty cell, or no column, means that the slot is the same as in `{base}`.
+Where a method uses the same part with different numbers, the cell shows only those numbers. Where it uses another part,
+the cell shows the name of that part, with the parts inside it in brackets; all their numbers are on the page of the
+method.
 {unchanged}
 
 {tables}
@@ -66,10 +67,14 @@ the name of that part, with the parts inside it in brackets; all their numbers a
 A push is what the loss does to the log-probability of one token: −∂L/∂lp, in units in which a mean over all tokens of
 the step gives each its advantage. Blue is the push in a right response, orange in a wrong one; the broad grey lines are
 {base}'s. Each method is shown in the few panels in which it differs most from `{base}`; [its page](methods/README.md)
-has all of them, [the explorer](explorer.html) puts any six beside each other under sliders (one file, to be opened in
-a browser), and `tokenpo show METHOD --fingerprint --out FILE.svg` draws one, also of a file of yours.
+has all of them, and `tokenpo show METHOD --fingerprint --out FILE.svg` draws one, also of a file of yours.
 
-How a push is computed:
+### The explorer
+
+[The explorer](explorer.html) puts any six methods beside each other, under sliders for the facts of the token: one file
+that loads nothing, to be opened in a browser.
+
+### How a push is computed
 
 - Rewards, facts and policy of a designed optimiser step go through `prepare`, `observe` and `loss`, so that credit,
   trust region, weights, penalties and denominators all count. The step has {groups} groups of {size} responses with
@@ -102,15 +107,14 @@ def page(methods: Mapping[str, Callable[..., Objective]], picture: str) -> str:
     base = objectives[BASE]
     slots = [field.name for field in dataclasses.fields(Objective) if field.name != "name"] + ["needs", "scope"]
     rows = {name: [changes(slot, objective, base) for slot in slots] for name, objective in objectives.items()}
-    used = [i for i in range(len(slots)) if any(row[i] for row in rows.values())]
-    idle = [f"`{slot}`" for i, slot in enumerate(slots) if i not in used]
-    head = ("method", *(slots[i] for i in used))
+    idle = [f"`{slot}`" for i, slot in enumerate(slots) if not any(row[i] for row in rows.values())]
     parts = []
     for key, (title, meaning) in TITLES.items():
         members = [name for name in objectives if name != BASE and group(objectives[name], base) == key]
+        used = [i for i in range(len(slots)) if any(rows[name][i] for name in members)]
         body = [(f"[`{name}`](methods/{name}.md)", *(rows[name][i] for i in used)) for name in members]
         if body:
-            parts.append(f"### {title}\n\n{meaning}\n\n{table(head, body)}")
+            parts.append(f"### {title}\n\n{meaning}\n\n{table(('method', *(slots[i] for i in used)), body)}")
     return PAGE.format(
         generated=GENERATED.format(source="the table of methods"),
         base=BASE,

@@ -10,10 +10,18 @@ import docs
 import family
 from markupsafe import Markup
 
+from tokenpo.evidence.fingerprint.drawing import HEIGHT, LEFT, NAME, WIDTH
 from tokenpo.methods import METHODS, method, paper
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TABLE = re.compile(r"^\| method \|.*?(?=\n\n)", re.MULTILINE | re.DOTALL)
+# A method in the picture of the family: where its name stands, its name, its panels.
+FINGERPRINT = re.compile(r'<text class="n" x="([\d.]+)" y="([\d.]+)">(\w+)</text>\n((?:<g transform=.*\n)*)')
+KEY = """\
+In a card are the panels in which a method differs most from `grpo`, whose lines are grey: how hard it pushes a token of
+a right response (blue) and of a wrong one (orange), over one fact of the token. The page of a method has all of its
+panels, [the family](../family.md#how-hard-each-method-pushes-a-token) says how they are computed, and [the
+explorer](../family.md#the-explorer) puts any six methods beside each other."""
 PARITY = re.compile(r"^\| \[`(\w+)`\][^|]*\|(.*)\|$", re.MULTILINE)
 
 
@@ -23,16 +31,35 @@ class Shown:
 
     name: str
     summary: str
-    picture: str
     facts: tuple[tuple[str, str], ...]
 
 
 def in_place_of_the_table(page: str) -> str:
     """The page of all methods with cards where its table stands."""
     shown = [_shown(name) for name in METHODS]
-    return TABLE.sub(
-        lambda _: f'{_filters(shown)}\n\n{_cards(shown)}\n\n<script src="../assets/gallery.js"></script>', page
-    )
+    parts = (KEY, _filters(shown), _cards(shown), '<script src="../assets/gallery.js"></script>')
+    return TABLE.sub(lambda _: "\n\n".join(parts), page)
+
+
+def fingerprints() -> dict[str, str]:
+    """Method -> its panels in the picture of the family, at least two wide: a card has no room for all that it has."""
+    family = (DOCS / "family.svg").read_text(encoding="utf-8")
+    style = family[family.index("<style>") : family.index("</style>") + 8]
+    clip = family[family.index("<clipPath") : family.index("</clipPath>") + 11]
+    found = {}
+    for x, y, name, panels in FINGERPRINT.findall(family):
+        # `draw_family` puts the name 16 left of the panels' origin and 14 below their top.
+        left, top, wide = (
+            float(x) + 16 - LEFT,
+            float(y) - 14 + NAME,
+            LEFT + WIDTH * max(2, panels.count("<g transform")),
+        )
+        found[name] = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:g} {top:g} {wide} {HEIGHT}">{style}{clip}'
+            f'<path class="p" d="M{left:g} {top:g}h{wide}v{HEIGHT}h-{wide}Z"/>{panels}</svg>\n'
+        )
+    assert list(METHODS) == [name for name in METHODS if name in found], "a method has no picture: make docs"
+    return found
 
 
 def _shown(name: str) -> Shown:
@@ -45,8 +72,7 @@ def _shown(name: str) -> Shown:
         *(("read in", where) for where in read),
         *(("runs in", engine) for engine in _engines().get(name, ("embedded",))),
     ]
-    picture = next((f"{name}{end}" for end in (".svg", ".png") if (DOCS / "methods" / f"{name}{end}").exists()), "")
-    return Shown(name, docs.summary(name), picture, tuple(facts))
+    return Shown(name, docs.summary(name), tuple(facts))
 
 
 def _engines() -> dict[str, tuple[str, ...]]:
@@ -90,8 +116,8 @@ def _cards(shown: list[Shown]) -> str:
 
 
 def _card(shown: Shown) -> Markup:
-    picture = Markup('<img src="{0}" alt="" loading="lazy">').format(shown.picture) if shown.picture else ""
     facts = "\n".join(f"{kind}={value}" for kind, value in shown.facts)
     return Markup(
-        '<a class="method" href="{n}.html" data-facts="{facts}"><b>{n}</b>{picture}<span>{summary}</span></a>'
-    ).format(n=shown.name, facts=facts, picture=picture, summary=shown.summary)
+        '<a class="method" href="{n}.html" data-facts="{facts}"><b>{n}</b><span>{summary}</span>'
+        '<img src="../assets/fingerprints/{n}.svg" alt="" loading="lazy"></a>'
+    ).format(n=shown.name, facts=facts, summary=shown.summary)

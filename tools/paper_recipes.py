@@ -72,15 +72,15 @@ def page(text: str, folder: Path) -> str:
 def sections(folder: Path) -> str:
     """One section per paper, its recipes side by side, and what all recipes have in common."""
     recipes = [read(file) for file in sorted(folder.glob("*.toml"))]
-    common = _common(recipes)
     papers: dict[str, list[Recipe]] = {}
     for recipe in recipes:
         papers.setdefault(paper(recipe.method).reference, []).append(recipe)
-    text = [_section(those, common) for those in papers.values()]
-    return "\n\n".join([_refused(recipes), *text, f"## Settings of all recipes\n\n{_shared(recipes, common)}"])
+    text = [_section(those, recipes) for those in papers.values()]
+    shared = f"## Settings of all recipes\n\n{_shared(recipes, _common(recipes))}"
+    return "\n\n".join([_in_trl(recipes), *text, shared])
 
 
-def _section(recipes: list[Recipe], common: list[str]) -> str:
+def _section(recipes: list[Recipe], every: list[Recipe]) -> str:
     methods = list(dict.fromkeys(recipe.method for recipe in recipes))
     title = " and ".join(f"`{method}`" for method in methods)
     origin = paper(methods[0])
@@ -90,10 +90,10 @@ def _section(recipes: list[Recipe], common: list[str]) -> str:
             f"## {title}",
             f"{cell(origin.title)}, {linked(origin.reference)}.",
             f"```sh\n{commands}\n```",
-            _left_out(recipes),
+            *_left_out(recipes, every),
             _expected(recipes),
             *(_first(method, several=len(methods) > 1) for method in methods),
-            _settings(recipes, common),
+            _settings(recipes, _common(every)),
         ]
     )
 
@@ -130,17 +130,31 @@ def refusal(config: Config, given: list[str], processes: int) -> str | None:
     return None
 
 
-def _refused(recipes: list[Recipe]) -> str:
-    """What TRL says of the recipes as they are."""
+def _in_trl(recipes: list[Recipe]) -> str:
+    """What TRL says of the recipes as they are, and the settings that its commands drop of every one."""
     said = dict.fromkeys(refusal(r.config, [], r.config.verl["trainer"]["n_gpus_per_node"]) for r in recipes)
-    return "\n".join(["```text", *(f"tokenpo: {sentence}" for sentence in said if sentence), "```"])
+    sentences = "\n".join(["```text", *(f"tokenpo: {sentence}" for sentence in said if sentence), "```"])
+    return f"{sentences}\n\nTRL leaves out {_listed(['evaluate.every', *_dropped_of_all(recipes)])}."
 
 
-def _left_out(recipes: list[Recipe]) -> str:
-    """The settings that TRL's command drops; the warm-up is in it."""
-    keys = dict.fromkeys(key for recipe in recipes for key in recipe.numbers if key.startswith("verl."))
-    dropped = [key for key in keys if not key.endswith(_ELSEWHERE)]
-    return f"TRL leaves out {', '.join(f'`{key}`' for key in ('evaluate.every', *dropped))}."
+def _left_out(recipes: list[Recipe], every: list[Recipe]) -> list[str]:
+    """The settings that TRL's commands drop of these recipes and not of every one."""
+    more = dict.fromkeys(key for recipe in recipes for key in _dropped(recipe))
+    keys = [key for key in more if key not in _dropped_of_all(every)]
+    return [f"Here TRL also leaves out {_listed(keys)}."] if keys else []
+
+
+def _dropped(recipe: Recipe) -> list[str]:
+    """The warm-up is in the command."""
+    return [key for key in recipe.numbers if key.startswith("verl.") and not key.endswith(_ELSEWHERE)]
+
+
+def _dropped_of_all(recipes: list[Recipe]) -> list[str]:
+    return [key for key in _dropped(recipes[0]) if all(key in _dropped(recipe) for recipe in recipes)]
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(f"`{key}`" for key in keys)
 
 
 def _expected(recipes: list[Recipe]) -> str:

@@ -2,11 +2,13 @@
 
 on_config         the methods and the reference join the navigation
 on_files          home page, reference, live pages, assets, and every file of the repository that a document links to
-on_page_markdown  links to such files lead to their pages; the gallery stands on the page of all methods
+on_page_markdown  links to such files lead to their pages; the gallery stands on the page of all methods, the explorer
+                  on that of the family
 """
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -44,6 +46,9 @@ REFERENCE = {
 }
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[#)])")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = "examples/README.md"
+EXPLORER = "### The explorer"
+FRAME = '<iframe class="live" src="{0}" title="{1}" loading="lazy"></iframe>'
 # Neither found by the search nor in the navigation.
 APART = "---\nsearch: {exclude: true}\nhide: [navigation]\n---\n"
 
@@ -51,8 +56,10 @@ APART = "---\nsearch: {exclude: true}\nhide: [navigation]\n---\n"
 def on_config(config: MkDocsConfig) -> None:
     assert config.nav is not None
     sections = {title: pages for entry in config.nav if isinstance(entry, dict) for title, pages in entry.items()}
-    sections["Methods"].append({"Each": [f"methods/{name}.md" for name in METHODS]})
-    sections["Reference"].extend(f"reference/{name}.md" for name in REFERENCE)
+    # Named here: a title made of a file's name would be "Dr grpo".
+    sections["Methods"].append({"Each": [{name: f"methods/{name}.md"} for name in METHODS]})
+    sections["Reference"].extend({name: f"reference/{name}.md"} for name in REFERENCE)
+    sections["Start"].append({"Examples": page_of(EXAMPLES)})
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -62,6 +69,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     made |= {page_of(path): shown(path) for path in sorted(linked())}
     made |= {f"assets/{name}": (HERE / name).read_text(encoding="utf-8") for name in ASSETS}
     made |= {f"live/{name}.html": text for name, text in live.pages().items()}
+    made |= {f"assets/fingerprints/{name}.svg": text for name, text in gallery.fingerprints().items()}
     for uri, text in made.items():
         files.append(File.generated(config, uri, content=text))
 
@@ -70,11 +78,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     if here == "methods/README.md":
         markdown = gallery.in_place_of_the_table(markdown)
+        page.meta["hide"] = ["navigation", "toc"]
+    elif here == "family.md":
+        assert EXPLORER in markdown
+        markdown = markdown.replace(EXPLORER, f"{EXPLORER}\n\n{FRAME.format('explorer.html', 'Pushes under sliders')}")
     elif here.startswith("methods/"):
         markdown = formula.typeset(markdown)
     if here == "index.md" or here.startswith("reference/"):
         return markdown
-    source = here.removeprefix("files/") if here.startswith("files/") else f"docs/{here}"
+    source = EXAMPLES if here == page_of(EXAMPLES) else f"docs/{here}"
+    source = here.removeprefix("files/") if here.startswith("files/") else source
     return LINK.sub(lambda link: relpath(page_of(target(source, link[1])), dirname(here) or "."), markdown)
 
 
@@ -97,6 +110,8 @@ def page_of(path: str) -> str:
         return path.removeprefix("docs/")
     if path in ("README.md", "docs/README.md"):
         return "index.md"
+    if path == EXAMPLES:  # it stands in the navigation, where a README would be the first page of its section
+        return "examples.md"
     return f"files/{path}" if path.endswith(".md") else f"files/{path}.md"
 
 
@@ -109,18 +124,22 @@ def linked() -> frozenset[str]:
         source = left.pop()
         text = FENCE.sub("", (ROOT / source).read_text(encoding="utf-8"))
         new = {target(source, link) for link in LINK.findall(text)}
-        new = {path for path in new - found if page_of(path).startswith("files/") and (ROOT / path).exists()}
+        new = {path for path in new - found if not path.startswith("docs/") and (ROOT / path).exists()} - {"README.md"}
         found |= new
         left += [path for path in new if path.endswith(".md")]
     return frozenset(found)
 
 
 def shown(path: str) -> str:
-    """A file of the repository as a page: a document as it is, a directory by its names, the rest as code."""
+    """A file of the repository as a page: text and notebooks as they read, the rest as code."""
     at = ROOT / path
     if path.endswith(".md"):
-        return APART + at.read_text(encoding="utf-8")
+        return APART * (path != EXAMPLES) + at.read_text(encoding="utf-8")
     if at.is_dir():
         names = sorted(entry.name + "/" * entry.is_dir() for entry in at.iterdir() if entry.name[0] not in "._")
         return f"{APART}# {path}\n\n" + "\n".join(f"- `{name}`" for name in names)
+    if path.endswith(".ipynb"):
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(at.read_text("utf-8"))["cells"]]
+        told = (text if kind == "markdown" else f"`````py\n{text}\n`````" for kind, text in cells)
+        return APART + "\n\n".join(told)
     return f"{APART}# {at.name}\n\n`{path}`\n\n`````{at.suffix[1:]}\n{at.read_text(encoding='utf-8')}\n`````\n"

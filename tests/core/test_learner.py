@@ -19,6 +19,7 @@ from tokenpo.core.learner import Learner, RatioCheck, deal
 from tokenpo.core.parts import Weight
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
+from tokenpo.methods import METHODS as TABLE
 
 LENGTH = 12
 # A memory, the look at the whole step, two passes, a penalty: what a learner carries.
@@ -302,11 +303,16 @@ def test_versions_that_cannot_be_are_refused() -> None:
         stale([3, 3, 3, -1], 3)
 
 
-def test_a_method_without_a_ratio_refuses_old_tokens() -> None:
-    learner, rollouts, _ = stale([3, 3, 3, 1], 3, "gpg")
-    with pytest.raises(Unsupported, match=r"gpg takes the policy for the one that sampled .* 2 updates ago: train on"):
+@pytest.mark.parametrize("name", ["gpg", "opo", "raft"])
+def test_a_method_without_a_ratio_refuses_old_tokens(name: str) -> None:
+    learner, rollouts, _ = stale([3, 3, 3, 1], 3, name)
+    with pytest.raises(Unsupported, match=rf"{name} takes the policy for the one that sampled .* 2 updates ago: train"):
         learner.begin(rollouts)
-    stale([3, 3, 3, 3], 3, "gpg")[0].begin(stale([3, 3, 3, 3], 3)[1])
+    stale([3, 3, 3, 3], 3, name)[0].begin(stale([3, 3, 3, 3], 3)[1])
+
+
+def test_which_methods_have_no_ratio() -> None:
+    assert [name for name in TABLE if tokenpo.method(name).assumes_on_policy] == ["raft", "gpg", "opo"]
 
 
 def test_a_weight_against_the_policy_that_sampled_corrects_for_its_age() -> None:

@@ -209,8 +209,8 @@ CASES = [
     ),
     Case(
         "an engine of verl's other than FSDP",
-        _settings("grpo", f"{ACTOR}.strategy=veomni"),
-        (f"{ACTOR}.strategy=veomni",),
+        _settings("grpo", f"{ACTOR}.strategy=megatron"),
+        (f"{ACTOR}.strategy=megatron",),
         f"set {ACTOR}.strategy=fsdp2",
     ),
     Case(

@@ -1,6 +1,7 @@
 """DRO: log-likelihood by advantage, held to the old policy by a square in place of ratio and clip.
 
-Paper: Offline regularised reinforcement learning (2405.19107); also Kimi k1.5 (2501.12599); provenance: code.
+Paper: Offline regularised reinforcement learning (2405.19107), beside which frameworks name Kimi k1.5 (2501.12599);
+provenance: code.
 
     J = 1/Σ|o_i| Σ_i Σ_t [ A_i lp_it − beta/2 (lp_it − lp_old,it)² ]
 

@@ -52,7 +52,7 @@ def test_a_run_that_lost_a_worker_goes_on_from_its_checkpoint(tmp_path: Path) ->
     killed: list[int] = []
     with nodes.cluster(tmp_path, 2, 2) as (address, holder):
         threading.Thread(target=_kill_one, args=(holder, report, killed), daemon=True).start()
-        with pytest.raises(AssertionError, match=r"ActorDiedError|ActorUnavailableError"):
+        with pytest.raises(AssertionError, match=r"(?s)^exit code 1: .*Actor(Died|Unavailable)Error"):
             run.main_ppo(_on(address, tmp_path), tmp_path, timeout=500)
     assert len(killed) == 4
     before = read_run(report).metrics.lines

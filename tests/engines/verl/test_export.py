@@ -86,6 +86,19 @@ def test_a_nested_batch_comes_back_whole(tmp_path):
     same(exported(tmp_path, nested(sample)), sample)
 
 
+def test_the_version_is_that_of_the_weights_that_sampled(tmp_path):
+    """As verl's asynchronous trainers tell it; of a response that two weights sampled it is not known by token."""
+    sample = ragged(0).alive()
+    batch, rows = padded(sample), len(sample.reward)
+    steps = np.array([3 + i % 2 for i in range(rows)], dtype=object)
+    batch.non_tensor_batch |= {"min_global_steps": steps, "max_global_steps": steps}
+    found = exported(tmp_path, batch).rollouts
+    assert found.version.tolist() == (torch.tensor(steps.astype(int))[:, None] * found.mask).tolist()
+    batch.non_tensor_batch["max_global_steps"] = np.array([*steps[:-1], 9], dtype=object)
+    assert exported(tmp_path / "two", batch).rollouts.version is None
+    assert exported(tmp_path / "none", padded(sample)).rollouts.version is None
+
+
 def test_our_credit_is_verls_advantage(tmp_path):
     """verl's grpo without its deviation is Dr. GRPO's advantage; a group of one is where they part."""
     sample = ragged(2).alive()

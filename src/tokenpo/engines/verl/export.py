@@ -30,7 +30,9 @@ def from_batch(
 
     Read are responses, response_mask, old_log_probs, uid, one of token_level_scores, rm_scores and token_level_rewards
     (summed over the response), and, where they are there, entropys or entropy, ref_log_prob, rollout_log_probs and
-    prompts. Rows without a response token, which verl adds to fill up a batch, are left out.
+    prompts, and min_global_steps with max_global_steps, by which verl tells the first and the last weights that sampled
+    a response: its `version`, where they are one for each response. Rows without a response token, which verl adds to
+    fill up a batch, are left out.
 
     Args:
         batch: padded tensors, or the nested ones of the V1 trainer.
@@ -60,6 +62,7 @@ def from_batch(
         rollout_logprob=_field(batch, "rollout_log_probs"),
         temperature=None if temperature is None else torch.full_like(old, temperature),
         token_ids=ids,
+        version=_version(batch, mask),
     )
     alive = mask.any(1)
     kept = alive.nonzero()[:, 0].tolist()
@@ -95,6 +98,14 @@ def _needed(batch: Any, name: str) -> Any:
 
 def _either(batch: Any, *names: str) -> Tensor | None:
     return next(filter(_is_there, (_field(batch, name) for name in names)), None)
+
+
+def _version(batch: Any, mask: Tensor) -> Tensor | None:
+    """[N, T] verl's number of the weights that sampled; None where it tells none, or several of one response."""
+    first, last = (_field(batch, f"{end}_global_steps") for end in ("min", "max"))
+    if first is None or last is None or any(a is None or a != b for a, b in zip(first, last, strict=True)):
+        return None
+    return torch.tensor([int(a) for a in first], device=mask.device)[:, None].expand(mask.shape)
 
 
 def _is_there(value: Any) -> bool:
