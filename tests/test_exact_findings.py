@@ -192,6 +192,17 @@ def other_samplers() -> Iterator[str]:
     assert still == ["free_length", "forks_between_sure", "easy_and_hard"]
 
 
+def sizes_of_groups() -> Iterator[str]:
+    axes, fork, prompts = ("group4", "", "group16"), "sure_fork_filler", "easy_and_hard"
+    useful = [f"{at('dapo', fork, 'init/useful', axis):.3f}" for axis in axes]
+    yield f"({', '.join(useful)} in `{fork}`;"
+    baseline = [[f"{at('eb_cispo', w, 'init/captured', axis):.2f}" for axis in axes] for w in (fork, prompts)]
+    yield "{}, {} and {} of the possible gain with 16 groups of 4, 8 of 8 and 4 of 16".format(*baseline[0])
+    yield "{}, {} and {} in `easy_and_hard`, where four prompts".format(*baseline[1])
+    siblings = [f"{at('t_spmo', fork, 'init/captured', axis):.2f}" for axis in axes]
+    yield "gets {}, {} and {} of the possible gain in `sure_fork_filler`".format(*siblings)
+
+
 def composition() -> Iterator[str]:
     area = {m: mean(over(m, "noisy/area")) for m in METHODS}
     first, second, third = sorted(area, key=lambda m: -area[m])[:3]
@@ -260,6 +271,7 @@ FINDINGS = (
     fixed_points,
     drift,
     scale,
+    sizes_of_groups,
     other_samplers,
     composition,
 )
