@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from tokenpo.evidence.exact import study
+from tokenpo.evidence.exact import at_checkpoint, study
 from tokenpo.evidence.exact.worlds import WORLDS
 from tokenpo.methods import METHODS
 
@@ -95,7 +95,7 @@ def large_worlds() -> Iterator[str]:
 
 def looser_clip() -> Iterator[str]:
     for method in ("tepo", "cispo", "sapo"):
-        cells: list[float] = []
+        cells: list[str] = []
         for size in ("small", "middle", "large"):
             ratios = [at(method, w, f"{size}/batches") / at("grpo", w, f"{size}/batches") for w in WORLDS]
             cells.append(f"{min(ratios):.2f}, {median(ratios):.2f}, {max(ratios):.2f}")
@@ -192,6 +192,17 @@ def other_samplers() -> Iterator[str]:
     assert still == ["free_length", "forks_between_sure", "easy_and_hard"]
 
 
+def sizes_of_groups() -> Iterator[str]:
+    axes, fork, prompts = ("group4", "", "group16"), "sure_fork_filler", "easy_and_hard"
+    useful = [f"{at('dapo', fork, 'init/useful', axis):.3f}" for axis in axes]
+    yield f"({', '.join(useful)} in `{fork}`;"
+    baseline = [[f"{at('eb_cispo', w, 'init/captured', axis):.2f}" for axis in axes] for w in (fork, prompts)]
+    yield "{}, {} and {} of the possible gain with 16 groups of 4, 8 of 8 and 4 of 16".format(*baseline[0])
+    yield "{}, {} and {} in `easy_and_hard`, where four prompts".format(*baseline[1])
+    siblings = [f"{at('t_spmo', fork, 'init/captured', axis):.2f}" for axis in axes]
+    yield "gets {}, {} and {} of the possible gain in `sure_fork_filler`".format(*siblings)
+
+
 def composition() -> Iterator[str]:
     area = {m: mean(over(m, "noisy/area")) for m in METHODS}
     first, second, third = sorted(area, key=lambda m: -area[m])[:3]
@@ -201,6 +212,43 @@ def composition() -> Iterator[str]:
     captured = {m: mean(over(m, "init/captured")) for m in METHODS}
     assert max((m for m in METHODS if m != ORACLE), key=lambda m: captured[m]) == "eb_cispo"
     yield f"captures {captured['eb_cispo']:.2f} of the possible gain in the mean"
+
+
+def two_checkpoints(tool: ModuleType) -> Iterator[str]:
+    """`tool` is tools/exact_checkpoints.py, of whose page these are the first column."""
+    found = [at_checkpoint.load(DOCS / f"exact_step{step}.json") for step in (0, 10)]
+
+    def first(method: str, key: str = "after/useful", which: int = 0) -> float:
+        return found[which][1][method].numbers[key].value
+
+    second = functools.partial(first, which=1)
+    alike = [sum(abs(held[m].numbers["against"].value) <= 0.002 for m in held if m != "dapo") for _, held in found]
+    yield f"{len(found[0][1])} methods at the first and {len(found[1][1])} at the second"
+    yield (
+        f"{alike[0]} and {alike[1]} have DAPO's useful progress to 0.002, which is {first('dapo', 'useful'):.2f} and "
+        f"{second('dapo', 'useful'):.2f}"
+    )
+    hmpo = found[0][1]["hmpo"].numbers["useful"]
+    yield f"({hmpo.value:.2f} ± {hmpo.error:.2f})"
+    for about, _ in found:
+        yield f"from {about['reward']:.2f} to {about['after/reward']:.2f}"
+    cosines = [first(m, "after/cosine") for m in ("dapo", "grpo")]
+    yield f"({first('dapo'):.2f}, {first('grpo'):.2f}; cosine {cosines[0]:.2f}, {cosines[1]:.2f})"
+    loose = ("cispo", "sapo", "tepo")
+    cosines = [first(m, "after/cosine") for m in loose]
+    yield f"({', '.join(f'{first(m):.2f}' for m in loose)}; cosine {min(cosines):.2f} to {max(cosines):.2f})"
+    yield (
+        f"DAPO {second('dapo'):.2f}, GRPO {second('grpo'):.2f}, CISPO {second('cispo'):.2f}, SAPO {second('sapo'):.2f}"
+    )
+    away = [mean(over(m, "drift/away")) for m in ("dapo", "cispo")]
+    yield f"(DAPO {away[0]:.3f}, CISPO {away[1]:.3f})"
+    for (_, held), here, there in (
+        (found[0], "useful", "init/useful"), (found[1], "useful", "init/useful"),
+        (found[0], "after/useful", "drift/toward"), (found[1], "after/useful", "drift/away"),
+    ):  # fmt: skip
+        pairs = [(held[m].numbers[here].value, mean(over(m, there))) for m in held if m in rows()]
+        rho, low, high = tool.interval(*zip(*pairs, strict=True))
+        yield f"{rho:.2f} ({low:.2f} to {high:.2f})"
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +271,7 @@ FINDINGS = (
     fixed_points,
     drift,
     scale,
+    sizes_of_groups,
     other_samplers,
     composition,
 )
@@ -235,6 +284,10 @@ def test_stands_on_the_page(finding: Callable[[], Iterator[str]], page: str) -> 
 
 def test_what_predicts_training_stands_on_the_page(checkpoints: ModuleType, page: str) -> None:
     assert [sentence for sentence in noisy_training(checkpoints.spearman) if sentence not in page] == []
+
+
+def test_what_two_checkpoints_say_stands_on_the_page(checkpoints: ModuleType, page: str) -> None:
+    assert [sentence for sentence in two_checkpoints(checkpoints) if sentence not in page] == []
 
 
 def test_every_method_was_run() -> None:

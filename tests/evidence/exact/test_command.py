@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,10 @@ import pytest
 from page_laws import stands_alone
 from page_tree import read_html
 from tokenpo.cli.main import main
-from tokenpo.evidence.exact import page, study
+from tokenpo.evidence.exact import drawing, page, study
 from tokenpo.evidence.exact.catalogue import CATALOGUE
 from tokenpo.evidence.exact.contestant import Contestant
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.evidence.exact.worlds import LARGE, WORLDS
 from tokenpo.methods import method
 
 
@@ -90,6 +92,16 @@ def test_page(made: Path) -> None:
     tree = read_html(html)
     assert "1 world" in tree.one("h1").text
     assert [node.all("h3")[0].text for node in tree.all("article")] == ["two_modes", "still"]
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_world_is_drawn_in_the_room_of_a_card(name: str) -> None:
+    """Eleven columns of states at most as wide as usual; circles of radius 6 that do not touch."""
+    svg = drawing.draw(LARGE[name]())
+    (width,) = re.findall(r'viewBox="0 0 ([\d.]+)', svg)
+    columns = sorted({float(x) for x in re.findall(r'cx="([\d.]+)"', svg)})
+    assert float(width) <= 2 * drawing.MARGIN + drawing._LONGER * drawing.COLUMN
+    assert min(b - a for a, b in itertools.pairwise(columns)) > 2 * drawing.RADIUS
 
 
 def test_a_hostile_label_is_text(made: Path) -> None:

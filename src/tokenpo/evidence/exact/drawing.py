@@ -12,19 +12,22 @@ from .world import World
 
 COLUMN, ROW, MARGIN, RADIUS = 74, 26, 16, 6
 _SMALLER = 14  # states in a column from which they move closer together
+_LONGER = 10  # columns, likewise
 
 
 def draw(world: World) -> Markup:
     """The automaton as one <svg>. A filled circle is a state whose token matters; squares are rewards."""
     places = _places(world)
-    width = MARGIN * 2 + COLUMN * max(x for x, _ in places.values())
+    longest = max(x for x, _ in places.values())
+    column = COLUMN if longest < _LONGER else COLUMN * _LONGER / longest
+    width = MARGIN * 2 + column * longest
     tallest = max(y for _, y in places.values())
     row = ROW if tallest < _SMALLER else ROW * _SMALLER / tallest
     height = MARGIN * 2 + row * tallest
 
     def at(node: str) -> tuple[float, float]:
         x, y = places[node]
-        return MARGIN + COLUMN * x, MARGIN + row * y
+        return MARGIN + column * x, MARGIN + row * y
 
     parts = [
         f'<svg class="automaton" viewBox="0 0 {width:g} {height:g}" role="img" '
