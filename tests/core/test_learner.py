@@ -263,12 +263,12 @@ def test_metrics_by_lag() -> None:
     update.loss(leaf(policy))
     learner.check(update)
     seen = learner.metrics()
-    assert {name: seen[f"lag_{name}"] for name in ("0_share", "1_share", "2_share", "4_share", "8_share")} == {
-        "0_share": 0.25, "1_share": 0, "2_share": 0.5, "4_share": 0, "8_share": 0.25,
+    assert {name: x for name, x in seen.items() if name.startswith("lag_") and name.endswith("_share")} == {
+        "lag_0_share": 0.25, "lag_2_share": 0.5, "lag_8_share": 0.25,
     }  # fmt: skip
     assert [seen[f"lag_{least}_ratio_mean"] for least in (0, 2, 8)] == pytest.approx([1, 1.3, 2], rel=1e-12)
     assert [seen[f"lag_{least}_clip_fraction"] for least in (0, 2, 8)] == [0, 0.5, 0]
-    assert math.isnan(seen["lag_1_ratio_mean"])
+    assert not any(name.startswith(("lag_1_", "lag_4_")) for name in seen)
     again = update.statistics.across(lambda x: 2 * x, lambda x: x, "cpu").summary()
     assert again["lag_2_share"] == 0.5 and again["lag_8_ratio_mean"] == pytest.approx(2, rel=1e-6)
 

@@ -145,14 +145,13 @@ class Statistics:
 
     @staticmethod
     def _by_lag(sums: Mapping[str, float]) -> dict[str, float]:
-        """Share of the evaluated tokens, mean ratio and clipped fraction of each lag; nothing where none is known."""
-        known = sum(sums.get(f"lag_{least}_tokens", 0.0) for least in LAGS)
+        """Share of the evaluated tokens, mean ratio and clipped fraction of each lag that any of them has."""
+        tokens = {least: count for least in LAGS if (count := sums.get(f"lag_{least}_tokens", 0.0))}
         found: dict[str, float] = {}
-        for least in LAGS if known else ():
-            tokens = sums[f"lag_{least}_tokens"]
-            found[f"lag_{least}_share"] = tokens / known
-            found[f"lag_{least}_ratio_mean"] = _over(sums[f"lag_{least}_ratio"], tokens)
-            found[f"lag_{least}_clip_fraction"] = _over(sums[f"lag_{least}_clipped"], tokens)
+        for least, count in tokens.items():
+            found[f"lag_{least}_share"] = count / sum(tokens.values())
+            found[f"lag_{least}_ratio_mean"] = sums[f"lag_{least}_ratio"] / count
+            found[f"lag_{least}_clip_fraction"] = sums[f"lag_{least}_clipped"] / count
         return found
 
     def _add(self, **values: Tensor) -> None:
