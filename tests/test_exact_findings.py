@@ -192,6 +192,14 @@ def other_samplers() -> Iterator[str]:
     assert still == ["free_length", "forks_between_sure", "easy_and_hard"]
 
 
+def adam() -> Iterator[str]:
+    worlds = ("fork_sure_filler", "two_modes", "sparse_chain", "forks_between_sure")
+    d, c, e = (
+        ", ".join(f"{at(m, w, 'noisy/area', 'adam'):.3f}" for w in worlds) for m in ("dapo", "cispo", "eb_cispo")
+    )
+    yield f"DAPO's area is {d} in the four worlds, CISPO's {c}, that of `eb_cispo` {e}."
+
+
 def sizes_of_groups() -> Iterator[str]:
     axes, fork, prompts = ("group4", "", "group16"), "sure_fork_filler", "easy_and_hard"
     useful = [f"{at('dapo', fork, 'init/useful', axis):.3f}" for axis in axes]
@@ -271,6 +279,7 @@ FINDINGS = (
     fixed_points,
     drift,
     scale,
+    adam,
     sizes_of_groups,
     other_samplers,
     composition,
