@@ -231,7 +231,8 @@ def two_checkpoints(tool: ModuleType) -> Iterator[str]:
 
     second = functools.partial(first, which=1)
     alike = [sum(abs(held[m].numbers["against"].value) <= 0.002 for m in held if m != "dapo") for _, held in found]
-    yield f"{len(found[0][1])} methods at the first and {len(found[1][1])} at the second"
+    assert found[0][1].keys() == found[1][1].keys()
+    yield f"quickstart and after the tenth: {len(found[0][1])} methods."
     yield (
         f"{alike[0]} and {alike[1]} have DAPO's useful progress to 0.002, which is {first('dapo', 'useful'):.2f} and "
         f"{second('dapo', 'useful'):.2f}"
