@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tokenpo.cli.main import main
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = sorted(path.stem for path in EXAMPLES.glob("*.txt"))
 SMALL = {"tinker_loop", "verl_gsm8k"}
@@ -35,6 +37,15 @@ def test_a_notebook_runs_cell_by_cell(path: Path, tmp_path: Path, monkeypatch: p
     for number, cell in enumerate(cells, 1):
         with redirect_stdout(io.StringIO()):
             exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec", dont_inherit=True), names)
+
+
+def test_the_method_of_the_start_page_obeys_the_laws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (EXAMPLES.parent / "docs" / "start.md").read_text(encoding="utf-8")
+    [code] = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(code, encoding="utf-8")
+    assert "tokenpo check mine.py:late" in page
+    assert main(["check", "mine.py:late"]) == 0
 
 
 def test_every_example_stands_on_the_page() -> None:

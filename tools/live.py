@@ -10,6 +10,7 @@ from tokenpo.evidence.exact import study
 from tokenpo.evidence.exact.worlds import WORLDS
 from tokenpo.evidence.explain import page as explain_page
 from tokenpo.evidence.explain.explanation import explain_all
+from tokenpo.methods import METHODS as TABLE
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 
@@ -21,10 +22,15 @@ RESPONSES = 4
 
 def pages() -> dict[str, str]:
     """Name -> page, each one file that loads nothing."""
-    rows = list(study.load(DOCS / "exact.json").values())
+    rows = sorted(study.load(DOCS / "exact.json").values(), key=_place)
     recording = dataclasses.replace(read(DOCS / RECORDED), source=f"docs/{RECORDED}")
     explained = explain_all(recording, parse_entries(METHODS), 0.8)
     return {
         "exact": exact_page.render(rows, [build() for build in WORLDS.values()]),
         "explain": explain_page.render(explained, RESPONSES),
     }
+
+
+def _place(row: study.Row) -> int:
+    """What all are held against first, then the order of the table."""
+    return -1 if row.label in (study.BASE, study.PERFECT) else list(TABLE).index(row.label.partition(":")[0])

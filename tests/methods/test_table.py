@@ -350,7 +350,7 @@ def test_every_method_names_its_paper(name: str) -> None:
 def test_code_that_was_read_is_named(name: str) -> None:
     """Repository, commit and file, or package, version and file: for every provenance "code", and for no other."""
     source = paper(name)
-    read = r"([\w.-]+/[\w.-]+@[0-9a-f]{7}|(trl|verl) \d+\.\d+\.\d+):[\w./-]+\.py"
+    read = r"([\w.-]+/[\w.-]+@[0-9a-f]{7}|(trl|verl) \d+\.\d+\.\d+):[\w./-]+\.(py|sh)"
     wanted = rf"{read}(; {read})*" if source.provenance == "code" else ""
     assert re.fullmatch(wanted, source.code), f"{name}: {source.provenance}, {source.code!r}"
 

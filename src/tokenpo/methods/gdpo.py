@@ -10,8 +10,8 @@ Three frameworks have three forms, and each gives other numbers:
 
     trl      eps = eps' = 1e-4; over responses; a reward that does not apply is passed over
     verl     eps = 1e-6; over tokens, so that long responses count more, and √(var u + 1e-8) in place of std u + eps'
-    nemo_rl  mean and deviation of the other responses of the group (that one ddof 0), eps = 1e-6; over responses,
-             eps' = 0
+    nemo_rl  mean and deviation of the other responses of the group, without division where these are equal or one
+             alone; eps = 1e-6; over responses, eps' = 0
 
 Defaults: TRL's form, which is one of the authors'; equal weights; clip 0.2 on both sides and the token mean, ours;
 beta = 0, as everywhere here for verifiable rewards.
@@ -42,8 +42,9 @@ from .reinforce_pp import whiten
 
 PAPER = Paper(
     "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242", "",
-    "code", "nemo_rl's form was read in copies of its estimator",
-    code="trl 1.16.0:trl/trainer/grpo_trainer.py; verl 0.9.1:verl/trainer/ppo/core_algos.py",
+    "code",
+    code="trl 1.16.0:trl/trainer/grpo_trainer.py; verl 0.9.1:verl/trainer/ppo/core_algos.py; "
+    "NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
 )  # fmt: skip
 
 Weights = Annotated[
@@ -103,7 +104,8 @@ class Decoupled(CreditStage):
         centre = groups.mean_std(x)[0]
         y = x - centre  # from near 0 a difference of squares loses nothing
         mean = (groups.sum(y) - y) / others
-        std = ((groups.sum(y.square()) - y.square()) / others - mean.square()).clamp(min=0.0).sqrt()
+        variance = ((groups.sum(y.square()) - y.square()) / others - mean.square()).clamp(min=0.0)
+        std = (variance * others / (others - 1).clamp(min=1)).sqrt()  # ddof 1; 0 of a single other
         low, high = groups.extremes(y)
         alike = std <= 1e-7 * (high - low)  # what rounding leaves where the others are equal
         return torch.where(groups.varied(x), (y - mean) / torch.where(alike, 1.0, std + self.eps), 0.0)

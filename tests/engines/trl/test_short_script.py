@@ -24,4 +24,6 @@ def test_the_short_script_trains(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = (tmp_path / "runs/trl-hapo/tokenpo/metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [1, 2]  # rollout batches, of four updates each
+    steps = [json.loads(line) for line in lines]
+    assert [step["step"] for step in steps] == [1, 2]  # rollout batches, of four updates each
+    assert any(step["zero_advantage_groups"] < 1 for step in steps)  # else nothing is learnt, and the loss is 0

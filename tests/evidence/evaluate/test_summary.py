@@ -87,6 +87,7 @@ def test_more_than_there_are_is_nan_and_a_sentence() -> None:
         assert math.isnan(result.per_prompt[1][metric.replace("k", "4")])
     assert result.sentences == ("k = 4 is NaN: no prompt has more than 2 samples, draw at least 4 per prompt.",)
     assert json.loads(json.dumps(finite(result.as_json())))["numbers"][1]["value"] is None
+    assert "k = 2 is NaN: no prompt has more than 1 sample, draw" in summarise(samples("A", "b"), [2]).sentences[0]
 
 
 def test_prompts_with_other_numbers_of_samples_count_alike() -> None:

@@ -18,7 +18,7 @@ def gdpo(mask, group, rewards, old_logprob, logprob, ref_logprob, *, form="trl",
             for i, x in zip(rows, R, strict=True):
                 if form == "nemo_rl":  # of the others, and not divided where they are all equal
                     others = np.delete(R, np.flatnonzero(rows == i)[0])
-                    std = others.std() if others.min() < others.max() else 1 - 1e-6
+                    std = others.std(ddof=1) if others.min() < others.max() else 1 - 1e-6
                     u[i] += w[k] * (x - others.mean()) / (std + 1e-6)
                 else:
                     u[i] += w[k] * (x - R.mean()) / (R.std(ddof=1) + (1e-4 if form == "trl" else 1e-6))

@@ -41,9 +41,12 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(got["trl"], root * np.array([1, -2, 1]) / 3, rtol=1e-3)
     u = root * np.array([1, -2, 1, 1]) / 3  # a token each
     np.testing.assert_allclose(got["verl"], ((u - u.mean()) / u.std(ddof=1))[:3], rtol=1e-5)
-    # Others of (1, 0, 0): (0, 0), mean 0 and std 0, not divided: 1; (1, 0): mean 1/2, std 1/2: -1, -1. Second reward:
-    # 0 against (0, 2): mean 1, std 1: -1; -1; 2 against (0, 0): 2. u = 0, -2, 1: mean -1/3, std sqrt(21)/3.
-    np.testing.assert_allclose(got["nemo_rl"], np.array([1, -5, 4]) / np.sqrt(21), rtol=1e-5)
+    # With s = 1/sqrt(2). Others of (1, 0, 0): (0, 0), mean 0, std 0, not divided: 1; (1, 0): mean 1/2, std s: -s, -s.
+    # Second reward: 0 against (0, 2): mean 1, std sqrt(2): -s; -s; 2 against (0, 0): 2. u = 1 - s, -2 s, 2 - s: mean
+    # 1 - 4/3 s, so deviations s/3, -1 - 2/3 s, 1 + s/3, whose squares add up to 1/3 + 2 + 2 s.
+    s = np.sqrt(0.5)
+    u = np.array([s / 3, -1 - 2 * s / 3, 1 + s / 3])
+    np.testing.assert_allclose(got["nemo_rl"], u / np.sqrt((7 / 3 + 2 * s) / 2), rtol=1e-5)
 
 
 def test_equal_rewards_are_moved_by_the_mean_of_the_batch_over_tokens() -> None:

@@ -164,7 +164,8 @@ def _sentences(ks: Sequence[int], sizes: Sequence[int], silent: str) -> list[str
     for k in dict.fromkeys(ks):
         enough = sum(size >= k for size in sizes)
         if enough == 0:
-            sentences.append(f"k = {k} is NaN: no prompt has more than {most} samples, draw at least {k} per prompt.")
+            samples = f"{most} sample{'s' * (most > 1)}"
+            sentences.append(f"k = {k} is NaN: no prompt has more than {samples}, draw at least {k} per prompt.")
         elif enough < prompts:
             sentences.append(f"k = {k} is over the {enough} of {prompts} prompts that have as many samples.")
     if silent:
