@@ -192,6 +192,14 @@ def other_samplers() -> Iterator[str]:
     assert still == ["free_length", "forks_between_sure", "easy_and_hard"]
 
 
+def adam() -> Iterator[str]:
+    worlds = ("fork_sure_filler", "two_modes", "sparse_chain", "forks_between_sure")
+    d, c, e = (
+        ", ".join(f"{at(m, w, 'noisy/area', 'adam'):.3f}" for w in worlds) for m in ("dapo", "cispo", "eb_cispo")
+    )
+    yield f"DAPO's area is {d} in the four worlds, CISPO's {c}, that of `eb_cispo` {e}."
+
+
 def sizes_of_groups() -> Iterator[str]:
     axes, fork, prompts = ("group4", "", "group16"), "sure_fork_filler", "easy_and_hard"
     useful = [f"{at('dapo', fork, 'init/useful', axis):.3f}" for axis in axes]
@@ -223,7 +231,8 @@ def two_checkpoints(tool: ModuleType) -> Iterator[str]:
 
     second = functools.partial(first, which=1)
     alike = [sum(abs(held[m].numbers["against"].value) <= 0.002 for m in held if m != "dapo") for _, held in found]
-    yield f"{len(found[0][1])} methods at the first and {len(found[1][1])} at the second"
+    assert found[0][1].keys() == found[1][1].keys()
+    yield f"quickstart and after the tenth: {len(found[0][1])} methods."
     yield (
         f"{alike[0]} and {alike[1]} have DAPO's useful progress to 0.002, which is {first('dapo', 'useful'):.2f} and "
         f"{second('dapo', 'useful'):.2f}"
@@ -271,6 +280,7 @@ FINDINGS = (
     fixed_points,
     drift,
     scale,
+    adam,
     sizes_of_groups,
     other_samplers,
     composition,
