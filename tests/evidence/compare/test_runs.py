@@ -27,7 +27,7 @@ if order == "train":
     def same(fd):
         try: return os.path.samestat(os.fstat(fd), os.stat(os.path.join(os.path.dirname(directory), ".lock")))
         except OSError: return False
-    holds = any(map(same, range(3, 64)))
+    holds = any(map(same, map(int, os.listdir("/dev/fd"))))
     print(os.getpid(), os.getsid(0), holds, os.environ["OMP_NUM_THREADS"], os.environ["PYTHONPATH"])
 os.makedirs(directory, exist_ok=True)
 with open(os.path.join(directory, "seen"), "a") as seen: seen.write(resume + "\\n")
