@@ -209,6 +209,8 @@ nothing was tuned for any of them. [Another bed](bed.md) leaves the on-policy re
 
 Claims, metrics and thresholds were fixed before the runs; the two rows by `train-area` and the rules of judgement were
 not. No margin was registered, so no difference can be shown to be too small to matter.
+The runs of HAPO took log-probabilities and entropies at each token's own temperature; the method of this version takes
+them at the constant one.
 
 {summary}
 
