@@ -139,3 +139,13 @@ def test_what_is_registered_can_be_run_and_judged(bed: ModuleType) -> None:
 
 def test_the_page_is_what_the_numbers_say(bed: ModuleType) -> None:
     assert bed.main(["page", "--check"]) == 0
+
+
+def test_what_is_said_of_the_tuning(bed: ModuleType) -> None:
+    """docs/which_method.md and docs/composition.md: at their best rates, the loose clips below the others."""
+    made = bed.Bed.read(ROOT / "docs" / "bed.toml", ROOT / "docs" / "bed.jsonl")
+    for task in made.tasks:
+        best = {method: max(made.heights(task, method).values()) for method in made.plan["methods"]}
+        tight, loose = ("dapo", "grpo", "tr_grpo", "gtpo"), ("cispo", "tepo", "eb_cispo")
+        assert min(best[name] for name in tight) > max(best[name] for name in loose)
+        assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")
