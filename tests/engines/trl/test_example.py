@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trl")
+from foreign_support import need
+
+need("trl", "trl is not installed: its example was not run")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "trl_gsm8k.py"
 
 

@@ -21,8 +21,10 @@ from torch import Tensor
 from ...base.errors import TokenPOError, Unsupported
 from ...core.learner import Learner
 from ...core.objective import Objective
+from ...core.ops.kl import k3
 from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
+from ...methods.rloo import LeaveOneOut
 from ...models import Sampling
 from ...runs import checkpoint
 from ...runs.directory import require_engine, resumed_config
@@ -173,7 +175,7 @@ class AtCheckpoint:
             for batches in shared for rollouts, prompts in batches
         ])  # fmt: skip
         far = (change.exp() - 1).abs() > FAR
-        return Moved(float((change.expm1() - change).mean()), float(far.double().mean()))
+        return Moved(float(k3(change).mean()), float(far.double().mean()))
 
     def _draw(self, start: int, count: int) -> Draw:
         """Responses to some of the training problems, with random numbers that are not the run's own."""
@@ -188,9 +190,8 @@ class AtCheckpoint:
         for at in range(start, end, PIECE):
             drawn = self._draw(at, min(PIECE, end - at))
             rollouts = facts(drawn)
-            apart = rollouts.reward - rollouts.reward.view(-1, self.group).mean(1).repeat_interleave(self.group)
             reward += float(rollouts.reward.sum())
-            credit = apart * self.group / (self.group - 1)  # from the mean of the others
+            credit = LeaveOneOut()(rollouts, torch.zeros_like(rollouts.reward))[:, 0]
             for part in self._forward.splits(rollouts, drawn.prompts, credit.nonzero()[:, 0]):
                 logprob = self._forward.policy(rollouts.rows(part), drawn.prompts).logprob
                 value = (credit[part, None] * logprob).sum() / (self._problems * self.group)
