@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -66,6 +67,22 @@ def test_the_gradient_of_the_reward(at: AtCheckpoint) -> None:
     assert reward == pytest.approx(float(drawn.reward().mean()))
     # (R − mean of all) / (N · length) for (R − mean of the other 3) / N
     close(direction[0, 0] * at.engine.config.rollout.max_new_tokens * 4 / 3, first)
+
+
+@torch.no_grad()
+def test_how_far_the_policy_has_come(at: AtCheckpoint) -> None:
+    """k3 and the share of ratios beyond 0.2, written out, where the old log-probs are 0.3 nats off."""
+    chance, changes, shifted = torch.Generator().manual_seed(0), [], []
+    for batches in at.rollouts():
+        shifted.append([])
+        for rollouts, prompts in batches:
+            old = rollouts.old_logprob + 0.3 * torch.randn(rollouts.mask.shape, generator=chance)
+            shifted[-1].append((dataclasses.replace(rollouts, old_logprob=old), prompts))
+            changes.append((at.trainer.forward.policy(rollouts, prompts).logprob - old)[rollouts.mask].double())
+    change, found = torch.cat(changes), at.distance(shifted)
+    assert found.kl == pytest.approx(float((change.exp() - 1 - change).mean()), rel=1e-9)
+    assert found.far == float(((change.exp() - 1).abs() > 0.2).double().mean())
+    assert 0.2 < found.far < 0.8
 
 
 def test_moves_as_the_run_would(at: AtCheckpoint, run: Path) -> None:
