@@ -112,15 +112,18 @@ def test_a_run_is_made_counted_and_swept_away_and_one_cut_off_is_made_again(
     bed: ModuleType, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    (out / "run" / "checkpoints").mkdir(parents=True)  # left by a run that was cut off
-    (out / "run" / "metrics.jsonl").write_text('{"step": 1}\n')
-    bed.run(*files, out, 1)
-    bed.run(*files, out, 1)  # goes on
-    first, second = map(json.loads, (out / "bed.jsonl").read_text().splitlines())
-    assert (first["lr"], second["lr"], first["tuning"], first["seed"]) == (1e-4, 2e-4, True, 1000)
+    cut_off = out / "run" / "True-quickstart-dapo-0.0001-1000"
+    (cut_off / "checkpoints").mkdir(parents=True)
+    (cut_off / "metrics.jsonl").write_text('{"step": 1}\n')
+    bed.run(*files, out, most=1)
+    bed.run(*files, out, jobs=2, most=2)  # goes on
+    lines = [*map(json.loads, (out / "bed.jsonl").read_text().splitlines())]
+    assert sorted((line["method"], line["lr"]) for line in lines) == [("dapo", 1e-4), ("dapo", 2e-4), ("grpo", 1e-4)]
+    first, second = lines[0], next(line for line in lines if line["lr"] == 2e-4)
+    assert (first["method"], first["lr"], first["tuning"], first["seed"]) == ("dapo", 1e-4, True, 1000)
     assert set(first["values"]) == {"train-area", "train-steps", "accuracy", "cv:grad_norm", bed.UNDECIDED}
     assert 0 <= first["values"]["train-area"] < 0.9 and first["never"] == ["train-steps"]
-    assert 0 <= second["values"][bed.UNDECIDED] <= 1 and not (out / "run").exists()
+    assert 0 <= second["values"][bed.UNDECIDED] <= 1 and not [*(out / "run").iterdir()]
 
 
 def test_what_is_registered_can_be_run_and_judged(bed: ModuleType) -> None:

@@ -1,6 +1,6 @@
 """The bed of docs/bed.toml: runs away from the on-policy regime, their numbers, and the verdicts docs/bed.md.
 
-    python tools/bed.py run --out runs/bed        make what is missing, one run after the other; stop and start at will
+    python tools/bed.py run --out runs/bed        make what is missing, --jobs at a time; stop and start at will
     python tools/bed.py status --out runs/bed     how far it is
     python tools/bed.py collect --out runs/bed    add the new lines of OUT/bed.jsonl to docs/bed.jsonl
     python tools/bed.py page                      write docs/bed.md from docs/bed.jsonl
@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import shutil
 import statistics
 import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,27 +170,26 @@ def config_of(plan: Mapping[str, Any], key: Key, directory: Path) -> Config:
     return load_config(find_recipe(key.task), method=key.method, overrides=settings, out=directory)
 
 
-def make(bed: Bed, key: Key, directory: Path) -> dict[str, Any]:
+def make(plan: Mapping[str, Any], key: Key, directory: Path) -> dict[str, Any]:
     """Trains one run in `directory`, which is removed again; its line of numbers."""
     from tokenpo.engines.embedded.loop import train
     from tokenpo.engines.embedded.view import SilentView
 
-    shutil.rmtree(directory, ignore_errors=True)  # of a run that was cut off
-    began, config = time.process_time(), config_of(bed.plan, key, directory)
+    began, config = time.process_time(), config_of(plan, key, directory)
     if not train(config, SilentView()).finished:
         raise KeyboardInterrupt
-    threshold = next(task["threshold"] for task in bed.plan["task"] if task["recipe"] == key.task)
-    line = {**vars(key), **numbers(bed, directory, threshold), "cpu": round(time.process_time() - began, 1)}
+    threshold = next(task["threshold"] for task in plan["task"] if task["recipe"] == key.task)
+    line = {**vars(key), **numbers(plan, directory, threshold), "cpu": round(time.process_time() - began, 1)}
     shutil.rmtree(directory)
     return line
 
 
-def numbers(bed: Bed, directory: Path, threshold: float) -> dict[str, Any]:
+def numbers(plan: Mapping[str, Any], directory: Path, threshold: float) -> dict[str, Any]:
     """What docs/bed.jsonl keeps of a run: every metric, and which of them are lower bounds."""
     run = read_run(directory)
-    found = {m.name: m.of(run) for m in measures(bed.plan["metrics"], threshold, Config.model_validate(run.config))}
+    found = {m.name: m.of(run) for m in measures(plan["metrics"], threshold, Config.model_validate(run.config))}
     values = {name: value.number for name, value in found.items()}
-    values[UNDECIDED] = undecided_clipped(directory, bed.plan["undecided"])
+    values[UNDECIDED] = undecided_clipped(directory, plan["undecided"])
     short = {name: None if x is None else float(f"{x:.6g}") for name, x in values.items()}
     return {"values": short, "never": [name for name, value in found.items() if value.censored]}
 
@@ -205,18 +206,32 @@ def undecided_clipped(directory: Path, least: float) -> float | None:
     return statistics.fmean(cut) if cut else None
 
 
-def run(plan: Path, collected: Path, out: Path, most: float = math.inf) -> None:
-    """Makes `most` of the runs that are missing, all without it, and adds their lines to OUT/bed.jsonl."""
+def run(plan: Path, collected: Path, out: Path, jobs: int = 1, most: float = math.inf) -> None:
+    """Makes `most` of the runs that are missing, all without it, `jobs` at a time; adds their lines to OUT/bed.jsonl."""
     out.mkdir(parents=True, exist_ok=True)
     (out / ".lock").touch()
-    with locked(out / ".lock", f"another bed is at work in {out}: wait for it, or choose another --out"):
-        lines = Lines(out / "bed.jsonl")
-        bed = Bed.read(plan, collected, lines.path)
-        while most > 0 and (key := next(bed.missing(), None)):
-            lines.write(make(bed, key, out / "run"))
-            lines.sync()
-            most, bed = most - 1, Bed.read(plan, collected, lines.path)
-            print(status(bed), flush=True)
+    with (
+        locked(out / ".lock", f"another bed is at work in {out}: wait for it, or choose another --out"),
+        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool,
+    ):
+        shutil.rmtree(out / "run", ignore_errors=True)  # of runs that were cut off
+        lines, at_work = Lines(out / "bed.jsonl"), {}
+        while True:
+            bed = Bed.read(plan, collected, lines.path)
+            for key in bed.missing():
+                if len(at_work) == jobs or not most:
+                    break
+                if key not in at_work.values():
+                    directory = out / "run" / "-".join(map(str, vars(key).values()))
+                    at_work[pool.submit(make, bed.plan, key, directory)] = key
+                    most -= 1
+            if not at_work:
+                return
+            for ended in wait(at_work, return_when=FIRST_COMPLETED).done:
+                lines.write(ended.result())
+                lines.sync()
+                del at_work[ended]
+            print(status(Bed.read(plan, collected, lines.path)), flush=True)
 
 
 def status(bed: Bed) -> str:
@@ -324,11 +339,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "status", "collect", "page"))
     parser.add_argument("--out", type=Path, default=Path("runs/bed"), help="where a run lies while it is made")
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time, each on one core")
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args(arguments)
     plan, file, made, target = DOCS / "bed.toml", DOCS / "bed.jsonl", chosen.out / "bed.jsonl", DOCS / "bed.md"
     if chosen.what == "run":
-        run(plan, file, chosen.out)
+        run(plan, file, chosen.out, chosen.jobs)
     elif chosen.what == "status":
         print(status(Bed.read(plan, file, made)))
     elif chosen.what == "collect":
