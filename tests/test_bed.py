@@ -84,11 +84,11 @@ def test_tuning_comes_first_then_seed_by_seed_at_the_tuned_rate(bed: ModuleType,
 def test_nothing_is_judged_before_the_first_look(bed: ModuleType, files: tuple[Path, Path]) -> None:
     made_up(bed, files, 4 + 2 * 5 + 1, {"dapo": 0.5, "grpo": 0.4})
     found = bed.Bed.read(*files)
-    assert found.seeds("quickstart") == 5
+    assert found.seeds("quickstart", "grpo") == 5 and found.seeds("quickstart", "dapo") == 6
     # 22 runs in all, 15 made at 36 s each: 7 to go
     assert bed.status(found) == (
-        "4 of 4 runs of the tuning and 11 of 18 of the test are made; 5 seeds are whole, "
-        "look 1 of 2 not reached. About 0.1 h of one core are left."
+        "4 of 4 runs of the tuning and 11 of 18 of the test are made; "
+        "0 of 2 pairs of a method and a task have all their verdicts. About 0.1 h of one core are left at most."
     )
     text = bed.page(found)
     assert "| look 1 of 2 not reached |" in text and "Of 1 tests: 0 shown, 0 opposite shown, 1 not yet judged." in text
@@ -108,13 +108,28 @@ def test_a_small_difference_is_shown_to_be_small(bed: ModuleType, files: tuple[P
     assert "**shown**, smaller than 0.03" in bed.page(bed.Bed.read(*files))
 
 
+def test_a_method_ends_with_the_last_verdict_about_it(bed: ModuleType, files: tuple[Path, Path]) -> None:
+    """Six seeds of 0.1 with 0.8 of the error: dapo ends with 2/2^6 / 0.8 = 0.039. grpo goes on for the sake of gspo,
+    which lay below it five times and above it once."""
+    more = PLAN[PLAN.index("[[claim]]") :].replace('"DAPO"', '"GSPO"').replace('"dapo"', '"gspo"')
+    plan = PLAN.replace('"grpo"]', '"grpo", "gspo"]').replace("shares = [0.2, 0.8]", "shares = [0.8, 0.2]") + more
+    files[0].write_text(plan)
+    made_up(bed, files, 6 + 3 * 5, {"dapo": 0.5, "grpo": 0.4, "gspo": 0.3})
+    assert not bed.Bed.read(*files).ended()
+    made_up(bed, files, 3, {"dapo": 0.5, "grpo": 0.4, "gspo": 0.9})
+    found = bed.Bed.read(*files)
+    assert found.ended() == {("quickstart", "dapo")}
+    left = [(key.method, key.seed) for key in found.missing()]
+    assert left == [("grpo", 6), ("gspo", 6), ("grpo", 7), ("gspo", 7), ("grpo", 8), ("gspo", 8)]
+    assert "18 of 24 of the test are made; 1 of 3 pairs" in bed.status(found)
+    assert "| `dapo` | 6 |" in bed.page(found)
+
+
 def test_a_run_is_made_counted_and_swept_away_and_one_cut_off_is_made_again(
     bed: ModuleType, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    cut_off = out / "run" / "True-quickstart-dapo-0.0001-1000"
-    (cut_off / "checkpoints").mkdir(parents=True)
-    (cut_off / "metrics.jsonl").write_text('{"step": 1}\n')
+    (out / "run" / "cut_off").mkdir(parents=True)
     bed.run(*files, out, most=1)
     bed.run(*files, out, jobs=2, most=2)  # goes on
     lines = [*map(json.loads, (out / "bed.jsonl").read_text().splitlines())]

@@ -13,12 +13,14 @@ is tuned, then the test goes seed by seed through all tasks and methods, so that
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import multiprocessing
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,10 +73,6 @@ class Bed:
         return [task["recipe"] for task in self.plan["task"]]
 
     @property
-    def _rates(self) -> list[float]:
-        return self.plan["tuning"]["rates"]
-
-    @property
     def primary(self) -> str:
         return self.plan["metrics"][0]
 
@@ -101,37 +99,54 @@ class Bed:
     def tests(self) -> Iterator[Key | None]:
         """Every run of the test in its order; None for one whose rate is not known yet."""
         for seed in range(max(self.plan["test"]["looks"])):
-            for task in self.tasks:
-                yield from self._tests(task, seed)
-
-    def _tests(self, task: str, seed: int) -> Iterator[Key | None]:
-        for method in self.plan["methods"]:
-            lr = self.rate(task, method)
-            yield None if lr is None else Key(False, task, method, lr, seed)
+            for task, method in itertools.product(self.tasks, self.plan["methods"]):
+                lr = self.rate(task, method)
+                yield None if lr is None else Key(False, task, method, lr, seed)
 
     def missing(self) -> Iterator[Key]:
         """What is still to run, in order: each key as far as it is known."""
         tuning = [key for task in self.tasks for method in self.plan["methods"] for key in self.tuning(task, method)]
         yield from (key for key in sorted(tuning, key=lambda key: key.seed) if key not in self.made)
-        yield from (key for key in self.tests() if key is not None and key not in self.made)
+        ended = self.ended()
+        tests = (key for key in self.tests() if key is not None and (key.task, key.method) not in ended)
+        yield from (key for key in tests if key not in self.made)
 
-    def seeds(self, task: str) -> int:
-        """How many test seeds, from 0 on, every method of a task has."""
-        n = 0
-        while n < max(self.plan["test"]["looks"]) and all(key in self.made for key in self._tests(task, n)):
+    def seeds(self, task: str, method: str) -> int:
+        """How many test seeds, from 0 on, are made."""
+        lr, n = self.rate(task, method), 0
+        while lr and n < max(self.plan["test"]["looks"]) and Key(False, task, method, lr, n) in self.made:
             n += 1
         return n
 
+    def judged(self) -> list[ledger.Judged]:
+        """Every claim on every task, after the looks that both its methods have reached."""
+        return ledger.judge(claims(self.plan), self.found(), looks(self.plan))
+
+    def ended(self) -> set[tuple[str, str]]:
+        """The (task, method) that are run no further: a verdict on every claim that names the method there.
+
+        Later looks cannot take a verdict back, as p is the smallest over the looks.
+        """
+        judged = self.judged()
+        pairs = [(item.test.task, {item.test.claim.method, item.test.claim.other}, item.decided) for item in judged]
+        return {
+            (task, method)
+            for task in self.tasks
+            for method in self.plan["methods"]
+            if all(decided for of, methods, decided in pairs if of == task and method in methods)
+        }
+
     def found(self) -> ledger.Tasks:
-        """The numbers as a ledger reads them, of the seeds that every method of the task has."""
+        """The numbers as a ledger reads them."""
         return {task["recipe"]: self._found(task["recipe"], task["threshold"]) for task in self.plan["task"]}
 
     def _found(self, task: str, threshold: float) -> dict[str, Any]:
-        names, n = [*self.plan["metrics"], UNDECIDED], self.seeds(task)
+        names = [*self.plan["metrics"], UNDECIDED]
         runs = {
-            method: [self.made[Key(False, task, method, lr, seed)] for seed in range(n)] if lr else []
+            method: [self.made[Key(False, task, method, lr, seed)] for seed in range(self.seeds(task, method))]
+            if (lr := self.rate(task, method))
+            else []
             for method in self.plan["methods"]
-            for lr in [self.rate(task, method)]
         }
         return {
             "threshold": threshold,
@@ -170,17 +185,19 @@ def config_of(plan: Mapping[str, Any], key: Key, directory: Path) -> Config:
     return load_config(find_recipe(key.task), method=key.method, overrides=settings, out=directory)
 
 
-def make(plan: Mapping[str, Any], key: Key, directory: Path) -> dict[str, Any]:
-    """Trains one run in `directory`, which is removed again; its line of numbers."""
+def make(plan: Mapping[str, Any], key: Key, out: Path) -> dict[str, Any]:
+    """Trains one run in a directory of its own in `out`, which is removed again; its line of numbers."""
     from tokenpo.engines.embedded.loop import train
     from tokenpo.engines.embedded.view import SilentView
 
+    out.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(dir=out)) / "run"
     began, config = time.process_time(), config_of(plan, key, directory)
     if not train(config, SilentView()).finished:
         raise KeyboardInterrupt
     threshold = next(task["threshold"] for task in plan["task"] if task["recipe"] == key.task)
     line = {**vars(key), **numbers(plan, directory, threshold), "cpu": round(time.process_time() - began, 1)}
-    shutil.rmtree(directory)
+    shutil.rmtree(directory.parent)
     return line
 
 
@@ -207,7 +224,7 @@ def undecided_clipped(directory: Path, least: float) -> float | None:
 
 
 def run(plan: Path, collected: Path, out: Path, jobs: int = 1, most: float = math.inf) -> None:
-    """Makes `most` of the runs that are missing, all without it, `jobs` at a time; adds their lines to OUT/bed.jsonl."""
+    """Makes `most` of the missing runs, or all, `jobs` at a time, and adds their lines to OUT/bed.jsonl."""
     out.mkdir(parents=True, exist_ok=True)
     (out / ".lock").touch()
     with (
@@ -222,8 +239,7 @@ def run(plan: Path, collected: Path, out: Path, jobs: int = 1, most: float = mat
                 if len(at_work) == jobs or not most:
                     break
                 if key not in at_work.values():
-                    directory = out / "run" / "-".join(map(str, vars(key).values()))
-                    at_work[pool.submit(make, bed.plan, key, directory)] = key
+                    at_work[pool.submit(make, bed.plan, key, out / "run")] = key
                     most -= 1
             if not at_work:
                 return
@@ -236,25 +252,22 @@ def run(plan: Path, collected: Path, out: Path, jobs: int = 1, most: float = mat
 
 def status(bed: Bed) -> str:
     """How far it is, in a line."""
-    plan, made = bed.plan, bed.made
+    plan, made, missing = bed.plan, bed.made, [*bed.missing()]
     pairs, of = len(bed.tasks) * len(plan["methods"]), looks(plan)
     tuning = pairs * len(plan["tuning"]["seeds"]) * len(plan["tuning"]["rates"])
-    tuned, tests = sum(key.tuning for key in made), pairs * max(of.seeds)
-    least = min(bed.seeds(task) for task in bed.tasks)
-    taken = len(of.taken(least))
-    at = f"look {max(taken, 1)} of {len(of.seeds)} {'taken' if taken else 'not reached'}"
+    tuned, ended = sum(key.tuning for key in made), len(bed.ended())
+    tests = len(made) - tuned + (sum(not key.tuning for key in missing) if tuned == tuning else pairs * max(of.seeds))
     left = sum(line["cpu"] for line in made.values()) / max(len(made), 1) * (tuning + tests - len(made)) / 3600
     return (
         f"{tuned} of {tuning} runs of the tuning and {len(made) - tuned} of {tests} of the test are made; "
-        f"{least} seeds are whole, {at}. About {left:.1f} h of one core are left."
+        f"{ended} of {pairs} pairs of a method and a task have all their verdicts. "
+        f"About {left:.1f} h of one core are left at most."
     )
 
 
 def page(bed: Bed) -> str:
     """docs/bed.md."""
-    found, shown = bed.found(), [*bed.plan["metrics"], UNDECIDED]
-    judged = ledger.judge(claims(bed.plan), found, looks(bed.plan))
-    seeds = "; ".join(f"{task}: {bed.seeds(task)} seeds" for task in bed.tasks)
+    found, judged, shown = bed.found(), bed.judged(), [*bed.plan["metrics"], UNDECIDED]
     return TEMPLATE.format(
         status=status(bed),
         summary=ledger.summary(judged),
@@ -266,7 +279,6 @@ def page(bed: Bed) -> str:
         tuning="\n\n".join(_tuning(bed, task) for task in bed.tasks),
         means="\n\n".join(ledger.means(task, of, shown) for task, of in found.items()),
         undecided=bed.plan["undecided"],
-        seeds=seeds,
     )
 
 
@@ -302,6 +314,8 @@ Differences are paired by seed. Verdicts are sought after {looks} seeds, with
 {shares} of the 5 % error, so that all looks together err no more often than one would. p is over the
 looks taken, corrected by Holm over the tests of the paper
 ({families}).
+A method is run no further on a task once every claim that names it there has its verdict: a later look cannot take one
+back, as p is the smallest over the looks.
 
 A verdict says that the claim was shown, that its opposite was, or that the difference was shown to be smaller than the
 margin registered for it ({margins}).
@@ -320,7 +334,7 @@ Mean `train-area` over the tuning seeds, by learning rate; bold is what the test
 
 ## Means
 
-Over the test seeds that every method has ({seeds}). `{clipped}` is the share of the traced tokens whose
+Over the test seeds that each method has. `{clipped}` is the share of the traced tokens whose
 gradient is cut, of those with an advantage and an entropy of at least {undecided} nats; `mean:clip_fraction` is of all.
 
 {means}

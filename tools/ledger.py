@@ -98,6 +98,11 @@ class Judged:
         return "smaller" if self.equal <= REACHED else "inconclusive"
 
     @property
+    def decided(self) -> bool:
+        """A verdict: the claim, its opposite, or that the difference is small."""
+        return self.kind not in ("not reached", "inconclusive")
+
+    @property
     def verdict(self) -> str:
         """As it stands in the table."""
         kind, test = self.kind, self.test
@@ -192,12 +197,15 @@ def families(judged: Sequence[Judged]) -> str:
 
 def means(task: str, found: Mapping[str, Any], shown: Sequence[str]) -> str:
     """The means of all methods on one task."""
-    told = table(("method", *shown), [tuple(_means(method, found, shown)) for method in found["values"][shown[0]]])
+    told = table(
+        ("method", "seeds", *shown), [tuple(_means(method, found, shown)) for method in found["values"][shown[0]]]
+    )
     return f"### {task}\n\nThe threshold of `train-steps` is {found['threshold']}.\n\n{told}"
 
 
 def _means(method: str, found: Mapping[str, Any], shown: Sequence[str]) -> Iterator[str]:
     yield f"`{method}`"
+    yield str(len(found["values"][shown[0]][method]))
     for metric in shown:
         numbers = [x for x in found["values"].get(metric, {}).get(method, []) if x is not None]
         never = len(found["never"].get(metric, {}).get(method, []))
