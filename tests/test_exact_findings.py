@@ -143,6 +143,62 @@ def drift() -> Iterator[str]:
     )
 
 
+def positions() -> Iterator[str]:
+    same = [w for w in WORLDS if abs(at("gtpo", w, "init/useful") - at("dapo", w, "init/useful")) < 5e-7]
+    words = {6: "six", 7: "seven", 8: "eight"}
+    yield f"useful progress is DAPO's to six digits in {words[len(same)]} worlds."
+    rest = [100 * at("gtpo", w, "init/captured") for w in WORLDS if w not in same]
+    yield f"it gets {min(rest):.0f} to +{max(rest):.0f} % of the possible gain."
+    gain = dict(zip(WORLDS, over("tr_grpo", "init/useful", "grpo"), strict=True))
+    true, false = gain.pop("rare_filler"), gain.pop("rare_right")
+    yield f"TR-GRPO gains {true:.3f} where"
+    yield f"(`rare_filler`), {false:.3f} where it is false (`rare_right`), and"
+    yield f"between {min(gain.values()):.3f} and +{max(gain.values()):.3f} elsewhere"
+    ratios = [at(m, "rare_filler", "init/snr") for m in ("tr_grpo", "grpo")]
+    yield "in `rare_filler` is {:.1f} for GRPO's {:.1f}.".format(*ratios)
+    less = [w for w, x in zip(WORLDS, over("tr_grpo", "middle/entropy", "grpo"), strict=True) if x < 0]
+    assert len(less) == 10
+    yield "ten worlds ({:.3f} for {:.3f} in `two_modes`)".format(
+        *(at(m, "two_modes", "middle/entropy") for m in ("tr_grpo", "grpo"))
+    )
+
+
+def lengths() -> Iterator[str]:
+    def ended(*methods: str) -> str:
+        (found,) = {f"{at(m, 'free_length', 'middle/length'):.1f}" for m in methods}
+        return found
+
+    yield f"is {ended('exact credit', 'dapo', 'tepo', 'dr_grpo')} tokens with exact credit, DAPO, TEPO and Dr. GRPO"
+    yield f"and {ended('grpo')} with GRPO, {ended('grpo_s', 'gspo')} with GRPO-S and GSPO."
+
+
+def sound_answers() -> Iterator[str]:
+    def reasoned(*methods: str) -> str:
+        (found,) = {f"{100 * at(m, 'lucky_guess', 'middle/sound'):.0f} %" for m in methods}
+        return found
+
+    yield f"it earns {reasoned('exact credit', 'dapo')} with exact credit and DAPO, {reasoned('grpo')} with GRPO"
+    yield f"{reasoned('tepo')} with TEPO, {reasoned('grpo_s')} with GRPO-S and nothing with HAPO and forking tokens"
+    assert reasoned("hapo", "forking_tokens") == "0 %"
+
+
+def shared_parameters() -> Iterator[str]:
+    def gets(axis: str) -> list[float]:
+        return [at(m, w, "init/captured", axis) for w in ("rare_filler", "rare_right") for m in argue]
+
+    argue = ("tr_grpo", "adv_reweight")
+    inside, table = gets("network"), gets("")
+    yield "get {:.2f} and {:.2f} of the possible gain in `rare_filler` and {:.2f} and {:.2f} in `rare_right`".format(
+        *inside
+    )
+    yield "as in a table ({:.2f}, {:.2f}, {:.2f}, {:.2f})".format(*table)
+    arrives = [at(m, "sure_fork_filler", "middle/batches", "network") for m in ("hapo", "dapo")]
+    yield "HAPO arrives in `sure_fork_filler` after {:.0f} batches (DAPO {:.1f})".format(*arrives)
+    every = rows("network")["lopti"].cells
+    pace = [at("lopti", w, "middle/batches", "network") / at("dapo", w, "middle/batches", "network") for w in every]
+    yield f"arrive in {min(pace):.2f} to {max(pace):.2f} of DAPO's batches"
+
+
 def scale() -> Iterator[str]:
     direction = max(abs(x) for x in over("gdpo", "init/single", "dapo"))
     assert direction < 5e-4
@@ -279,6 +335,10 @@ FINDINGS = (
     looser_clip,
     fixed_points,
     drift,
+    positions,
+    lengths,
+    sound_answers,
+    shared_parameters,
     scale,
     adam,
     sizes_of_groups,
