@@ -34,6 +34,17 @@ def test_help_imports_nothing_heavy():
         assert word in done.stdout
 
 
+def test_methods_may_stand_between_the_options():
+    from tokenpo.cli.main import parser
+
+    given = parser().parse_args(
+        ["gradients", "--json", "a.json", "runs/a", "--step", "4", "dapo", "grpo", "--after", "16", "hapo"]
+    )
+    assert (str(given.directory), given.methods, given.step, given.after) == ("runs/a", ["dapo", "grpo", "hapo"], 4, 16)
+    given = parser().parse_args(["exact", "tepo", "--world", "two_modes", "gtpo"])
+    assert (given.methods, given.world) == (["tepo", "gtpo"], "two_modes")
+
+
 def test_methods_are_a_table_of_what_they_change(capsys):
     assert run("methods") == 0
     lines = capsys.readouterr().out.splitlines()

@@ -28,7 +28,11 @@ def add(commands: Any) -> None:
     """The parser of `tokenpo exact`."""
     parser = add_command(commands, "exact", "methods in small worlds whose true gradient is known", EXAMPLES)
     parser.add_argument(
-        "methods", nargs="*", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all"
+        "methods",
+        nargs="*",
+        default=[],
+        metavar="METHOD",
+        help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all",
     )
     parser.add_argument("--world", metavar="LIST", help="worlds; 'large' is the six large ones; default: the twelve")
     parser.add_argument("--measure", metavar="LIST", help="measures to print, as the page names them; default: three")

@@ -30,7 +30,11 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "gradients", about, EXAMPLES)
     parser.add_argument("directory", type=path, metavar="RUN", help="directory of a run of the embedded engine")
     parser.add_argument(
-        "methods", nargs="*", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all"
+        "methods",
+        nargs="*",
+        default=[],
+        metavar="METHOD",
+        help=f"{METHOD}; METHOD:KEY=VALUE,... with options; default: all",
     )
     parser.add_argument("--step", type=int, metavar="N", help="of the checkpoint; default: the newest")
     parser.add_argument(

@@ -24,6 +24,7 @@ from . import (
     show,
     train,
 )
+from .options import Command
 from .streams import outliving
 
 EXAMPLES = """examples:
@@ -97,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version")
     top.set_defaults(run=_version_or_help, program=top)
-    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", parser_class=Command)
     for command in COMMANDS:
         command.add(commands)
     return top

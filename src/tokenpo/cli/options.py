@@ -18,6 +18,21 @@ METHODS = "METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
 ENGINES = ("trl", "verl")
 
 
+class Command(argparse.ArgumentParser):
+    """A parser whose positional arguments may stand between options: `gradients RUN --step 4 dapo`."""
+
+    _apart = False  # whether options and positionals are being read one after the other
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if self._apart:
+            return super().parse_known_args(args, namespace)
+        self._apart = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._apart = False
+
+
 def add_command(commands: Any, name: str, help: str, examples: str = "") -> argparse.ArgumentParser:
     """A command's parser; `examples` stand below its options as they are."""
     return commands.add_parser(
