@@ -226,7 +226,8 @@ The name of a candidate is its credit, scale, weights and surrogate: `eb` holds 
 the other prompts the more, the less its own group says; `open` is CISPO's surrogate with a cap of 3 in place of its
 own. The score is the sum of the differences in the four measures below. The candidate with the highest on the chosen
 half is `{best}`: credit "{credit}", surrogate "{surrogate}", score {score:.3f}, of which {toward:.3f} is the drift
-toward. On the held-out half it **{verdict}**.
+toward; `eb_unclipped`, without a cap, is equal to it there, as 3 was never reached. On the held-out half it
+**{verdict}**.
 
 The table of methods has it under another name: [`eb_cispo`](methods/eb_cispo.md) there is `{best}` here, and the
 candidate `eb_cispo` has CISPO's own cap.
@@ -237,9 +238,10 @@ TAIL = """`group_open` has DAPO's credit under the wide cap, `eb_cispo_again` th
 ## How to read it
 
 The baseline is not new: shrinkage baselines (2511.03710) and EBPO (2602.05165) shrink a prompt's mean to that of
-others. New is that it was compared here with its neighbours, on worlds that none was chosen by. The gain is small, as
-that of every credit must be that is one number for a response. In `long_paraphrases` training is a little slower than
-with `cispo`, although each update is better there.
+others. New is that it was compared here with its neighbours, by a rule written before, on worlds that this choice did
+not see. The gain is small, as that of every credit must be that is one number for a response. In the two held-out
+worlds that are new, `long_paraphrases` and `hard_prompts`, each update is better and training is not: it is a little
+slower than with `cispo` in the first.
 
 What the wide cap gains after a drift "toward" is more than direction: these columns count the length of the step, and a
 token that has come to twice its probability pushes twice as hard. In training, cap and baseline are worth about as much

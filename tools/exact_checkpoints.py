@@ -31,18 +31,19 @@ HEAD = """<!-- Written by tools/exact_checkpoints.py from docs/exact_step*.json 
 
 # Methods at two checkpoints of the quickstart
 
-Do [exact worlds](exact.md) say anything about a language model? Here the same methods stand at two checkpoints of a
-quickstart run (`tokenpo train quickstart --set output.checkpoint_every=10 --set output.keep=10`, TEPO, seed 0): before
-its first step and after the tenth. [What is measured](exact.md#at-a-checkpoint-of-a-run); the commands are `tokenpo
-gradients runs/quickstart-tepo-seed0 --step 0 --json docs/exact_step0.json`, and the same with 10.
+Do [exact worlds](exact.md) say anything about a language model? Here the methods, but for the two that
+draw continuations, stand at two checkpoints of a quickstart run (`tokenpo train quickstart --set
+output.checkpoint_every=10 --set output.keep=10`, TEPO, seed 0): before its first step and after the tenth. [What is
+measured](exact.md#at-a-checkpoint-of-a-run); the commands are `tokenpo gradients runs/quickstart-tepo-seed0 --step 0
+--json docs/exact_step0.json`, and the same with 10.
 
 """
 MEANING = """
 ρ is Spearman's rank correlation over the methods of what is measured at the checkpoint with the same in the worlds, of
 which the mean over the twelve is taken; between brackets the 95 % interval of a bootstrap over methods. "Lowest and
-highest" is ρ with single worlds. Many methods are equal on policy, and share ranks; many are
-kin, for which the interval is too narrow. From step 0 the run's eight
-minibatches raise the mean reward, as a drift toward the gradient does; from step 10 they lower it.
+highest" is ρ with single worlds. Many methods are equal on policy, and share ranks; many are kin, for which the
+interval is too narrow. From step 0 the run's eight minibatches raise the mean reward, as a drift toward the gradient
+does; from step 10 they lower it.
 
 In the tables, useful progress is that along the gradient of the reward per step of its root mean square, single that of
 one batch whatever its length, cosine that of the expected update (an estimate can lie beyond 1), SNR the power of the
