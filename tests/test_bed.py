@@ -159,11 +159,12 @@ def test_the_page_is_what_the_numbers_say(bed: ModuleType) -> None:
     assert bed.main(["page", "--check"]) == 0
 
 
-def test_what_is_said_of_the_tuning(bed: ModuleType) -> None:
-    """docs/which_method.md and docs/composition.md: at their best rates, the loose clips below the others."""
+def test_what_is_said_elsewhere(bed: ModuleType) -> None:
+    """docs/composition.md and docs/log.md: the loose clips learn less than DAPO, at rates that are not higher."""
     made = bed.Bed.read(ROOT / "docs" / "bed.toml", ROOT / "docs" / "bed.jsonl")
+    kinds = {(item.test.claim.method, item.test.claim.words, item.test.task): item.kind for item in made.judged()}
     for task in made.tasks:
-        best = {method: max(made.heights(task, method).values()) for method in made.plan["methods"]}
-        tight, loose = ("dapo", "grpo", "tr_grpo", "gtpo"), ("cispo", "tepo", "eb_cispo")
-        assert min(best[name] for name in tight) > max(best[name] for name in loose)
+        assert kinds["cispo", "learns more than DAPO", task] == "opposite shown"
+        assert kinds["tepo", "learns more than DAPO", task] == "opposite shown"
+        assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "opposite shown"
         assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")

@@ -50,6 +50,9 @@ def test_beyond_two_standard_errors(which: ModuleType, x: Number, operator: str,
         ("dapo median middle/batches > grpo", "is not >"),
         ("nobody two_modes init/useful", "has no 'nobody'"),
         ("grpo two_modes", "not of the form"),
+        ("bed: cispo budget train-area > dapo", "the bed says .*opposite"),
+        ("bed: dapo long_chains train-area > grpo", "the bed says .*smaller than 0.03"),
+        ("bed: sapo budget train-area < dapo", "no claim about these"),
     ],
 )
 def test_a_sentence_that_is_stale_is_refused(which: ModuleType, text: str, said: str) -> None:

@@ -1,4 +1,5 @@
-"""Writes docs/which_method.md from docs/which_method.toml: every sentence with the numbers that it rests on.
+"""Writes docs/which_method.md from docs/which_method.toml: every sentence with the numbers that it rests on, of exact
+worlds and checkpoints, or verdicts of the bed.
 
 A number that no longer says what its sentence does is an error that names both.
 
@@ -16,7 +17,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+
+import bed
+from ledger import Judged
 
 from tokenpo.base.text import number
 from tokenpo.evidence.exact import at_checkpoint, study
@@ -26,7 +30,7 @@ from tokenpo.evidence.exact.worlds import WORLDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, SOURCE = DOCS / "which_method.md", DOCS / "which_method.toml"
-HEAD = "<!-- Written by tools/which_method.py from docs/which_method.toml and the numbers of docs/exact*.json. -->\n\n"
+HEAD = "<!-- Written by tools/which_method.py from docs/which_method.toml, docs/exact*.json and docs/bed.jsonl. -->\n\n"
 FAR = 2.0  # standard errors that a difference must have
 # FILE: METHOD WORLD MEASURE OPERATOR METHOD-OR-NUMBER
 FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=]) (\S+))?")
@@ -35,6 +39,7 @@ AT = {
     "after/useful": "useful progress after 8 minibatches", "after/cosine": "cosine after 8 minibatches",
 }  # fmt: skip
 WORDS = {">": "more than", "<": "less than", "=": "as much as"}
+BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
 
 
 class Stale(ValueError):
@@ -46,9 +51,10 @@ class Evidence:
     """A number and what it is held against.
 
     Args:
-        file: exact.json, or exact_FILE.json.
-        world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint.
-        operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite.
+        file: exact.json, exact_FILE.json, or "bed".
+        world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed.
+        operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
+            bed a verdict of the claim about both methods; = that the difference is smaller than its margin.
         other: a method of the same file, a number, or inf.
     """
 
@@ -66,13 +72,10 @@ class Evidence:
             raise Stale(f"{text!r} is not of the form FILE: METHOD WORLD MEASURE OPERATOR OTHER")
         return Evidence(*(part or "" for part in match.groups()))
 
-    @property
-    def place(self) -> tuple[str, ...]:
-        """What numbers on one line have in common."""
-        return self.file, self.world, self.measure, self.operator, self.other
-
     def where(self) -> str:
         """World and measure, linked."""
+        if self.file == "bed":
+            return f"the bed's {self.world}, [{BED[self.measure]}](bed.md)"
         where = {
             "all": "each of the twelve worlds",
             "median": "median of the twelve worlds",
@@ -84,12 +87,31 @@ class Evidence:
 
     def told(self) -> tuple[str, str]:
         """The number and what it is held against, once the numbers bear it out."""
+        if self.file == "bed":
+            return self._judged()
         worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
         own = [found(self.file, self.method, world, self.measure) for world in worlds]
         other = [self._other(world) for world in worlds]
         self._require(own, other)
         against = f", {WORDS[self.operator]} {self._named(other)}" if self.operator and self.other != "inf" else ""
         return f"`{self.method}` {_spread(own, self.world)}", against
+
+    def _judged(self) -> tuple[str, str]:
+        """Of a verdict of the bed: the means over the seeds of its last look."""
+        for item in verdicts():
+            claim, of = item.test.claim, (item.test.claim.method, item.test.claim.other)
+            same = (self.world, self.measure) == (item.test.task, claim.metric) and claim.factor is None
+            if not same or {*of} != {self.method, self.other}:
+                continue
+            above = (item.test.direction > 0) == (of[0] == self.method)
+            found = "=" if item.kind == "smaller" else ">" if above else "<"
+            if not item.decided or found != self.operator:
+                raise Stale(f"{self}: the bed says {item.verdict}")
+            values, seeds = bed_values(self.world, self.measure), len(item.test.differences.values)
+            own, other = (fmean(values[name][:seeds]) for name in (self.method, self.other))
+            words = f"within {claim.margin:g} of" if found == "=" else WORDS[found]
+            return f"`{self.method}` {own:.3f}", f", {words} `{self.other}`'s {other:.3f} ({seeds} paired seeds)"
+        raise Stale(f"{self}: the bed has no claim about these")
 
     def _other(self, world: str) -> Number:
         try:
@@ -144,6 +166,22 @@ def rows(file: str, at: bool) -> Mapping[str, study.Row | at_checkpoint.Judged]:
     return at_checkpoint.load(path)[1] if at else study.load(path)
 
 
+@functools.lru_cache
+def _bed() -> bed.Bed:
+    return bed.Bed.read(DOCS / "bed.toml", DOCS / "bed.jsonl")
+
+
+@functools.lru_cache
+def verdicts() -> list[Judged]:
+    """Of the bed."""
+    return _bed().judged()
+
+
+def bed_values(task: str, metric: str) -> Mapping[str, list[float]]:
+    """By method, one a seed."""
+    return _bed().found()[task]["values"][metric]
+
+
 def page() -> str:
     """The page as text."""
     source = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
@@ -154,10 +192,9 @@ def _section(question: dict) -> Iterator[str]:
     yield f"## {question['ask']}\n"
     for say in question.get("say", ()):
         yield f"- {say['text']}"
-        for _, held in itertools.groupby(map(Evidence.of, say["see"]), key=lambda x: x.place):
-            line = list(held)
-            told = [x.told() for x in line]
-            yield f"  - {line[0].where()}: {', '.join(own for own, _ in told)}{told[0][1]}"
+        told = [(seen.where(), *seen.told()) for seen in map(Evidence.of, say["see"])]
+        for (where, against), line in itertools.groupby(told, key=lambda x: (x[0], x[2])):
+            yield f"  - {where}: {', '.join(own for _, own, _ in line)}{against}"
     if question.get("say"):
         yield ""
     if "missing" in question:
