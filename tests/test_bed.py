@@ -160,7 +160,7 @@ def test_the_page_is_what_the_numbers_say(bed: ModuleType) -> None:
 
 
 def test_what_is_said_elsewhere(bed: ModuleType) -> None:
-    """docs/composition.md and docs/log.md: the loose clips learn less than DAPO, at rates that are not higher."""
+    """README, docs/composition.md and docs/log.md: the loose clips learn less than DAPO, at rates that are not higher."""
     made = bed.Bed.read(ROOT / "docs" / "bed.toml", ROOT / "docs" / "bed.jsonl")
     kinds = {(item.test.claim.method, item.test.claim.words, item.test.task): item.kind for item in made.judged()}
     for task in made.tasks:
@@ -168,3 +168,6 @@ def test_what_is_said_elsewhere(bed: ModuleType) -> None:
         assert kinds["tepo", "learns more than DAPO", task] == "opposite shown"
         assert kinds["eb_cispo", "the composition learns more than DAPO", task] == "opposite shown"
         assert made.rate(task, "cispo") <= made.rate(task, "dapo") >= made.rate(task, "eb_cispo")
+        assert kinds["hapo", "learns more than DAPO", task] == "opposite shown"
+    assert "DAPO learns more than CISPO, TEPO, HAPO and our own composition" in (ROOT / "README.md").read_text("utf-8")
+    assert bed.ledger.summary(made.judged()) in (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")

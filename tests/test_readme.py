@@ -60,7 +60,7 @@ def test_no_method_gets_much_of_it_in_all_worlds(rows: dict[str, study.Row]) -> 
 def test_following_entropy_gains_and_stops(rows: dict[str, study.Row]) -> None:
     """HAPO and forking tokens gain beyond two standard errors where decisions are uncertain, and have no useful
     progress where the policy is sure of a wrong one."""
-    assert "methods that follow entropy gain where decisions are uncertain and stop learning" in TEXT
+    assert "HAPO and forking tokens, which follow entropy, gain where decisions are uncertain and stop learning" in TEXT
     for name in ("hapo", "forking_tokens"):
         for world in ("fork_sure_filler", "wandering_fork"):
             gain = rows[name].cells[world].numbers["init/captured"]
@@ -69,9 +69,9 @@ def test_following_entropy_gains_and_stops(rows: dict[str, study.Row]) -> None:
             assert abs(of(rows[name], "init/useful")[world]) < 0.01
 
 
-def test_on_policy_most_methods_are_the_same(rows: dict[str, study.Row]) -> None:
+def test_on_policy_most_methods_follow_the_gradient(rows: dict[str, study.Row]) -> None:
     """Cosine of 0.99 or more with the true gradient in every world at every policy, where it is defined."""
-    assert "On policy most methods are the same" in TEXT
+    assert "On policy most methods point along the true gradient" in TEXT
     cosines = {
         name: [v for policy in ("init", "late", "stuck") for v in of(rows[name], f"{policy}/cosine").values() if v == v]
         for name in METHODS
