@@ -160,7 +160,7 @@ def test_the_page_is_what_the_numbers_say(bed: ModuleType) -> None:
 
 
 def test_what_is_said_elsewhere(bed: ModuleType) -> None:
-    """README, docs/composition.md and docs/log.md: the loose clips learn less than DAPO, at rates that are not higher."""
+    """README, docs/composition.md, docs/log.md: loose clips learn less than DAPO, at rates that are not higher."""
     made = bed.Bed.read(ROOT / "docs" / "bed.toml", ROOT / "docs" / "bed.jsonl")
     kinds = {(item.test.claim.method, item.test.claim.words, item.test.task): item.kind for item in made.judged()}
     for task in made.tasks:
