@@ -17,10 +17,12 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+import bed
 import exact_picture
 import family
 import host_fields
 import house
+import ledger
 import paper_recipes
 import stub
 import task_page
@@ -115,7 +117,7 @@ The method as a composition of named choices.
 ## In exact worlds
 
 {exact}
-
+{bed}
 ## Oracle
 
 The same method as one straight line of NumPy that imports nothing of the library. It returns the loss and its
@@ -146,6 +148,7 @@ def page(name: str) -> str:
         parts=parts(METHODS[name]()),
         pushes=pushes(name),
         exact=exact(name),
+        bed=on_the_bed(name),
         score=oracle.strip(),
     )
 
@@ -193,6 +196,21 @@ def exact(name: str) -> str:
     lead = "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one premise."
     lines = [lead, *(f"**{word}**: {text}" for word, text in said.items())]
     return "\n\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in lines)
+
+
+def on_the_bed(name: str) -> str:
+    """The rows of docs/bed.md that name a method; nothing for those that were not run there."""
+    rows = [item for item in judged() if name in (item.test.claim.method, item.test.claim.other)]
+    if not rows:
+        return ""
+    lead = "Paired runs of a small transformer, every method at its best learning rate: [the bed](../bed.md)."
+    return f"\n## On the bed\n\n{lead}\n\n{ledger.rows(rows)}\n"
+
+
+@functools.cache
+def judged() -> list[ledger.Judged]:
+    """The verdicts of docs/bed.jsonl."""
+    return bed.Bed.read(ROOT / "docs" / "bed.toml", ROOT / "docs" / "bed.jsonl").judged()
 
 
 @functools.cache
