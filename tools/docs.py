@@ -210,7 +210,7 @@ def on_the_bed(name: str) -> str:
 @functools.cache
 def judged() -> list[ledger.Judged]:
     """The verdicts of docs/bed.jsonl."""
-    return bed.Bed.read(ROOT / "docs" / "bed.toml", ROOT / "docs" / "bed.jsonl").judged()
+    return bed.Bed.read(bed.DOCS / "bed.toml", bed.DOCS / "bed.jsonl").judged()
 
 
 @functools.cache
