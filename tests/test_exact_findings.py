@@ -42,6 +42,12 @@ def over(method: str, key: str, less: str = "", axis: str = "") -> list[float]:
     return [at(method, w, key, axis) - (at(less, w, key, axis) if less else 0.0) for w in WORLDS]
 
 
+def alike(told: Iterable[str]) -> str:
+    """What all of them say."""
+    (found,) = {*told}
+    return found
+
+
 def stays(worlds: Mapping[str, object] = WORLDS) -> dict[str, dict[str, float]]:
     """The mean reward at which exact training with middle steps ends below the goal, by method and world."""
     ends = {m: {w: at(m, w, "middle/J") for w in worlds if at(m, w, "middle/batches") == math.inf} for m in METHODS}
@@ -187,8 +193,7 @@ def positions() -> Iterator[str]:
 
 def lengths() -> Iterator[str]:
     def ended(*methods: str) -> str:
-        (found,) = {f"{at(m, 'free_length', 'middle/length'):.1f}" for m in methods}
-        return found
+        return alike(f"{at(m, 'free_length', 'middle/length'):.1f}" for m in methods)
 
     yield f"is {ended('exact credit', 'dapo', 'tepo', 'dr_grpo')} tokens with exact credit, DAPO, TEPO and Dr. GRPO"
     yield f"and {ended('grpo')} with GRPO, {ended('grpo_s', 'gspo')} with GRPO-S and GSPO."
@@ -196,8 +201,7 @@ def lengths() -> Iterator[str]:
 
 def sound_answers() -> Iterator[str]:
     def reasoned(*methods: str) -> str:
-        (found,) = {f"{100 * at(m, 'lucky_guess', 'middle/sound'):.0f} %" for m in methods}
-        return found
+        return alike(f"{100 * at(m, 'lucky_guess', 'middle/sound'):.0f} %" for m in methods)
 
     yield f"it earns {reasoned('exact credit', 'dapo')} with exact credit and DAPO, {reasoned('grpo')} with GRPO"
     yield f"{reasoned('tepo')} with TEPO, {reasoned('grpo_s')} with GRPO-S and nothing with HAPO and forking tokens"

@@ -260,8 +260,8 @@ def status(bed: Bed) -> str:
     left = sum(line["cpu"] for line in made.values()) / max(len(made), 1) * (tuning + tests - len(made)) / 3600
     return (
         f"{tuned} of {tuning} runs of the tuning and {len(made) - tuned} of {tests} of the test are made; "
-        f"{ended} of {pairs} pairs of a method and a task have all their verdicts. "
-        f"About {left:.1f} h of one core are left at most."
+        f"{ended} of {pairs} pairs of a method and a task have all their verdicts."
+        + (f" About {left:.1f} h of one core are left at most." if tuning + tests > len(made) else "")
     )
 
 

@@ -38,7 +38,8 @@ method works, not how well it does on a language model.
 
 "holds": beyond the margin, and beyond 0 by two standard errors. "opposite": the same on the other side. "smaller": the
 difference is below the margin by two standard errors. "undecided": none of these. "not reached": training stays below J
-= 0.9, so that nothing can be read off there.
+= 0.9, so that nothing can be read off there. GSPO's claim holds in `forks_between_sure` because GRPO's update is worse
+there: nothing is left of either.
 
 """
 
@@ -91,10 +92,7 @@ def page() -> str:
         _counted(lines for claim, lines in zip(claims, sections, strict=True) if ("sampler" in claim) == apart)
         for apart in (False, True)
     )
-    lead = (
-        f"{len(claims)} claims. Where their premise is true: of {same} Under a sampler that differs: of {differs} "
-        "GSPO's claim holds in `forks_between_sure` because GRPO's update is worse there: nothing is left of either."
-    )
+    lead = f"{len(claims)} claims. Where their premise is true: of {same} Under a sampler that differs: of {differs}"
     return HEAD + "\n".join([*textwrap.wrap(lead, WIDTH, break_on_hyphens=False), "", *itertools.chain(*sections)])
 
 
