@@ -193,8 +193,8 @@ groups of eight of 8 or 128 prompts; 16 updates are made of it (two epochs, eigh
 [the worlds](exact.md#the-measures) or those of Adam. Every method has its best size of six, by three seeds; the numbers
 are of eight other seeds, the differences paired, with standard errors.
 
-The setting was chosen after about ten short trials, in which the place was looked for where CISPO's lead ends; with three
-seeds and other random weights it seemed to be this one. Predicted before these runs:
+The setting was chosen after about ten short trials, in which the place was looked for where CISPO's lead ends; with
+three seeds and other random weights it seemed to be this one. Predicted before these runs:
 
 {predicted}
 
