@@ -206,8 +206,8 @@ FORMATS: dict[str, tuple[str, Callable, Reader]] = {
 
 
 def make_run(directory: Path) -> None:
+    from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
-    from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
 
     train(parse_config({**RECIPE, "output": {**RECIPE["output"], "dir": str(directory)}}, "fuzz"), SilentView())

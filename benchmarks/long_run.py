@@ -42,8 +42,8 @@ def main() -> None:
     parser.add_argument("--method", default="hapo")
     parser.add_argument("--rise", type=float, help="fail above so many MiB an hour")
     options = parser.parse_args()
+    from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
-    from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
 
     began = time.monotonic()

@@ -28,8 +28,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from timing import clock
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.models.tiny import tokenizer
 from tokenpo.recipe.config import parse_config
 

@@ -18,8 +18,8 @@ LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl", "model/model.safetensor
 
 def ran(out: Path, threads: int, method: str, steps: int) -> dict[str, bytes]:
     """What a run leaves."""
+    from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
-    from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
 
     config = parse_config(

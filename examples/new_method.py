@@ -10,8 +10,8 @@ from pathlib import Path
 import tokenpo
 from tokenpo.core.parts import Weight
 from tokenpo.core.ranges import Share
-from tokenpo.evidence.fingerprint.curves import distance
-from tokenpo.evidence.fingerprint.drawing import told, write
+from tokenpo.lab.fingerprint.curves import distance
+from tokenpo.lab.fingerprint.drawing import told, write
 
 
 @dataclasses.dataclass(frozen=True)

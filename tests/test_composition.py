@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tokenpo.evidence.exact.estimate import Estimate
+from tokenpo.lab.exact.estimate import Estimate
 
 ROOT = Path(__file__).parents[1]
 

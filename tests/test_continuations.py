@@ -10,12 +10,12 @@ from types import ModuleType
 import pytest
 
 import tokenpo
-from tokenpo.evidence.exact.contestant import Contestant
-from tokenpo.evidence.exact.estimate import Estimate
-from tokenpo.evidence.exact.measures import observe, useful
-from tokenpo.evidence.exact.model import Table
-from tokenpo.evidence.exact.setting import Setting
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.lab.exact.contestant import Contestant
+from tokenpo.lab.exact.estimate import Estimate
+from tokenpo.lab.exact.measures import observe, useful
+from tokenpo.lab.exact.model import Table
+from tokenpo.lab.exact.setting import Setting
+from tokenpo.lab.exact.worlds import WORLDS
 
 ROOT = Path(__file__).parents[1]
 

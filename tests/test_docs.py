@@ -87,7 +87,7 @@ def test_check_names_what_is_stale(
 
 def explorer_without_its_grid(objectives: dict) -> str:
     """In place of the explorer, whose numbers take most of a minute."""
-    from tokenpo.evidence.fingerprint import explorer
+    from tokenpo.lab.fingerprint import explorer
 
     return f'<meta name="drawn-from" content="{explorer.digest(objectives)}">'
 
@@ -231,8 +231,8 @@ def test_every_paper_stands_in_the_index_with_its_provenance() -> None:
 
 def test_every_metric_is_explained(tmp_path: Path) -> None:
     """One step of a real run writes exactly the names of the page."""
+    from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
-    from tokenpo.engines.embedded.view import SilentView
     from tokenpo.recipe.config import parse_config
     from tokenpo.runs.metrics import REWARDS
     from tokenpo.runs.read import BY_LAG, LAGS, LOGGED

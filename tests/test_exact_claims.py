@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tokenpo.evidence.exact.study import Number
+from tokenpo.lab.exact.study import Number
 
 ROOT = Path(__file__).parents[1]
 NEVER = Number(math.inf)

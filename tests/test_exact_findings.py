@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from tokenpo.evidence.exact import at_checkpoint, study
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.lab.exact import at_checkpoint, study
+from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tokenpo.cli.main import main
-from tokenpo.evidence.exact import study
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.lab.exact import study
+from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS
 
 ROOT = Path(__file__).parents[1]

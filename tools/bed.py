@@ -187,8 +187,8 @@ def config_of(plan: Mapping[str, Any], key: Key, directory: Path) -> Config:
 
 def make(plan: Mapping[str, Any], key: Key, out: Path) -> dict[str, Any]:
     """Trains one run in a directory of its own in `out`, which is removed again; its line of numbers."""
+    from tokenpo.cli.view import SilentView
     from tokenpo.engines.embedded.loop import train
-    from tokenpo.engines.embedded.view import SilentView
 
     out.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(dir=out)) / "run"

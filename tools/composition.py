@@ -19,12 +19,12 @@ from composition_parts import CREDIT, SURROGATE, WEIGHT
 import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.parts import TokenMean
-from tokenpo.evidence.exact import measures, training
-from tokenpo.evidence.exact.catalogue import CATALOGUE
-from tokenpo.evidence.exact.contestant import Contestant
-from tokenpo.evidence.exact.estimate import Estimate, combined, mean_of
-from tokenpo.evidence.exact.model import Table
-from tokenpo.evidence.exact.worlds import LARGE, WORLDS
+from tokenpo.lab.exact import measures, training
+from tokenpo.lab.exact.catalogue import CATALOGUE
+from tokenpo.lab.exact.contestant import Contestant
+from tokenpo.lab.exact.estimate import Estimate, combined, mean_of
+from tokenpo.lab.exact.model import Table
+from tokenpo.lab.exact.worlds import LARGE, WORLDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 KEYS = ("init/single", "init/useful", "drift/toward", "drift/random")

@@ -20,13 +20,13 @@ import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.parts import Continuations, EqualEntropy, SegmentGain
 from tokenpo.core.seeds import keyed_generator
-from tokenpo.evidence.exact import measures
-from tokenpo.evidence.exact.contestant import Contestant
-from tokenpo.evidence.exact.continuing import continued
-from tokenpo.evidence.exact.estimate import Estimate, combined
-from tokenpo.evidence.exact.model import Table
-from tokenpo.evidence.exact.sampling import rollouts, walk
-from tokenpo.evidence.exact.worlds import LARGE, WORLDS
+from tokenpo.lab.exact import measures
+from tokenpo.lab.exact.contestant import Contestant
+from tokenpo.lab.exact.continuing import continued
+from tokenpo.lab.exact.estimate import Estimate, combined
+from tokenpo.lab.exact.model import Table
+from tokenpo.lab.exact.sampling import rollouts, walk
+from tokenpo.lab.exact.worlds import LARGE, WORLDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, NUMBERS = DOCS / "continuations.md", DOCS / "continuations.json"

@@ -31,12 +31,12 @@ from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
 from tokenpo.core.ranges import range_of
-from tokenpo.evidence.exact import sentences, study
-from tokenpo.evidence.exact.world import World
-from tokenpo.evidence.exact.worlds import LARGE, WORLDS
-from tokenpo.evidence.fingerprint import explorer
-from tokenpo.evidence.fingerprint.curves import EQUAL, axes_of
-from tokenpo.evidence.fingerprint.drawing import draw, panels
+from tokenpo.lab.exact import sentences, study
+from tokenpo.lab.exact.world import World
+from tokenpo.lab.exact.worlds import LARGE, WORLDS
+from tokenpo.lab.fingerprint import explorer
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
+from tokenpo.lab.fingerprint.drawing import draw, panels
 from tokenpo.methods import METHODS, kinds_of, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from tokenpo.base.text import number
-from tokenpo.evidence.exact import at_checkpoint, study
-from tokenpo.evidence.exact.at_checkpoint import Judged
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.lab.exact import at_checkpoint, study
+from tokenpo.lab.exact.at_checkpoint import Judged
+from tokenpo.lab.exact.worlds import WORLDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "exact_checkpoints.md"

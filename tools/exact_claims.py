@@ -19,8 +19,8 @@ from pathlib import Path
 from layout import WIDTH
 
 from tokenpo.base.text import number
-from tokenpo.evidence.exact import study
-from tokenpo.evidence.exact.catalogue import CATALOGUE
+from tokenpo.lab.exact import study
+from tokenpo.lab.exact.catalogue import CATALOGUE
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "exact_claims.md"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from tokenpo.base.text import number
-from tokenpo.evidence.exact import study
-from tokenpo.evidence.exact.world import World
+from tokenpo.lab.exact import study
+from tokenpo.lab.exact.world import World
 
 SHOWN = (
     (study.BASE, study.PERFECT),

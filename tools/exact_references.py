@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tokenpo.evidence.exact import study
+from tokenpo.lab.exact import study
 
 SOURCE = Path(__file__).parents[1] / "docs" / "exact.json"
 

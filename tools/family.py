@@ -15,9 +15,9 @@ from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
 from tokenpo.core.trial import evaluate, example
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
-from tokenpo.evidence.fingerprint import step
-from tokenpo.evidence.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
-from tokenpo.evidence.fingerprint.drawing import draw_family
+from tokenpo.lab.fingerprint import step
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
+from tokenpo.lab.fingerprint.drawing import draw_family
 
 BASE = "grpo"
 # Groups of methods by the slot in which they use different parts than the base, in the order of the page.

@@ -21,8 +21,8 @@ from typing import Any
 from layout import table
 
 from tokenpo.base.files import write_whole
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.methods import METHODS, options_of
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import PAPERS, find_recipe, shipped_recipes

@@ -21,7 +21,7 @@ WIDTH, EDGE, GAP, BETWEEN, ROOF, GROUND = 800, 40, 16, 34, 116, 30
 LOW, HIGH = 64, 96  # a room that has its floor to itself, and one that shares it
 ATTIC = 330  # width of the room under the roof
 LETTER = 6.9  # width of a letter of the words, at most
-FILLS = ("#fdeedd", "#fdf4d8", "#eaf3dc", "#def1e6", "#dceff3", "#e2e8f8", "#ece9f1")
+FILLS = ("#fdeedd", "#fdf4d8", "#eaf3dc", "#def1e6", "#dceff3", "#e2e8f8", "#ece9f1", "#f6e8ee")
 INK, FAINT, LINE = "#22303c", "#55636f", "#8a96a1"
 STYLE = f"""\
 text {{ font-family: system-ui, -apple-system, "Segoe UI", "Liberation Sans", Arial, sans-serif; fill: {INK} }}

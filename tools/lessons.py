@@ -23,14 +23,14 @@ from layout import table
 import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.seeds import keyed_generator
-from tokenpo.evidence.exact.contestant import Contestant, direction
-from tokenpo.evidence.exact.estimate import Estimate, mean_of
-from tokenpo.evidence.exact.measures import squared_mean
-from tokenpo.evidence.exact.model import Network, Table
-from tokenpo.evidence.exact.sampling import walk
-from tokenpo.evidence.exact.training import Adam, Norm
-from tokenpo.evidence.exact.truth import truth
-from tokenpo.evidence.exact.world import State, World
+from tokenpo.lab.exact.contestant import Contestant, direction
+from tokenpo.lab.exact.estimate import Estimate, mean_of
+from tokenpo.lab.exact.measures import squared_mean
+from tokenpo.lab.exact.model import Network, Table
+from tokenpo.lab.exact.sampling import walk
+from tokenpo.lab.exact.training import Adam, Norm
+from tokenpo.lab.exact.truth import truth
+from tokenpo.lab.exact.world import State, World
 
 PREDICTED = """\
 With 8 prompts and scaled steps CISPO leads DAPO by more than 0.02. With 128 prompts and Adam it does not lead by more

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tokenpo.evidence.exact import page as exact_page
-from tokenpo.evidence.exact import study
-from tokenpo.evidence.exact.worlds import WORLDS
 from tokenpo.evidence.explain import page as explain_page
 from tokenpo.evidence.explain.explanation import explain_all
+from tokenpo.lab.exact import page as exact_page
+from tokenpo.lab.exact import study
+from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS as TABLE
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read

@@ -23,10 +23,10 @@ import bed
 from ledger import Judged
 
 from tokenpo.base.text import number
-from tokenpo.evidence.exact import at_checkpoint, study
-from tokenpo.evidence.exact.catalogue import CATALOGUE
-from tokenpo.evidence.exact.study import Number
-from tokenpo.evidence.exact.worlds import WORLDS
+from tokenpo.lab.exact import at_checkpoint, study
+from tokenpo.lab.exact.catalogue import CATALOGUE
+from tokenpo.lab.exact.study import Number
+from tokenpo.lab.exact.worlds import WORLDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, SOURCE = DOCS / "which_method.md", DOCS / "which_method.toml"

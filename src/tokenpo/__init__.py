@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import methods
     from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
-    from .core.coefficient import coefficients
-    from .core.corrections import corrected
     from .core.laws import check_method
     from .core.learner import Learner, RatioCheck
     from .core.objective import Objective
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
+    from .lab.coefficient import coefficients
     from .methods import method
+    from .methods.corrections import corrected
 
 __version__ = "0.1.0"
 
@@ -37,8 +37,8 @@ _HOME = {
     "UnknownName": "base.errors",
     "Unsupported": "base.errors",
     "check_method": "core.laws",
-    "coefficients": "core.coefficient",
-    "corrected": "core.corrections",
+    "coefficients": "lab.coefficient",
+    "corrected": "methods.corrections",
     "method": "methods",
 }
 # Public module -> where it is.

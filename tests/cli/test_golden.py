@@ -11,7 +11,7 @@ import torch
 
 import tokenpo
 from tokenpo.cli.main import main
-from tokenpo.evidence.golden import MEANINGS, golden
+from tokenpo.lab.golden import MEANINGS, golden
 
 PAGE = Path(__file__).parents[2] / "docs" / "golden.md"
 

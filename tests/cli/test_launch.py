@@ -15,9 +15,9 @@ import pytest
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.options import ENGINES
+from tokenpo.cli.view import SilentView
 from tokenpo.engines import launch
 from tokenpo.engines.embedded.loop import resume
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe
 from tokenpo.runs.directory import held

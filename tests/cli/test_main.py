@@ -142,38 +142,24 @@ def test_show_prints_formula_options_and_choices(capsys):
     assert "objective tr_grpo" in shown
 
 
-def test_show_draws_the_effective_coefficient(capsys, tmp_path, monkeypatch):
+def test_show_draws_the_fingerprint(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("show", "grpo", "--coefficients") == 0
-    shown = capsys.readouterr().out
-    assert "A = +1          0.300   0.700   0.900   1.000   1.100   0.000   0.000   0.000" in shown
+    assert run("show", "grpo", "--fingerprint") == 0
+    assert capsys.readouterr().out.endswith("\nas a picture: --out FILE.svg\n")
     assert list(tmp_path.iterdir()) == []  # nothing is written where no place was named
     (tmp_path / "pictures").mkdir()
-    assert run("show", "grpo", "--coefficients", "--out", "pictures") == 0
-    assert capsys.readouterr().out.endswith("\npicture: pictures/grpo-coefficients.png\n")
-    assert (tmp_path / "pictures" / "grpo-coefficients.png").read_bytes()[:4] == b"\x89PNG"
-    assert run("show", "grpo", "--coefficients", "--out", "c.svg") == 0
-    assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<?xml")
-
-
-def test_without_matplotlib_there_is_a_remedy(capsys, tmp_path, monkeypatch):
-    import importlib.util
-
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-    assert run("show", "grpo", "--coefficients", "--out", str(tmp_path / "c.png")) == 2
-    assert capsys.readouterr().err == "tokenpo: this command needs matplotlib: pip install 'tokenpo[train]'\n"
-    assert list(tmp_path.iterdir()) == []
+    assert run("show", "grpo", "--fingerprint", "--out", "pictures") == 0
+    assert capsys.readouterr().out.endswith("\npicture: pictures/grpo-fingerprint.svg\n")
+    assert (tmp_path / "pictures" / "grpo-fingerprint.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["show", "hapoo"], "did you mean 'hapo'"),
-        (["show", "hapoo", "--coefficients"], "did you mean 'hapo'"),
-        (["show", "hapo", "--out", "c.png"], "only with --coefficients"),
-        (["show", "hapo", "--coefficients", "--out", "no/such/c.png"], "no directory no/such"),
-        (["show", "hapo", "--coefficients", "--out", "c.gif"], "not .gif"),
+        (["show", "hapoo", "--fingerprint"], "did you mean 'hapo'"),
+        (["show", "hapo", "--out", "c.png"], "only with --fingerprint"),
+        (["show", "hapo", "--fingerprint", "--out", "no/such/c.svg"], "cannot write no/such/c.svg"),
         (["tarin"], "no command is called 'tarin': did you mean 'train'?"),
         (["methods", "--needs", "old_entropi"], "did you mean 'old_entropy'"),
         (["methods", "xyzzy"], "no method has 'xyzzy'"),

@@ -15,8 +15,8 @@ from tokenpo.base.files import fingerprint
 from tokenpo.cli.main import main
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.recipe.config import Method, load_config, parse_config
-from tokenpo.recipe.inputs import contents
 from tokenpo.recipe.objective import build_method
+from tokenpo.runs.inputs import contents
 
 SHORT = (
     "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",

@@ -17,7 +17,6 @@ from foreign_support import need, ours
 from foreign_support.verl_losses import MISSING
 from foreign_support.verl_losses import loss as _verl
 from oracle_support import Sample, close, of, ragged, run
-from tokenpo.core.corrections import PRESETS
 from tokenpo.core.parts import (
     K2,
     K3,
@@ -33,6 +32,7 @@ from tokenpo.core.parts import (
     Weight,
 )
 from tokenpo.engines.verl.correction import preset_of
+from tokenpo.methods.corrections import PRESETS
 
 helper = need("verl.trainer.ppo.rollout_corr_helper", MISSING)
 VerlConfig = need("verl.trainer.config.algorithm", MISSING).RolloutCorrectionConfig

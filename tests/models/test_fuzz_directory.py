@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.base.muted import muted
+from tokenpo.base.silence import muted
 from tokenpo.models import load
 from tokenpo.models.directory import check_directory, declared_rows, identity
 from tokenpo.models.model import _load_tokenizer, _load_weights

@@ -10,12 +10,12 @@ import torch
 
 import tokenpo
 from tokenpo.cli import main as cli
+from tokenpo.cli.view import SilentView
 from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import Keep, Signal
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.engine import build_engine, provided
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.models import load, locate, save
 from tokenpo.recipe.config import Config, parse_config
 

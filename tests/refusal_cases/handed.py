@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from tokenpo.core.handed import REMEDY
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import CreditStage, Penalty, ReferenceKl
 from tokenpo.engines import prime_rl, skyrl
+from tokenpo.engines.advantage_only import REMEDY
 from tokenpo.methods import method
 
 from .case import Case

@@ -9,10 +9,10 @@ from tokenpo.base.errors import TokenPOError, Unsupported
 from tokenpo.models import load, locate
 from tokenpo.models.sampler import Sampling
 from tokenpo.models.tiny import EOS
+from tokenpo.runs.rollouts.draw import Called, Draw, draw
+from tokenpo.runs.rollouts.experience import credited, facts
 from tokenpo.tasks import Problem, Score, ToolTask, Turn, make_task, refuse_tool
 from tokenpo.tasks.dial_calculator import DialCalculator
-from tokenpo.tasks.draw import Called, Draw, draw
-from tokenpo.tasks.experience import credited, facts
 
 PROBLEM = Problem("3-9+6*6=", "0")  # 4, 0, 0
 

@@ -175,7 +175,7 @@ def _tell(comparison: Comparison, out: Path) -> None:
     from ..evidence.compare.page import render
     from ..evidence.compare.result import to_json
     from ..evidence.compare.table import show
-    from ..evidence.page.frame import write
+    from ..page.frame import write
 
     show(comparison, sys.stdout)
     print(f"page: {write(render(comparison), out / 'compare.html')}")

@@ -11,7 +11,7 @@ from ..base.errors import choose
 from .options import METHOD, add_command, add_set, need, objectives, path
 
 if TYPE_CHECKING:
-    from ..evidence.exact.study import Row
+    from ..lab.exact.study import Row
 
 EXAMPLES = """examples:
   tokenpo exact tepo hapo                                  three measures in twelve worlds
@@ -53,10 +53,10 @@ def exact(options: argparse.Namespace) -> int:
         TokenPOError: a method that cannot be run, or a file that cannot be read or written.
     """
     need("pydantic", "rich", "jinja2")
-    from ..evidence.exact import catalogue, study, table
-    from ..evidence.exact.contestant import Contestant
-    from ..evidence.exact.setting import Setting
-    from ..evidence.exact.worlds import LARGE, WORLDS
+    from ..lab.exact import catalogue, study, table
+    from ..lab.exact.contestant import Contestant
+    from ..lab.exact.setting import Setting
+    from ..lab.exact.worlds import LARGE, WORLDS
 
     measures = options.measure.split(",") if options.measure else catalogue.SHOWN
     for key in measures:
@@ -87,8 +87,8 @@ def exact(options: argparse.Namespace) -> int:
     if options.json:
         print(f"numbers: {study.save(rows, options.json)}")
     if options.page:
-        from ..evidence.exact.page import render
-        from ..evidence.page.frame import write
+        from ..lab.exact.page import render
+        from ..page.frame import write
 
         print(f"page: {write(render(shown, worlds), options.page)}")
     return 0

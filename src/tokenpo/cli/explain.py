@@ -63,8 +63,8 @@ def explain(options: argparse.Namespace) -> int:
         TokenPOError: a mistake in options or file; or, after everything was written, methods that lack an input.
     """
     need("pydantic", "rich", "jinja2", "safetensors")
-    from ..core.corrections import corrected
     from ..evidence.explain.explanation import explain_all, to_json, token_lines
+    from ..methods.corrections import corrected
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 
@@ -78,7 +78,7 @@ def explain(options: argparse.Namespace) -> int:
     # Mistakes in the methods are found above, before a large file is read.
     from ..evidence.explain.page import render
     from ..evidence.explain.table import show
-    from ..evidence.page.frame import write
+    from ..page.frame import write
     from ..runs.rollouts import read, write_lines
 
     recording = read(options.rollouts, options.step)

@@ -24,7 +24,7 @@ def golden(options: argparse.Namespace) -> int:
     """Writes or prints the values, one input or stage to a line."""
     need("pydantic")
     from ..base.files import write_whole
-    from ..evidence.golden import golden as values
+    from ..lab.golden import golden as values
     from ..recipe.command_line import parse_entries
     from ..recipe.objective import build_entry
 

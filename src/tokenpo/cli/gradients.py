@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..engines.embedded.directions import AtCheckpoint
-    from ..evidence.exact.at_checkpoint import Judged
+    from ..lab.exact.at_checkpoint import Judged
 
 EXAMPLES = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0 grpo hapo mine.py:late
@@ -68,8 +68,8 @@ def gradients(options: argparse.Namespace) -> int:
     """
     need_engine()
     from ..engines.embedded.directions import AtCheckpoint
-    from ..evidence.exact import at_checkpoint as judge
-    from ..evidence.page.terminal import print_parts
+    from ..lab.exact import at_checkpoint as judge
+    from ..page.terminal import print_parts
 
     chosen, fresh = objectives(options.methods, "gradients")
     if not options.methods:  # all methods share their rollouts, which nobody continues
@@ -99,7 +99,7 @@ def gradients(options: argparse.Namespace) -> int:
 
 def _judge(at: AtCheckpoint, new: dict[str, Any], rows: dict[str, Judged], after: int) -> dict[str, Any]:
     """Adds the new methods to the rows; what was found of the checkpoint itself."""
-    from ..evidence.exact import at_checkpoint as judge
+    from ..lab.exact import at_checkpoint as judge
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -127,7 +127,7 @@ def _truth(at: AtCheckpoint, where: str) -> tuple[Tensor, dict[str, float]]:
     """The replicates [R, D] of the gradient of the reward; how much of it is signal, and the mean reward."""
     import torch
 
-    from ..evidence.exact.at_checkpoint import reliability
+    from ..lab.exact.at_checkpoint import reliability
 
     gradients, rewards = zip(*at.gradients(), strict=True)
     truth = torch.stack(gradients)

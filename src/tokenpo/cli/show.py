@@ -1,4 +1,4 @@
-"""`tokenpo show`: the formula of a method, its options and choices, or a picture of its effective coefficient."""
+"""`tokenpo show`: the formula of a method, its options and choices, or a picture of its fingerprint."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "show", "the formula of a method, its options and its choices")
     parser.add_argument("method", metavar="METHOD", help=f"{METHOD}; METHOD:KEY=VALUE,... with options")
     parser.add_argument(
-        "--coefficients", action="store_true", help="its effective coefficient over ratio and advantage instead"
-    )
-    parser.add_argument(
         "--fingerprint", action="store_true", help="what its push on a token depends on, and its picture with --out"
     )
-    parser.add_argument(
-        "--out", metavar="FILE", type=path,
-        help="a picture, or a directory for it: with --coefficients .png or .svg, with --fingerprint .svg",
-    )  # fmt: skip
+    parser.add_argument("--out", metavar="FILE", type=path, help="the picture, an .svg, or a directory for it")
     parser.set_defaults(run=show)
 
 
@@ -38,12 +32,10 @@ def show(options: argparse.Namespace) -> int:
     if len(entries) > 1:
         raise TokenPOError(f"show {options.method!r} names {len(entries)} methods: give one at a time")
     entry, objective = entries[0], _built(entries[0])
-    if options.coefficients:
-        return _coefficients(options.out, entry.label, objective)
     if options.fingerprint:
         return _fingerprint(options.out, entry.label, objective)
     if options.out:
-        raise TokenPOError("show writes a file only with --coefficients or --fingerprint: add one, or leave out --out")
+        raise TokenPOError("show writes a file only with --fingerprint: add it, or leave out --out")
     build = inspect.unwrap(builder(entry.method))
     # The signature without the annotations, whose place is the docstring.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
@@ -64,21 +56,8 @@ def _built(entry: Any) -> Any:
     return build_entry(entry)
 
 
-def _coefficients(out: Path | None, label: str, objective: Any) -> int:
-    from ..evidence.report.coefficients import text, write_coefficients
-
-    picture = None
-    if out is not None:
-        need("matplotlib")
-        file = out / f"{objective.name}-coefficients.png" if out.is_dir() else out
-        picture = write_coefficients(label, objective, file)
-    print("\n".join(text(label, objective)))
-    print(f"picture: {picture}" if picture else "as a picture: --out FILE.png")
-    return 0
-
-
 def _fingerprint(out: Path | None, label: str, objective: Any) -> int:
-    from ..evidence.fingerprint.drawing import told, write
+    from ..lab.fingerprint.drawing import told, write
     from ..methods import method
 
     base = method("grpo")

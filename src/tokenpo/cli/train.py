@@ -83,7 +83,7 @@ def _require_verl(config: Any, engine: str) -> None:
 def _embedded(options: argparse.Namespace, config: Any) -> Path | None:
     """In this process; the directory of the run's records, None where it was interrupted."""
     from ..engines.embedded.loop import resume, train
-    from ..engines.embedded.view import make_view
+    from .view import make_view
 
     view = make_view(sys.stdout)
     if options.resume:
@@ -102,8 +102,8 @@ def _tinker(options: argparse.Namespace, config: Any) -> Path | None:
     from ..engines.launch import require_installed
 
     require_installed("tinker")
-    from ..engines.embedded.view import make_view
     from ..engines.tinker.loop import resume, told, train
+    from .view import make_view
 
     view = make_view(sys.stdout)
     directory, finished = resume(options.resume, view, config) if options.resume else train(config, view)

@@ -20,9 +20,9 @@ from ..base.files import write_whole
 from ..core.negotiation import negotiate
 from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
-from ..recipe import inputs
 from ..recipe.config import Config
 from ..recipe.objective import build_objective, other_sections
+from ..runs import inputs
 from ..runs.directory import STARTED, binding, held, never_began, new_directory, resumed_config
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"

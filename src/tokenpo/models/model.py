@@ -19,7 +19,7 @@ from transformers.utils import logging as hf_logging
 
 from ..base.errors import TokenPOError, UnknownName, nearest
 from ..base.files import whole_directory
-from ..base.muted import muted
+from ..base.silence import muted
 from ..base.text import first_line
 from .device import resolve_device
 from .directory import (

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 from ..base.errors import TokenPOError, UnknownName
-from ..core.corrections import corrected, with_weights
 from ..core.negotiation import schedule_notes
 from ..core.objective import Objective
 from ..core.parts import (
@@ -34,6 +33,7 @@ from ..core.parts import (
     walk,
 )
 from ..methods import builder, kinds_of, method, options_of
+from ..methods.corrections import corrected, with_weights
 from .command_line import Entry, toml_value
 from .config import Config, Correction, Method
 

@@ -22,10 +22,9 @@ from typing import Any
 from ..base.errors import TokenPOError
 from ..base.files import expanded, is_fresh, json_object, locked, numbered, sweep, write_whole
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
-from ..recipe import inputs
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
-from . import checkpoint
+from . import checkpoint, inputs
 from .checkpoint import Progress
 from .rollouts import drop_after
 from .trackers import Trackers

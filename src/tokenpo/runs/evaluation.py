@@ -11,7 +11,7 @@ from ..core.seeds import keyed_seed
 from ..models import LanguageModel, Sampling
 from ..recipe.config import Config
 from ..tasks import Score, Task, held_out
-from ..tasks.draw import Draw, draw
+from .rollouts.draw import Draw, draw
 
 # (first held-out problem, how many, responses to each, how) -> responses.
 Draws = Callable[[int, int, int, Sampling], Draw]

@@ -17,9 +17,9 @@ from ..core.ops import ranked
 from ..core.statistics import Statistics
 from ..core.types import Credit, Policy, Rollouts
 from ..models.vocabulary import Tokenized
-from ..tasks.draw import Draw
-from ..tasks.experience import Experience, mixed_groups, reward_names
 from .rollouts import Response, responses
+from .rollouts.draw import Draw
+from .rollouts.experience import Experience, mixed_groups, reward_names
 from .tracer import Tracer
 
 

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import product
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.tasks.different import Different, require_held_out
+from tokenpo.tasks.distinct import Different, require_held_out
 from tokenpo.tasks.types import Problem, Score, Split
 
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

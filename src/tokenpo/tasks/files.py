@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..base.errors import TokenPOError
-from .different import require_held_out
+from .distinct import require_held_out
 from .layout import Layout
 from .rows import read_rows
 from .types import Problem, Score, Split

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from .arithmetic import value_of
-from .different import Different
+from .distinct import Different
 from .extract import extractor
 from .puzzles import words
 from .types import Problem, Score, Split

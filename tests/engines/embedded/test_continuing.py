@@ -8,12 +8,12 @@ import json
 import pytest
 import torch
 
+from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Continuations, EveryTokens
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.models import Sampling, sample
 
 LENGTH = 6

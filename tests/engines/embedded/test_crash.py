@@ -23,9 +23,9 @@ import tokenpo.base.files
 import tokenpo.base.jsonl
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
+from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Learner
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.runs import checkpoint
 from tokenpo.runs.directory import held
 

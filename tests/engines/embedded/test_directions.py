@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.updates import Trainer, gradients
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.methods import method
 from tokenpo.recipe.config import load_config
-from tokenpo.tasks.experience import facts
+from tokenpo.runs.rollouts.experience import facts
 
 
 @pytest.fixture

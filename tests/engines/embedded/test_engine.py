@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
+from tokenpo.cli.view import SilentView
 from tokenpo.core.negotiation import EVERYTHING, negotiate
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.methods import METHODS, method
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.recipe.objective import build_objective, warnings
@@ -150,7 +150,7 @@ def test_the_learning_rate_of_the_tiny_model_is_not_taken_to_others_unsaid(path,
 def test_half_precision_runs(how, small, coin, tmp_path, monkeypatch):
     """On a CPU, where autocast is off in real runs; what is tested is that both passes hold together."""
     bf16 = functools.partial(torch.autocast, "cpu", torch.bfloat16)
-    for module in ("engines.embedded.forward", "tasks.draw"):
+    for module in ("engines.embedded.forward", "runs.rollouts.draw"):
         monkeypatch.setattr(f"tokenpo.{module}.precision", lambda device, autocast: bf16(autocast))
     sections = (
         {"train": {"autocast": True, "ratio_tolerance": 0.5}} if how == "autocast" else {"model": {"dtype": "bfloat16"}}

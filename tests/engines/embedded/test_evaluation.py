@@ -12,7 +12,7 @@ from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.engine import Engine, build_engine
 from tokenpo.models import Sampling
 from tokenpo.runs import evaluation
-from tokenpo.tasks.draw import draw
+from tokenpo.runs.rollouts.draw import draw
 
 
 def evaluate(engine: Engine) -> evaluation.Evaluation:
@@ -96,7 +96,7 @@ def test_rewards_that_all_agree_have_no_interval(small, coin, tmp_path, monkeypa
 def test_problems_that_agree_are_no_proof(small, coin, tmp_path, monkeypatch):
     """0 of 4: the spread over problems is 0, the interval of a proportion is not."""
     engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 2}))
-    monkeypatch.setattr("tokenpo.tasks.draw.Draw.correct", lambda piece: torch.zeros(len(piece.problems) * 2))
+    monkeypatch.setattr("tokenpo.runs.rollouts.draw.Draw.correct", lambda piece: torch.zeros(len(piece.problems) * 2))
     result = evaluate(engine)
     assert (result.average_low, result.average_high) == wilson(0, 4)
     assert result.average_high > 0.4
@@ -106,7 +106,7 @@ def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path
     """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
     engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6}))
     right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
-    monkeypatch.setattr("tokenpo.tasks.draw.Draw.correct", lambda piece: next(right))
+    monkeypatch.setattr("tokenpo.runs.rollouts.draw.Draw.correct", lambda piece: next(right))
     assert engine.config.seed == 5
     states = torch.get_rng_state(), random.getstate()
     result = evaluate(engine)

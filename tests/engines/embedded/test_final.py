@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import Config
 from tokenpo.runs import checkpoint
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tokenpo.cli.main import main
+from tokenpo.cli.view import SilentView
 from tokenpo.core.objective import Objective
 from tokenpo.engines.embedded.directions import AtCheckpoint
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 
 MINE = """
 import tokenpo

@@ -14,8 +14,8 @@ import pytest
 
 from tokenpo.base.interrupt import Interrupt
 from tokenpo.cli.main import main
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.runs.directory import describe
 
 SCRIPT = """

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.tasks import Score
 
 

@@ -13,6 +13,7 @@ import torch
 
 import tokenpo
 from tokenpo.base.errors import NotFinite, TokenPOError
+from tokenpo.cli.view import SilentView
 from tokenpo.core.learner import Step
 from tokenpo.core.parts import Penalty, Weight
 from tokenpo.core.statistics import Statistics
@@ -21,7 +22,6 @@ from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.runs.evaluation import evaluate
 from tokenpo.runs.tracer import Tracer
 from tokenpo.tasks import Score

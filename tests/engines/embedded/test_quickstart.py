@@ -8,9 +8,9 @@ import json
 import pytest
 
 from tokenpo import Objective
+from tokenpo.cli.view import SilentView
 from tokenpo.core.parts import Clip, Drop, EntropyBonus, GeometricToken, RolloutCorrection
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.methods import METHODS, method
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe

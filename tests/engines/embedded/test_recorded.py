@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded import loop
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.runs.rollouts import read
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.runs.directory import describe
 from tokenpo.runs.read import read_trace
 from tokenpo.runs.records import rollout_metrics
+from tokenpo.runs.rollouts.experience import Experience
 from tokenpo.tasks import Problem, Score
-from tokenpo.tasks.experience import Experience
 
 STEP = {
     "step", "reward", "reward_std", "accuracy", "entropy", "entropy_q10", "entropy_q50", "entropy_q90", "length",

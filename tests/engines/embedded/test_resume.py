@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from safetensors.torch import save as dump
 
 from tokenpo.base.errors import TokenPOError
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import Output, differences, parse_config
 from tokenpo.runs import checkpoint
 from tokenpo.runs.checkpoint import Progress

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.view import SilentView
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 

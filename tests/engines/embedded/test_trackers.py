@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.recipe.config import load_config, parse_config
 from tokenpo.runs.trackers import TRL, Trackers, require_trackers, tracker_name
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import tokenpo
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
-from tokenpo.engines.embedded.view import SilentView
 from tokenpo.evidence.explain.push import push_of
 from tokenpo.recipe.config import parse_config
 from tokenpo.runs.rollouts import read

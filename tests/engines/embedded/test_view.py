@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
+from tokenpo.cli.view import LiveView, Pace, PlainView, make_view
 from tokenpo.engines.embedded.loop import train
-from tokenpo.engines.embedded.view import LiveView, Pace, PlainView, make_view
 
 
 def test_plain_lines_where_there_is_no_terminal(small, coin, tmp_path):

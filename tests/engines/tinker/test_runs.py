@@ -11,7 +11,7 @@ import pytest
 from tinker_support import MODEL, Cloud
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.engines.embedded.view import SilentView
+from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import service
 from tokenpo.engines.tinker.loop import resume, told, train
 from tokenpo.recipe.config import parse_config

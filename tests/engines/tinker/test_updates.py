@@ -19,8 +19,8 @@ from tokenpo.engines.embedded.updates import improve
 from tokenpo.engines.tinker import Trainer, rollouts
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
+from tokenpo.runs.rollouts.experience import Experience
 from tokenpo.runs.tracer import Tracer
-from tokenpo.tasks.experience import Experience
 
 # A row for each kind: token, sequence and mixed ratios, whole-step looks, two passes, a memory, a reference, the
 # prompt's log-probability, the sampler's, rows that are dropped.

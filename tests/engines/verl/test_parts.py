@@ -28,7 +28,7 @@ from tokenpo.core.learner import Learner  # noqa: E402
 from tokenpo.core.ops import entropy_score  # noqa: E402
 from tokenpo.engines.verl import layout, temperature  # noqa: E402
 from tokenpo.engines.verl.plugin import after_import, refuse_legacy  # noqa: E402
-from tokenpo.engines.verl.refill import Refills  # noqa: E402
+from tokenpo.engines.verl.replenish import Refills  # noqa: E402
 from tokenpo.engines.verl.settings import Settings  # noqa: E402
 from tokenpo.engines.verl.trainer import (  # noqa: E402
     DRIFT,

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from verl.trainer.ppo.v1 import replay_buffer  # noqa: E402
 
 from tokenpo.base.errors import TokenPOError  # noqa: E402
-from tokenpo.engines.verl.refill import Refills  # noqa: E402
+from tokenpo.engines.verl.replenish import Refills  # noqa: E402
 
 
 class Sampler:

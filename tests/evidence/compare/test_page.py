@@ -16,7 +16,7 @@ from tokenpo.evidence.compare.page import render
 from tokenpo.evidence.compare.plan import PlannedRun
 from tokenpo.evidence.compare.result import gather
 from tokenpo.evidence.compare.runs import Failure
-from tokenpo.evidence.page.frame import write as write_whole
+from tokenpo.page.frame import write as write_whole
 from tokenpo.recipe.config import Config
 
 HOSTILE = "</script></style><img src=x onerror=\"document.title='pwned'\">{{ 7*7 }}\u202e\x00\u2028&lt;b&gt;'"

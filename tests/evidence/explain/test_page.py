@@ -11,8 +11,8 @@ from page_laws import skeleton, stands_alone
 from page_tree import read_html
 from tokenpo.evidence.explain.explanation import explain_all
 from tokenpo.evidence.explain.page import chosen, draw_responses, render
-from tokenpo.evidence.page.frame import write as write_whole
-from tokenpo.evidence.page.tokens import HEAD, TAIL
+from tokenpo.page.frame import write as write_whole
+from tokenpo.page.tokens import HEAD, TAIL
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.runs.rollouts import read
 from written_rollouts import FOUR, write

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from tokenpo.core.statistics import _BY_LAG, Statistics
-from tokenpo.evidence.page.chart import Chart, Line, draw, log_ticks, ticks
+from tokenpo.page.chart import Chart, Line, draw, log_ticks, ticks
 from tokenpo.runs.read import LOGGED
 
 LABELS = {  # chart -> label of a line -> metric

@@ -43,6 +43,7 @@ from .penalties import (
     Reweighted,
     StraightThrough,
 )
+from .protocols import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
 from .ratio import (
     ArithmeticSequence,
     GeometricSequence,
@@ -55,7 +56,6 @@ from .ratio import (
 )
 from .selection import HighInBatch, HighInResponse, Selection
 from .shaping import GroupOverlong, SoftOverlong
-from .slots import Aggregate, CreditStage, Penalty, Shaping, SurrogateStage, Weight
 from .surrogate import Bounds, Clip, DetachedClip, FixedBounds, LogLikelihood, Region, SelectedBounds, Unclipped
 from .temperature import AdaptiveTemperature
 from .weights import BatchWeight, Drop, Keep, NormalisedWeight, ProbabilityWeight, RowNormalised, SignalWeight

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..ops import masked
 from ..ranges import Positive
-from .slots import Aggregate
+from .protocols import Aggregate
 
 if TYPE_CHECKING:
     from torch import Tensor

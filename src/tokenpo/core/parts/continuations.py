@@ -17,7 +17,7 @@ from ..ops.shrinkage import others_mean
 from ..ops.whitening import whiten
 from ..ranges import Count, Fraction, NotNegative
 from .part import Part
-from .slots import CreditStage
+from .protocols import CreditStage
 
 if TYPE_CHECKING:
     from torch import Tensor

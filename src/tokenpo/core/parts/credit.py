@@ -11,7 +11,7 @@ from ..ops.group import Groups
 from ..ops.shrinkage import others_mean, prior_weight
 from ..ops.turns import Turns
 from ..ranges import NotNegative, Share
-from .slots import CreditStage
+from .protocols import CreditStage
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,8 @@ from ..ops import flags, kl
 from ..ops.ratio import log_ratio
 from ..ranges import AboveZero, Finite, NotNegative
 from .part import BatchSignal, MemorySignal, Part, Signal
+from .protocols import Penalty
 from .ratio import Ratio, TokenRatio
-from .slots import Penalty
 from .weights import BatchWeight
 
 if TYPE_CHECKING:

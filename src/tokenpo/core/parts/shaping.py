@@ -9,7 +9,7 @@ import torch
 
 from ..ops.group import Groups
 from ..ranges import Count, Finite, NotNegative, Share, whole
-from .slots import Shaping
+from .protocols import Shaping
 
 if TYPE_CHECKING:
     from torch import Tensor

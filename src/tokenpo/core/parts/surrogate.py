@@ -12,9 +12,9 @@ from ..ops import clip, masked
 from ..ranges import AboveOne, Limit, Share
 from ..types import Trust
 from .part import Part
+from .protocols import SurrogateStage
 from .ratio import Ratio, TokenRatio
 from .selection import Selection
-from .slots import SurrogateStage
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ import torch
 from ..ops import masked
 from ..ranges import Finite, NotNegative, Share, at_least
 from .part import BatchSignal, Look, MemorySignal, Part, Signal
+from .protocols import Weight
 from .selection import Selection, selected
-from .slots import Weight
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -28,9 +28,9 @@ from ...methods.rloo import LeaveOneOut
 from ...models import Sampling
 from ...runs import checkpoint
 from ...runs.directory import require_engine, resumed_config
+from ...runs.rollouts.draw import Draw, draw
+from ...runs.rollouts.experience import facts
 from ...runs.tracer import Tracer
-from ...tasks.draw import Draw, draw
-from ...tasks.experience import facts
 from .engine import build_engine, with_optional_inputs
 from .rollout import collect
 from .updates import Prompts, Trainer, improve, ratio_check

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ... import models as language
 from ...core.negotiation import EVERYTHING, negotiate
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
@@ -17,11 +16,12 @@ from ...models import LanguageModel
 from ...recipe.config import Config
 from ...recipe.model import load_model
 from ...recipe.objective import build_objective
+from ...runs.rollouts.draw import Draw
+from ...runs.rollouts.experience import credited
 from ...runs.trackers import require_trackers
 from ...runs.view import about
 from ...tasks import Task, make_task
-from ...tasks.draw import Draw
-from ...tasks.experience import credited
+from .facts import require_plain_head
 from .forward import Forward
 
 REMEDIES = {"gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"}
@@ -69,7 +69,7 @@ def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:
     try:
         lm, needs = load_model(config), needs | objective.needs
         if "influence" in needs:
-            language.require_plain_head(lm, f"{objective.name} needs influence, and in the embedded engine ")
+            require_plain_head(lm, f"{objective.name} needs influence, and in the embedded engine ")
         # Under LoRA the reference is the same model with its adapters switched off.
         apart = "ref_logprob" in needs and lm.adapter is None
         return Engine(config, objective, lm, task, load_model(config) if apart else None)

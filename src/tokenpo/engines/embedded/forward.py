@@ -12,9 +12,10 @@ from ...base.errors import NotFinite
 from ...core.fused import fused_gradient
 from ...core.learner import Update, only
 from ...core.types import Batch, Loss, Policy, Rollouts
-from ...models import LanguageModel, collision, divergence, influence, prompt_logprob, score
+from ...models import LanguageModel, score
 from ...models.precision import precision
 from ...models.score import Predictions, has_plain_head, predictions
+from .facts import collision, divergence, influence, prompt_logprob
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ from ...runs.directory import (
 from ...runs.evaluation import Evaluation, evaluate
 from ...runs.records import Clock, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
 from ...runs.rollouts import step_file, write_lines
+from ...runs.rollouts.experience import Experience
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers
 from ...runs.view import View
-from ...tasks.experience import Experience
 from .engine import Engine, build_engine, judged, with_optional_inputs
 from .rollout import collect
 from .updates import Trainer, improve

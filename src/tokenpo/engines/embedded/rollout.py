@@ -9,10 +9,10 @@ from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config
+from ...runs.rollouts.continuing import continued
+from ...runs.rollouts.draw import Draw, draw
+from ...runs.rollouts.experience import Experience, gather
 from ...tasks import Task
-from ...tasks.continuing import continued
-from ...tasks.draw import Draw, draw
-from ...tasks.experience import Experience, gather
 
 
 def collect(

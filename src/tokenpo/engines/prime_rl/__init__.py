@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from ...base.errors import Unsupported
-from ...core.handed import REMEDY, require_handed, require_proportional
 from ...core.learner import Learner
 from ...core.objective import Objective
 from ...core.parts import TokenMean
 from ...core.types import Batch, Credit, Policy, Rollouts, Totals
 from ...methods import method as built
+from ..advantage_only import REMEDY, require_handed, require_proportional
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ...base.errors import Unsupported
-from ...core.handed import REMEDY, require_handed, require_proportional, require_reward_credit
 from ...core.objective import Objective
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
 from ...core.types import Batch, Credit, Policy, Rollouts, Totals
+from ..advantage_only import REMEDY, require_handed, require_proportional, require_reward_credit
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {

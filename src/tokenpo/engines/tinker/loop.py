@@ -41,12 +41,12 @@ from ...runs.directory import (
 from ...runs.evaluation import Evaluation, evaluated
 from ...runs.records import Clock, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
 from ...runs.rollouts import step_file, write_lines
+from ...runs.rollouts.draw import Draw, posed, verified
+from ...runs.rollouts.experience import Experience, credited, gather
 from ...runs.tracer import Tracer
 from ...runs.trackers import Trackers, require_trackers
 from ...runs.view import View, about
 from ...tasks import Split, Task, make_task
-from ...tasks.draw import Draw, posed, verified
-from ...tasks.experience import Experience, credited, gather
 from . import service
 from .needs import RATIO, accepted, require_one_answer
 from .responses import samples

@@ -8,8 +8,8 @@ from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...recipe.config import Config, Lora
 from ...recipe.objective import build_objective
+from ...runs.rollouts.experience import CREDITED
 from ...tasks import Task
-from ...tasks.experience import CREDITED
 from ...tasks.types import ToolTask
 
 ENGINE = "the Tinker engine"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import TokenPOError, choose
-from ...core.corrections import Preset
 from ...core.parts import (
     K2,
     K3,
@@ -24,6 +23,7 @@ from ...core.parts import (
     Total,
     Weight,
 )
+from ...methods.corrections import Preset
 
 PLACE = "algorithm.rollout_correction"
 # Key -> verl's default, at which it asks for nothing.

@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
-from ...core.corrections import applied
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
 from ...core.parts import AdaptiveTemperature, Rejection, walk
+from ...methods.corrections import applied
 from ...models.request_temperature import PROCESSOR
 from ...recipe.config import parse_config
 from ...recipe.objective import build_objective

@@ -32,7 +32,7 @@ from ...runs.directory import describe_foreign
 from . import record, steps, temperature
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of
 from .loss import DRIFT, WorkerLoss
-from .refill import Refills
+from .replenish import Refills
 from .settings import Settings, configure
 
 NAME = "tokenpo"

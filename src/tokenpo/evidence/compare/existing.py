@@ -9,7 +9,7 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...base.text import flat
 from ...runs.read import Run, read_run
-from .subject import Subject
+from .labels import Subject
 
 # Where runs of one method may differ and still be told apart; sections of a foreign engine also say where files lie.
 SECTIONS = ("model", "task", "rollout", "train", "evaluate")

@@ -10,11 +10,11 @@ from typing import Any
 from markupsafe import Markup
 
 from ...base.text import number
-from ..page import frame
-from ..page.chart import Chart, Line, draw
-from ..page.strip import Axis, Spot, axis_labels, strip
-from ..page.table import Cell, Row, Table
-from ..page.text import paragraph, visible
+from ...page import frame
+from ...page.chart import Chart, Line, draw
+from ...page.strip import Axis, Spot, axis_labels, strip
+from ...page.table import Cell, Row, Table
+from ...page.text import paragraph, visible
 from . import table
 from .result import Comparison, Result, SeedBand
 from .verdict import Pair

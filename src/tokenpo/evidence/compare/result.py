@@ -13,11 +13,11 @@ from typing import Any
 from ...base.errors import TokenPOError
 from ...runs.read import Run, read_run
 from .existing import read_existing
+from .labels import Subject, of_plan
 from .measures import SECONDS, Measure, Value
 from .paired import ALPHA
 from .plan import Plan, pairs
 from .runs import Failure, State, state
-from .subject import Subject, of_plan
 from .verdict import Pair, judge, too_few
 
 CURVES = ("eval/accuracy", "accuracy", "entropy")

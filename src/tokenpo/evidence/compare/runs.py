@@ -24,12 +24,11 @@ from ...base.errors import TokenPOError
 from ...base.files import is_fresh, locked
 from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
-from ...recipe import inputs
+from ...page.text import visible
 from ...recipe.config import differences, parse_config
-from ...runs import checkpoint
+from ...runs import checkpoint, inputs
 from ...runs.directory import STARTED
 from ...runs.read import PLACES
-from ..page.text import visible
 from .plan import PlannedRun
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -25,9 +25,9 @@ from ...base.text import differences
 from ...core.seeds import keyed_seed
 from ...models import LanguageModel, Sampling
 from ...models.directory import identity, is_local
+from ...runs.rollouts.draw import Draw, draw
 from ...runs.versions import versions
 from ...tasks import Task
-from ...tasks.draw import Draw, draw
 from ...tasks.files import Files
 from .samples import record_of
 from .summary import Summary

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 from ...base.errors import TokenPOError
 from ...base.intervals import interval, spread
-from ..page.table import Cell, Row, Table
-from ..page.terminal import print_parts
+from ...page.table import Cell, Row, Table
+from ...page.terminal import print_parts
 from .estimators import METRICS, Vote
 from .samples import Sample
 

@@ -11,12 +11,12 @@ from ...base import notebook
 from ...base.errors import TokenPOError
 from ...base.jsonl import finite
 from ...base.text import number
-from ...core.corrections import corrected
+from ...methods.corrections import corrected
+from ...page.table import Table
+from ...page.text import percent
 from ...recipe.command_line import Entry, toml_value
 from ...recipe.objective import build_entry
 from ...runs.rollouts import Recording
-from ..page.table import Table
-from ..page.text import percent
 from .push import MethodPush, Shares, TokenKinds, cosine, missing, of_tokens, push_of, shares
 from .table import tables
 

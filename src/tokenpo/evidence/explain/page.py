@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
+from ...page import frame
+from ...page.scale import KNOWN, Quantity, Scale, clip_state, scales
+from ...page.text import paragraph, visible
+from ...page.tokens import HEAD, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept
 from ...runs.metrics import Number
 from ...runs.rollouts import Response
-from ..page import frame
-from ..page.scale import KNOWN, Quantity, Scale, clip_state, scales
-from ..page.text import paragraph, visible
-from ..page.tokens import HEAD, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept
 from .explanation import Explanation
 from .push import MethodPush
 from .table import SHADES

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from ...base.errors import MissingInput, NotFinite
-from ...core.corrections import rejected
 from ...core.culprit import SOUND, broken
 from ...core.objective import Objective
 from ...core.ops import ranked
 from ...core.parts import MemorySignal
 from ...core.types import Batch, Rollouts, Totals
+from ...methods.corrections import rejected
+from ...page.text import percent
 from ...runs.rollouts import Recording
-from ..page.text import percent
 
 # What a file has to hold for an input: a formula in words, where its name does not say it.
 MEANINGS = {

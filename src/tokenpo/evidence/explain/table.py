@@ -9,9 +9,9 @@ from typing import TextIO
 from markupsafe import Markup
 
 from ...base.text import number
-from ..page.table import Cell, Row, Table
-from ..page.terminal import print_parts
-from ..page.text import percent, visible
+from ...page.table import Cell, Row, Table
+from ...page.terminal import print_parts
+from ...page.text import percent, visible
 from .push import Shares
 
 SHADES = 9  # of a cosine, the colours d0..d8 of the style sheet

@@ -10,11 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ...page.scale import EXPECTED, QUANTITIES, Scale, clip_state, quantity, scales
+from ...page.text import paragraph, visible
+from ...page.tokens import HEAD, LABEL_LIMIT, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept, token_text
 from ...runs.metrics import Number
 from ...runs.read import Rollout, Trace
-from ..page.scale import EXPECTED, QUANTITIES, Scale, clip_state, quantity, scales
-from ..page.text import paragraph, visible
-from ..page.tokens import HEAD, LABEL_LIMIT, PROMPT_LIMIT, TAIL, DrawnResponse, draw_tokens, kept, token_text
 
 MOST_STEPS, MOST_ROLLOUTS, MOST_QUANTITIES = 64, 16, 14
 BUDGET = 1_000_000  # bytes that all tokens may take

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...page.chart import Chart, Line
+from ...page.text import visible
 from ...runs.metrics import NOTE, Number
 from ...runs.read import LAGS, LOGGED, Run
-from ..page.chart import Chart, Line
-from ..page.text import visible
 
 MOST_OTHER = 12
 

@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
+from ...page import frame
+from ...page.chart import draw
+from ...page.strip import Axis, Spot, axis_labels, strip
+from ...page.table import Cell, Row, Table
+from ...page.text import paragraph, percent, visible
 from ...runs.metrics import EXACT, Number
 from ...runs.read import Run, Trace, read_run, read_trace
-from ..page import frame
-from ..page.chart import draw
-from ..page.strip import Axis, Spot, axis_labels, strip
-from ..page.table import Cell, Row, Table
-from ..page.text import paragraph, percent, visible
 from .browser import Browser, browse, embed, in_common
 from .curves import charts
 

@@ -1,0 +1,210 @@
+"""What a person sees of a run: a live table on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ..base.console import Console
+from ..base.text import duration, number
+from ..runs.view import View, introduction
+
+# (metric, name, meaning); the first six also make a plain line.
+ROWS = (
+    ("reward", "reward", "mean of everything sampled"),
+    ("accuracy", "accuracy", "share of right answers"),
+    ("entropy", "entropy", "nats per token, while sampling"),
+    ("clip_fraction", "clipped", "share of tokens clipped by the trust region"),
+    ("kl", "KL moved", "nats per token, new policy from old (k3)"),
+    ("zero_advantage_groups", "zero-advantage groups", "all rewards equal: nothing to learn"),
+    ("effective_tokens", "effective tokens", "share of tokens with a gradient"),
+    ("discarded_groups", "discarded groups", "dropped by dynamic sampling"),
+    ("length", "length", "tokens per response"),
+    ("grad_norm", "gradient norm", "before clipping"),
+)
+BARS = "▁▂▃▄▅▆▇█"
+RECENT = 10
+NAME, NUMBER, MEANING = max(len(row[1]) for row in ROWS), len("-0.000123"), max(len(row[2]) for row in ROWS)
+COURSE, SHORTEST = 32, 12  # characters of a course: at most, and before the meanings give way to it
+
+
+def make_view(stream: TextIO) -> View:
+    """Live on a terminal that can redraw, else plain."""
+    console = Console(stream)
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(stream)
+
+
+class SilentView:
+    """Shows nothing."""
+
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class PlainView:
+    """One line a step, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pace = Pace()
+
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
+        for line in introduction(about, directory, step, notes):
+            self.say(line)
+
+    def say(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None:
+        shown = "  ".join(f"{name} {_padded(metrics.get(key))}" for key, name, _ in ROWS[:6])
+        step, pace = int(metrics["step"]), self._pace.told(metrics, total)
+        self.say(f"step {step}/{total}  {shown}  {_evaluation(metrics)}{split(metrics)}  {pace}")
+
+    def stop(self) -> None:
+        pass
+
+
+class LiveView:
+    """A table that redraws itself: the current value, the mean of the last steps, the course so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._history: deque[Mapping[str, float]] = deque(maxlen=400)
+        self._pace = Pace()
+
+    def start(self, about: Sequence[str], directory: Path, step: int, notes: Sequence[str]) -> None:
+        for line in introduction(about, directory, step, notes):
+            self.say(line)
+        self._live = Live(Text("sampling the first batch", style="dim"), console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def step(self, metrics: Mapping[str, float], total: int) -> None:
+        self._history.append(metrics)
+        if evaluation := _evaluation(metrics):
+            self.say(f"step {int(metrics['step'])}: {evaluation.strip()}")
+        if self._live is not None:
+            self._live.update(self._table(metrics, total), refresh=True)
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self, metrics: Mapping[str, float], total: int) -> Group:
+        width, meant = room(self._console.width)
+        table = Table(title=f"step {int(metrics['step'])} of {total}", title_justify="left", expand=False)
+        table.add_column("", no_wrap=True, width=NAME)
+        for name in ("now", f"last {RECENT}"):
+            table.add_column(name, justify="right", no_wrap=True, width=NUMBER)
+        if width:
+            table.add_column("course", no_wrap=True, width=width)
+        if meant:
+            table.add_column("meaning", style="dim", no_wrap=True)
+        for key, name, meaning in ROWS:
+            course = [row.get(key, math.nan) for row in self._history]
+            recent = [x for x in course[-RECENT:] if math.isfinite(x)]
+            mean = sum(recent) / len(recent) if recent else None
+            drawn = [sparkline(course, width)] if width else []
+            table.add_row(name, _padded(metrics.get(key)), _padded(mean), *drawn, *([meaning] if meant else []))
+        return Group(table, Text(f"{self._pace.told(metrics, total)}; {split(metrics)}", style="dim"))
+
+
+def room(width: int) -> tuple[int, bool]:
+    """What a terminal has left beside the names and numbers: characters for the courses, and whether for the meanings.
+
+    >>> room(160), room(120), room(80), room(50)
+    ((32, True), (22, True), (28, False), (0, False))
+    """
+    frame = 3  # a column's line and the spaces around it
+    left = width - 1 - (frame + NAME) - 2 * (frame + NUMBER) - frame
+    beside = left - frame - MEANING
+    if beside >= SHORTEST:
+        return min(COURSE, beside), True
+    return (min(COURSE, left) if left >= len("course") else 0), False
+
+
+class Pace:
+    """How long the run has taken, and how long the steps to come will take: as long as the last ones. The first is left
+    out of that, which also loads and warms up, and so are evaluations.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._begun = time.monotonic()
+        self._first = True
+
+    def told(self, metrics: Mapping[str, float], total: int) -> str:
+        """In words, after the step of these metrics."""
+        seconds = sum(value for key, value in metrics.items() if key.startswith("seconds_"))
+        if not self._first:
+            self._seconds.append(seconds - metrics.get("seconds_evaluation", 0.0))
+        self._first = False
+        steps, spent = total - int(metrics["step"]), duration(time.monotonic() - self._begun)
+        if not steps:
+            return f"{spent} in all"
+        if not self._seconds:
+            return f"{spent} so far"
+        return f"{spent} so far, about {duration(steps * sum(self._seconds) / len(self._seconds))} left"
+
+
+def sparkline(values: Sequence[float], width: int = 32) -> str:
+    """The course of a value as a row of bars, from its smallest to its largest; averaged down to `width`.
+
+    >>> sparkline([0, 1, 2, 3])
+    '▁▃▆█'
+    """
+    size = max(1, math.ceil(len(values) / width))
+    chunks = [[x for x in values[i : i + size] if math.isfinite(x)] for i in range(0, len(values), size)]
+    means = [sum(chunk) / len(chunk) if chunk else math.nan for chunk in chunks]
+    known = [x for x in means if math.isfinite(x)]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    span = high - low
+    return "".join(
+        " " if not math.isfinite(x) else BARS[round((x - low) / span * (len(BARS) - 1)) if span else 0] for x in means
+    )
+
+
+def split(metrics: Mapping[str, float]) -> str:
+    """How long the step took, and where its time went; what took less than a two-hundredth is left out."""
+    parts = {key[8:]: value for key, value in metrics.items() if key.startswith("seconds_")}
+    whole = sum(parts.values())
+    shares = ", ".join(
+        f"{name} {100 * seconds / whole:.0f} %" for name, seconds in parts.items() if seconds > whole / 200
+    )
+    return f"this step {whole:.2f} s ({shares})"
+
+
+def _padded(x: float | None) -> str:
+    """Lines below each other keep their width."""
+    return number(x, padded=True)
+
+
+def _evaluation(metrics: Mapping[str, float]) -> str:
+    if "eval/accuracy" not in metrics:
+        return ""
+    low, high = _padded(metrics["eval/low"]), _padded(metrics["eval/high"])
+    text = f"held-out accuracy {_padded(metrics['eval/accuracy'])} ({low} to {high})  "
+    return text + (f"held-out reward {_padded(metrics['eval/reward'])}  " if "eval/reward" in metrics else "")

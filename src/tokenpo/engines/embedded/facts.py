@@ -1,0 +1,272 @@
+"""What some methods read of a group besides its rewards: influence, divergence, the prompt's log-probability.
+
+All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
+token are in none. At most one chunk of logits is alive at a time where the head is plain; otherwise the logits of one
+forward pass are, as in `score`.
+
+Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError, Unsupported
+from ...core.ops import kl, masked
+from ...core.ops.group import Groups
+from ...core.ops.head import chunk_rows
+from ...core.ops.softmax import wide
+from ...models.model import LanguageModel
+from ...models.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
+
+# Differences of log-probabilities are clamped to this, as in the authors' code: e^11 is 6e4, so that sums stay finite.
+_FURTHEST = 11.0
+
+
+@torch.no_grad()
+def influence(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    reward: Tensor,
+    max_tokens: int = MAX_TOKENS,
+    chunk: int | None = None,
+) -> Tensor:
+    """[N, T] Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the group's responses whose reward exceeds its mean (2505.18830).
+
+    h is the final hidden state that predicts a token, g its one-hot less the probabilities at the temperature that
+    sampled it. A factor 1/temperature in g, which would make g hᵀ the gradient in the head's weights to the letter, is
+    left out: a constant one scales scores and thresholds alike. With M = Σ g' h'ᵀ the sum is gᵀ M h, so its cost grows
+    with the number of tokens and not with its square; M [V, H] of one group is held in float32 at least.
+
+    Args:
+        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
+        reward: [N].
+        chunk: rows of logits alive at a time; by default about 16 MB of them.
+
+    Returns:
+        0 where mask is false, and in groups whose rewards are all equal.
+
+    Raises:
+        Unsupported: the model's head is not plain.
+        TokenPOError: shapes that do not belong together.
+    """
+    check_texts("influence", prompts, prompt_of_row, token_ids, mask, temperature)
+    if reward.shape != mask.shape[:1]:
+        raise TokenPOError(f"influence: reward has shape {list(reward.shape)}, expected [{mask.shape[0]}]")
+    require_plain_head(lm)
+    groups = Groups.of(prompt_of_row, mask.any(1))
+    mixed, right = groups.varied(reward), groups.above_mean(reward).to(lm.device)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask & mixed[:, None], temperature, max_tokens):
+        found[seen.row, seen.column] = _scores(lm, seen, right[seen.row], chunk)
+    return found
+
+
+@torch.no_grad()
+def divergence(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    chunk: int | None = None,
+) -> Tensor:
+    """[N, T] how far the group's next-token distributions lie apart at position t (2505.24718).
+
+        d_t = mean_i Σ_v (exp(D) − D − 1),   D = mean_j L_jtv − L_itv clamped to ±11
+
+    L are the log-probabilities at the temperature of sampling, and −log V for a response of the group without a token
+    at t (it has ended).
+
+    Args:
+        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
+        chunk: rows of logits alive at a time, by default about 16 MB of them, but at least one for each response.
+
+    Returns:
+        The same at every token of a group at one position; 0 where mask is false.
+
+    Raises:
+        TokenPOError: shapes that do not belong together.
+    """
+    check_texts("divergence", prompts, prompt_of_row, token_ids, mask, temperature)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    for seen in _by_group(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
+        found[seen.row, seen.column] = _distances(lm, seen, chunk)
+    return found
+
+
+@torch.no_grad()
+def collision(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    prompt_of_row: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float = 1.0,
+    *,
+    max_tokens: int = MAX_TOKENS,
+) -> Tensor:
+    """[N, T] Σ_v p_v² where each token was drawn, at its temperature; 0 where mask is false.
+
+    Args:
+        prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
+
+    Raises:
+        TokenPOError: shapes that do not belong together.
+    """
+    check_texts("collision", prompts, prompt_of_row, token_ids, mask, temperature)
+    found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
+    chunk = chunk_rows(lm.model.get_output_embeddings().weight.shape[0])
+    for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
+        for at in torch.arange(len(seen.row), device=lm.device).split(chunk):
+            found[seen.row[at], seen.column[at]] = (2 * _log_probabilities(lm, seen, at)).exp().sum(-1)
+    return found
+
+
+def prompt_logprob(
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], temperature: float = 1.0, *, max_tokens: int = MAX_TOKENS
+) -> Tensor:
+    """[P] nats, the mean log-probability of a prompt's tokens after the first; 0 for a prompt of one token.
+
+    Raises:
+        TokenPOError: no prompts, a prompt of no tokens, or a temperature <= 0.
+    """
+    if not prompts or not all(prompts):
+        raise TokenPOError("prompt_logprob: there is no prompt, or one without tokens")
+    width = max(2, *(len(prompt) for prompt in prompts)) - 1
+    length = torch.tensor([len(prompt) - 1 for prompt in prompts])
+    token_ids = torch.tensor([[*prompt[1:], *[0] * (width + 1 - len(prompt))] for prompt in prompts])
+    mask = torch.arange(width) < length[:, None]
+    first = [prompt[:1] for prompt in prompts]
+    with torch.no_grad():
+        policy = score(lm, first, torch.arange(len(prompts)), token_ids, mask, temperature, max_tokens=max_tokens)
+    return masked.mean(policy.logprob, mask.to(lm.device), dim=1)[:, 0]
+
+
+def require_plain_head(lm: LanguageModel, asker: str = "") -> None:
+    """Refuses a model for which `influence` has no meaning.
+
+    Args:
+        asker: who reads it, as the beginning of a sentence: "nthr needs influence, and ".
+
+    Raises:
+        Unsupported: naming the model and the remedy.
+    """
+    if not has_plain_head(lm):
+        raise Unsupported(
+            f"{asker}influence is defined for a linear head, but the logits of {type(lm.model).__name__} are not just "
+            "head(hidden), they are capped or scaled, or the head carries an adapter: choose a method that does not "
+            "need influence, or leave the head out of the LoRA targets"
+        )
+
+
+def _by_group(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    owner: Tensor,
+    token_ids: Tensor,
+    mask: Tensor,
+    temperature: Tensor | float,
+    max_tokens: int,
+) -> Iterator[Predictions]:
+    """The tokens of one group after another. Small groups share forward passes, a large one may need several."""
+    for rows in _whole_groups(prompts, owner, mask, max_tokens):
+        heat = temperature[rows] if isinstance(temperature, Tensor) else temperature
+        pieces = list(predictions(lm, prompts, owner[rows], token_ids[rows], mask[rows], heat, max_tokens))
+        row, column, target, out = (
+            torch.cat(part) for part in zip(*((p.row, p.column, p.target, p.out) for p in pieces), strict=True)
+        )
+        row = rows.to(row.device)[row]
+        heat = temperature.to(row.device)[row, column] if isinstance(temperature, Tensor) else temperature
+        group = owner.to(row.device)[row]
+        for one in group.unique():
+            at = (group == one).nonzero()[:, 0]
+            mine = heat[at] if isinstance(heat, Tensor) else heat
+            yield Predictions(row[at], column[at], target[at], mine, out[at])
+
+
+def _whole_groups(prompts: Sequence[Sequence[int]], owner: Tensor, mask: Tensor, max_tokens: int) -> Iterator[Tensor]:
+    """Rows with a token in batches of whole groups: at most `max_tokens`, or a single group."""
+    length, owners = mask.sum(1).tolist(), owner.tolist()
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(owners):
+        if length[row]:
+            members.setdefault(group, []).append(row)
+    batch: list[int] = []
+    tokens = 0
+    for group, rows in members.items():
+        size = sum(len(prompts[group]) + length[row] for row in rows)
+        if batch and tokens + size > max_tokens:
+            yield torch.tensor(batch, device=owner.device)
+            batch, tokens = [], 0
+        batch += rows
+        tokens += size
+    if batch:
+        yield torch.tensor(batch, device=owner.device)
+
+
+def _scores(lm: LanguageModel, seen: Predictions, right: Tensor, chunk: int | None) -> Tensor:
+    """[M] gᵀ M h of the tokens of one group, M over those that are `right` [M]."""
+    head = lm.model.get_output_embeddings()
+    chunk = chunk or chunk_rows(head.weight.shape[0])
+    found = torch.zeros(len(seen.row), dtype=wide(lm.model.dtype), device=right.device)
+    matrix = torch.zeros(head.weight.shape, dtype=found.dtype, device=right.device)
+    for at in right.nonzero()[:, 0].split(chunk):
+        g, h = _residual(lm, seen, at)
+        with _exact(right):
+            matrix += g.T @ h
+    for at in torch.arange(len(found), device=right.device).split(chunk):
+        g, h = _residual(lm, seen, at)
+        with _exact(right):
+            found[at] = (g * (h @ matrix.T)).sum(1)
+    return found
+
+
+def _residual(lm: LanguageModel, seen: Predictions, at: Tensor) -> tuple[Tensor, Tensor]:
+    """One-hot − probabilities [·, V], and the hidden states [·, H], of the tokens at `at`."""
+    g = -_log_probabilities(lm, seen, at).exp()
+    g[torch.arange(len(at), device=at.device), seen.target[at]] += 1
+    return g, seen.out[at].to(g.dtype)
+
+
+def _distances(lm: LanguageModel, seen: Predictions, chunk: int | None) -> Tensor:
+    """[M] d of the position of each token of one group."""
+    rows, row = seen.row.unique(return_inverse=True)
+    columns, column = seen.column.unique(return_inverse=True)
+    place = torch.full((len(rows), len(columns)), -1, device=row.device)
+    place[row, column] = torch.arange(len(row), device=row.device)
+    found = torch.zeros(len(columns), dtype=wide(lm.model.dtype), device=row.device)
+    vocabulary = lm.model.get_output_embeddings().weight.shape[0]
+    step = max(1, (chunk or chunk_rows(vocabulary)) // len(rows))
+    for at in torch.arange(len(columns), device=row.device).split(step):
+        alive = place[:, at] >= 0
+        logp = found.new_full((*alive.shape, vocabulary), -math.log(vocabulary))
+        logp[alive] = _log_probabilities(lm, seen, place[:, at][alive])
+        apart = (logp.mean(0) - logp).clamp(-_FURTHEST, _FURTHEST)
+        found[at] = kl.k3(apart).sum(-1).mean(0)
+    return found[column]
+
+
+def _log_probabilities(lm: LanguageModel, seen: Predictions, at: Tensor) -> Tensor:
+    """[·, V] at the temperature of the tokens at `at`."""
+    out = seen.out[at]
+    logits = (lm.model.get_output_embeddings()(out) if has_plain_head(lm) else out).to(wide(lm.model.dtype))
+    heat = seen.temperature
+    return (logits / (heat[at, None] if isinstance(heat, Tensor) else heat)).log_softmax(-1)
+
+
+def _exact(like: Tensor) -> torch.autocast:
+    """Keeps the precision of products under a caller's autocast."""
+    return torch.autocast(like.device.type, enabled=False)

@@ -1,0 +1,210 @@
+"""The effective coefficient: how hard a loss pushes a token, whatever its formula.
+
+    ∇L = −Σ_it coefficient_it · c_it · ∇lp_it
+
+c is a loss's gradient divided by the aggregation's coefficient. It includes weights and penalties, but no gradient
+through the entropy (an entropy bonus). It is the common currency of methods that look nothing alike: A at ratio 1, 0
+where a token is cut off.
+
+A few methods compare a token with the others of its step. So the token is put into one, beside `ROWS` companions of
+`TOKENS` tokens each: half of them are right, and their policy has not moved. Their entropies have an exponential
+distribution with mean `MEAN_ENTROPY`, each token as surprising as its entropy says (lp = −H). The distribution is ours:
+most tokens of a language model have a low entropy, a few a high one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.errors import TokenPOError
+from ..core.types import Batch, Credit, Policy, Rollouts, Totals
+
+ROWS, TOKENS, GROUP = 256, 16, 8
+MEAN_ENTROPY = 0.5  # nats
+# A method that draws tokens at random shows the mean over this many copies of the response.
+COPIES = 64
+
+Numbers = Tensor | Sequence[float]
+
+
+def entropy_at(quantile: float) -> float:
+    """The entropy, nats, below which this share of the companions' tokens lies.
+
+    >>> entropy_at(0.0), round(entropy_at(0.5), 3), round(entropy_at(0.8), 3)
+    (0.0, 0.347, 0.805)
+    """
+    if not 0 <= quantile < 1:
+        raise TokenPOError(f"entropy_at: quantile = {quantile} must lie in [0, 1)")
+    return -MEAN_ENTROPY * math.log1p(-quantile)
+
+
+@torch.enable_grad()
+def coefficients(
+    objective: Any,
+    ratio: Numbers,
+    advantage: Numbers,
+    *,
+    old_prob: float = 0.1,
+    entropy: float | Numbers | None = None,
+    old_entropy: float | Numbers | None = None,
+) -> Tensor:
+    """c of a token for each ratio [R] and advantage [K]: [K, R] float64, by automatic differentiation.
+
+    The token's response has no other token, so the ratio of the sequence is the token's own. Entropies given as [E]
+    make it a response of E tokens with the same ratio and advantage, hence the same ratio of the sequence: [E, K, R],
+    one table per token. Methods with a quantile over the response need that, as a single token cannot stand out. With
+    scope "batch" the E tokens compete: a method that picks a step's few most extreme tokens may pick only some of them.
+
+    The advantage is given, not computed: methods that differ in their credit alone have the same c. Rollout and
+    reference policy are the old one, temperatures are 1, memories have seen no batch, the influence of the token is 1
+    and that of its companions 0, and the response counts as right where A > 0.
+
+    Args:
+        objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
+        ratio: p / p_old > 0.
+        advantage: credit of the token.
+        old_prob: p_old in (0, 1]; no ratio may lead beyond p = 1.
+        entropy: of the current policy, nats; None takes the old one's.
+        old_entropy: of the old policy, nats; None takes the companions' median.
+
+    Raises:
+        TokenPOError: an axis that is not flat, finite and non-empty, a probability outside (0, 1], a negative entropy.
+
+    >>> from tokenpo.methods import method
+    >>> coefficients(method("grpo"), [0.5, 1.0, 1.5], [1.0, -1.0])
+    tensor([[ 0.5000,  1.0000,  0.0000],
+            [ 0.0000, -1.0000, -1.5000]], dtype=torch.float64)
+    """
+    ratio, advantage = _axis("ratio", ratio), _axis("advantage", advantage)
+    if not 0 < old_prob <= 1:
+        raise TokenPOError(f"coefficients: old_prob = {old_prob} must lie in (0, 1]")
+    if not (ratio > 0).all() or float(ratio.max()) * old_prob > 1 + 1e-12:
+        raise TokenPOError(f"coefficients: ratios must lie in (0, {1 / old_prob:g}], or p = ratio · old_prob exceeds 1")
+    old_entropy = entropy_at(0.5) if old_entropy is None else old_entropy
+    old, now = (_entropies(x) for x in (old_entropy, old_entropy if entropy is None else entropy))
+    if old.dim() and now.dim() and len(old) != len(now):
+        raise TokenPOError(f"coefficients: entropy has {len(now)} tokens, old_entropy {len(old)}: give the same number")
+    response = max(old, now, key=Tensor.dim)
+    step = _Step.of(objective, math.log(old_prob), now.expand_as(response), old.expand_as(response))
+    logprob = (math.log(old_prob) + ratio.log()).clamp(max=0.0)
+    table = torch.stack([step.coefficients(a, logprob) for a in advantage])
+    return table.permute(2, 0, 1) if response.dim() else table[..., 0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One optimiser step: the response in its first `copies` rows and `tokens` columns, its companions below them."""
+
+    objective: Any
+    rollouts: dict[str, Tensor]
+    policy: dict[str, Tensor]
+    copies: int
+    tokens: int
+
+    @staticmethod
+    def of(objective: Any, old_logprob: float, entropy: Tensor, old_entropy: Tensor) -> _Step:
+        """The step with exactly the fields that the objective needs, neutral where the caller gives no number."""
+        copies, tokens = COPIES if getattr(objective, "draws", False) else 1, max(entropy.numel(), 1)
+        shape = (copies + ROWS, max(TOKENS, tokens))
+
+        def laid(own: Tensor | float, others: Tensor | float) -> Tensor:
+            x = torch.zeros(shape, dtype=torch.float64)
+            x[:copies, :tokens], x[copies:, :TOKENS] = own, others
+            return x
+
+        # A stride of about the golden ratio spreads every response over all quantiles, without randomness.
+        ranks = (torch.arange(ROWS * TOKENS) * 2531 % (ROWS * TOKENS)).view(ROWS, TOKENS)
+        spread = -MEAN_ENTROPY * torch.log1p(-(ranks.double() + 0.5) / ranks.numel())
+        old = laid(old_logprob, -spread)
+        row = torch.arange(shape[0])
+        known = {
+            "mask": laid(1.0, 1.0).bool(),
+            # Right and wrong take turns, so that every group holds both.
+            "reward": (row % 2).double(),
+            "group": row // GROUP,
+            "old_logprob": old,
+            "logprob": old,
+            "old_entropy": laid(old_entropy, spread),
+            "entropy": laid(entropy, spread),
+            "temperature": torch.ones_like(old),
+            "token_ids": torch.arange(old.numel()).view(shape),
+            "prompt_logprob": old[:, 0],
+            # With zeros alone a threshold on the influence would drop every token.
+            "influence": laid(1.0, 0.0),
+            "rewards": (row % 2)
+            .double()[:, None]
+            .expand(-1, getattr(getattr(objective, "credit", None), "columns", 1)),
+            "turn": torch.zeros(shape, dtype=torch.long),
+            "anchor": torch.zeros(shape, dtype=torch.long),
+            "old_collision": torch.exp(-laid(old_entropy, spread)),
+        }
+        needs = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
+        fields = [
+            {f.name: known.get(f.name, _neutral(f.name, old)) for f in dataclasses.fields(owner) if f.name in needs}
+            for owner in (Rollouts, Policy)
+        ]
+        return _Step(objective, fields[0], fields[1], copies, tokens)
+
+    def coefficients(self, advantage: Tensor, logprob: Tensor) -> Tensor:
+        """[R, E] for one advantage [] and the current log-probabilities [R] of the response's tokens."""
+        reward = self.rollouts["reward"].clone()
+        reward[: self.copies] = (advantage > 0).double()
+        rollouts = Rollouts(**{**self.rollouts, "reward": reward})
+        credit = self.objective.prepare(rollouts)
+        given = credit.advantage.clone()
+        given[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
+        credit = dataclasses.replace(credit, advantage=given)
+        # The credit now holds all that a row takes from the others, so the rows of all ratios are evaluated at once.
+        same = torch.arange(self.copies).repeat(len(logprob))
+        if getattr(self.objective, "scope", "row") == "batch":
+            credit = _joined([self._observed(rollouts, credit, lp) for lp in logprob])
+        else:
+            credit = credit.rows(same)
+        moved = logprob.repeat_interleave(self.copies)[:, None].expand(-1, rollouts.mask.shape[1])
+        moved = moved.clone().requires_grad_()
+        policy = Policy(**{**{name: x[same] for name, x in self.policy.items()}, "logprob": moved})
+        loss = self.objective.loss(Batch(rollouts.rows(same), credit, policy), Totals.of(rollouts))
+        (gradient,) = torch.autograd.grad(loss.value, moved)
+        coefficient = loss.terms["coefficient"]
+        # Tokens that the aggregation leaves out, and padding, have coefficient 0.
+        pushed = torch.where(coefficient == 0, 0.0, -gradient / coefficient)[:, : self.tokens]
+        return pushed.reshape(len(logprob), self.copies, self.tokens).mean(1)
+
+    def _observed(self, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> Credit:
+        """The response's credit, observed in a step in which its tokens have this log-probability []."""
+        moved = self.policy["logprob"].clone()
+        moved[: self.copies] = logprob
+        batch = Batch(rollouts, credit, Policy(**{**self.policy, "logprob": moved}))
+        return self.objective.observe(batch, torch.Generator().manual_seed(0)).credit.rows(slice(self.copies))
+
+
+def _joined(credits: Sequence[Credit]) -> Credit:
+    """The rows of several credits, concatenated."""
+    signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
+    return dataclasses.replace(credits[0], advantage=torch.cat([c.advantage for c in credits]), signals=signals)
+
+
+def _neutral(name: str, old_logprob: Tensor) -> Tensor:
+    """Any other input [N, T]: a log-probability is the old policy's, the rest is 0."""
+    return old_logprob if name.endswith("logprob") else torch.zeros_like(old_logprob)
+
+
+def _axis(name: str, values: Numbers) -> Tensor:
+    x = torch.as_tensor(values, dtype=torch.float64).detach()
+    if x.dim() != 1 or not x.numel() or not torch.isfinite(x).all():
+        raise TokenPOError(f"coefficients: {name} must be a flat list of finite numbers, got shape {list(x.shape)}")
+    return x
+
+
+def _entropies(values: float | Numbers) -> Tensor:
+    x = torch.as_tensor(values, dtype=torch.float64).detach()
+    if x.dim() > 1 or not x.numel() or not (torch.isfinite(x) & (x >= 0)).all():
+        raise TokenPOError("coefficients: entropies must be finite and >= 0, one number or a flat list of them, nats")
+    return x

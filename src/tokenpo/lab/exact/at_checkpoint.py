@@ -1,0 +1,219 @@
+"""What is measured of a method's updates at a checkpoint of a run, where the gradient of the reward is an estimate too.
+
+A run has neither Q − V nor a list of all responses. Left of the measures of the worlds is what takes a gradient of the
+reward alone, which is estimated from many more rollouts. All of it is inner products, so that vectors of as many
+numbers as the model has weights are kept as few coordinates. A statistic never multiplies an estimate with itself:
+the noise of the gradient makes no cosine smaller.
+
+Axes: R replicates, K batches of each, D weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from ...base.files import write_whole
+from ...base.text import number
+from ...page.table import Cell, Row, Table
+from ...page.text import percent, visible
+from .estimate import Estimate, combined, jackknife
+from .measures import bounded, root, squared_mean, unit
+from .study import BASE, Number
+
+TITLES = {
+    "useful": "useful progress", "against": "− dapo's", "single": "single cosine", "cosine": "cosine", "snr": "SNR",
+    "after/useful": "after: useful", "after/against": "− dapo's", "after/cosine": "cosine", "after/snr": "SNR",
+}  # fmt: skip
+MEANING = (
+    "Useful progress is that along the gradient of the reward per step of its root mean square, single that of one "
+    "batch whatever its length, cosine that of the expected update, SNR the power of the expected update over its "
+    "noise. 'After': on the same rollouts once the policy has moved, progress per step on policy. Below stand standard "
+    "errors."
+)
+
+
+@dataclass
+class Judged:
+    """A method at a checkpoint.
+
+    Args:
+        objective: its text.
+        numbers: by the keys of `TITLES`.
+        paired: what a difference to another method is made of, so that the noise of the rollouts cancels.
+    """
+
+    objective: str
+    numbers: dict[str, Number] = field(default_factory=dict)
+    paired: dict[str, Estimate] = field(default_factory=dict)
+
+    def add(self, found: Mapping[str, Estimate], where: str = "") -> None:
+        """What was found, and of that the useful progress for comparisons."""
+        self.numbers |= {where + key: Number.of(x) for key, x in found.items()}
+        self.paired[f"{where}useful"] = found["useful"]
+
+
+def coordinates(vectors: Tensor) -> Tensor:
+    """[M, M] float64 vectors with the same inner products as these [M, D]."""
+    values, axes = torch.linalg.eigh((vectors @ vectors.T).double())
+    return axes * values.clamp(min=0).sqrt()
+
+
+def together(truth: Tensor, single: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the reward [R, D] and directions [R, K, D] in common coordinates."""
+    held = coordinates(torch.cat([truth, single.flatten(0, 1)]))
+    return held[: len(truth)], held[len(truth) :].view(*single.shape[:2], -1)
+
+
+def on_policy(truth: Tensor, single: Tensor) -> dict[str, Estimate]:
+    """useful, single, cosine and snr, as in `measures`.
+
+    Args:
+        truth: [R, D] gradients of the reward, independent of each other and of the directions.
+        single: [R, K, D] directions of small batches at the policy that sampled.
+    """
+    truth, single = together(truth, single)
+    made = {"useful": _useful, "single": _single, "cosine": _cosine, "snr": _snr}
+    return {name: jackknife(statistic, truth, single) for name, statistic in made.items()}
+
+
+def off_policy(truth: Tensor, size: Tensor, moved: Tensor) -> dict[str, Estimate]:
+    """cosine and snr once the policy has moved to θ', and useful: E⟨g(θ'), ∇J(θ')⟩ / (sqrt(E|g(θ)|²) |∇J(θ')|).
+
+    Args:
+        truth: [R, D] gradients of the reward at θ'.
+        size: [R, K] lengths of the directions at θ, which sampled.
+        moved: [R, K, D] directions at θ', on the same rollouts.
+    """
+    truth, moved = together(truth, moved)
+
+    def useful(J: Tensor, at: Tensor, to: Tensor) -> float:
+        return float(_along(to, J).mean() / root(at.square().mean()))
+
+    found = {name: jackknife(statistic, truth, moved) for name, statistic in (("cosine", _cosine), ("snr", _snr))}
+    return found | {"useful": jackknife(useful, truth, size.double(), moved)}
+
+
+def reliability(truth: Tensor) -> float:
+    """cos² of the mean of the replicates [R, D] with what it estimates: how much of its power is signal."""
+    return bounded(squared_mean(x := coordinates(truth)) / x.mean(0).square().sum())
+
+
+def _useful(truth: Tensor, single: Tensor) -> float:
+    return float(_along(single, truth).mean() / root(single.square().sum(-1).mean()))
+
+
+def _single(truth: Tensor, single: Tensor) -> float:
+    return float(_along(unit(single), truth).mean())
+
+
+def _cosine(truth: Tensor, single: Tensor) -> float:
+    """Not cut at 1: where the truth is 1 an estimate lies beyond it every other time."""
+    return float(_along(single.flatten(0, 1).mean(0), truth) / root(squared_mean(single.flatten(0, 1))))
+
+
+def _snr(truth: Tensor, single: Tensor) -> float:
+    g = single.flatten(0, 1)
+    signal, power = squared_mean(g), g.square().sum(-1).mean()
+    return float(signal / (power - signal)) if power > 0 else 0.0
+
+
+def _along(g: Tensor, truth: Tensor) -> Tensor:
+    """[...] component of g [..., D] along the gradient that the replicates [R, D] estimate."""
+    return g @ truth.mean(0) / root(squared_mean(truth))
+
+
+def compare(rows: Mapping[str, Judged]) -> None:
+    """Adds to every row what it has more than DAPO, with the error that remains once the rollouts' noise cancels."""
+    base = rows[BASE].paired
+    for row in rows.values():
+        for key, x in row.paired.items():
+            if key in base:
+                row.numbers[key.replace("useful", "against")] = Number.of(combined(lambda a, b: a - b, x, base[key]))
+
+
+def table(rows: Mapping[str, Judged], title: str) -> Table:
+    """Methods x measures, the most useful first."""
+    shown = [key for key in TITLES if any(key in row.numbers for row in rows.values())]
+    order = sorted(rows, key=lambda label: -rows[label].numbers["useful"].value)
+    body = [
+        Row(visible(label, limit=60), [_cell(rows[label].numbers.get(key)) for key in shown], apart=label == BASE)
+        for label in order
+    ]
+    return Table(["method", *(TITLES[key] for key in shown)], body, title=title)
+
+
+def _cell(x: Number | None) -> Cell:
+    if x is None or math.isnan(x.value):
+        return Cell("–")
+    return Cell(number(round(x.value, 3) + 0.0), f"±{number(round(x.error, 6), 2)}")
+
+
+def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
+    """Which checkpoint, what was found of it, and all numbers of the methods, as JSON."""
+
+    def kept(row: Judged) -> dict[str, Any]:
+        numbers = {key: [_short(x.value), _short(x.error, 2)] for key, x in row.numbers.items()}
+        paired = {key: [_short(y, 7) for y in (x.value, *x.without)] for key, x in row.paired.items()}
+        return {"objective": row.objective, "numbers": numbers, "paired": paired}
+
+    lines = [json.dumps(label) + ": " + json.dumps(kept(row), separators=(",", ":")) for label, row in rows.items()]
+    return write_whole(path, f'{{"about": {json.dumps(about)},\n"methods": {{\n' + ",\n".join(lines) + "\n}}\n")
+
+
+def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
+    """What `save` wrote.
+
+    Raises:
+        TokenPOError: the file holds something else.
+    """
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        return dict(held["about"]), {label: _judged(row) for label, row in held["methods"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TokenPOError(f"{path} is no file of `tokenpo gradients --json` ({error!r}): give another name") from error
+
+
+def _judged(row: Mapping[str, Any]) -> Judged:
+    numbers = {key: Number(*(math.nan if x is None else x for x in pair)) for key, pair in row["numbers"].items()}
+    paired = {key: Estimate(values[0], tuple(values[1:])) for key, values in row["paired"].items()}
+    return Judged(row["objective"], numbers, paired)
+
+
+def _short(x: float, digits: int = 4) -> float | None:
+    return float(f"{x:.{digits}g}") if math.isfinite(x) else None
+
+
+def told(about: Mapping[str, Any]) -> str:
+    """How well the gradient of the reward is known, and how far the policy has moved."""
+    known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
+    if "kl" not in about:
+        return f"{known}."
+    later, far = percent(about["after/reliability"]), percent(about["far"])
+    reward, kl = number(about["after/reward"]), number(about["kl"], 2)
+    return (
+        f"{known}, {later} after {about['after']} minibatches; what noise takes out of a statistic is put back. By "
+        f"then the mean reward is {reward}, the policy has moved {kl} nats a token, and the ratio of {far} of the "
+        "tokens is further than 0.2 from 1."
+    )
+
+
+def require_same(path: Path, held: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Refuses to put methods at two checkpoints beside each other.
+
+    Raises:
+        TokenPOError: naming the file and what differs.
+    """
+    differs = [key for key in about if held.get(key) != about[key]]
+    if differs:
+        raise TokenPOError(
+            f"{path} is of another checkpoint or setting ({', '.join(differs)} differ): give another file"
+        )

@@ -1,0 +1,215 @@
+"""Fingerprints as pictures: small multiples in one SVG that follows light and dark and needs no other file.
+
+Blue is the push on the token in a right response, orange in a wrong one, and the broad grey lines behind them are the
+same two of the method that it is compared with. A panel whose lines are flat in both is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from torch import Tensor
+
+from ...base.errors import TokenPOError
+from ...base.text import number
+from ...page import frame
+from .curves import Axis, axes_of, fingerprint, gap
+
+CHANNELS = ("", "push on the entropy")  # what a panel is called that does not show the push on lp
+HIGHEST = 2.5  # pushes beyond this, or beyond twice the usual one, are cut off
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
+PER_ROW, MOST = 5, 3
+VISIBLE = 0.01  # share of a panel: lines that are closer are one to the eye
+METHODS_PER_ROW, NAME = 2, 22
+_NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 8.0, 10.0)
+STYLE = """
+text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
+.h{font-size:10px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
+.x{text-anchor:middle}.y{text-anchor:end}path{fill:none;stroke-linejoin:round}
+.a{stroke:#dcdcd6}.g{stroke:#c4c4be;stroke-width:4}.r{stroke:#0a66a8;stroke-width:1.8}
+.w{stroke:#c8500a;stroke-width:1.8}.p{fill:#fcfcfa}
+@media(prefers-color-scheme:dark){text{fill:#a0a6ae}.h,.n{fill:#e6e6e3}.a{stroke:#34383e}.g{stroke:#4c5259}
+.r{stroke:#62b2ee}.w{stroke:#f0954f}.p{fill:#15171a}}
+""".replace("\n", "")
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One axis of one method, `own` and `behind` [P, 2] the pushes of the method and of the one behind it."""
+
+    axis: Axis
+    channel: int
+    own: Tensor
+    behind: Tensor
+    usual: tuple[Tensor, Tensor]
+
+    @property
+    def limit(self) -> float:
+        """Where the axis of pushes ends on both sides: the next round number, beyond which nothing is drawn."""
+        most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
+        most = min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max())))
+        power = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
+        return next(power * nice for nice in _NICE if power * nice >= most * (1 - 1e-9))
+
+    @property
+    def difference(self) -> float:
+        """How far the lines lie from those behind, as a share of the panel."""
+        return self._apart(self.own, self.behind)
+
+    @property
+    def bend(self) -> float:
+        """The same once all lines have been shifted to 0 at the usual facts: how far the dependence differs."""
+        return self._apart(self.own - self.usual[0], self.behind - self.usual[1])
+
+    def _apart(self, one: Tensor, other: Tensor) -> float:
+        room = self.limit
+        return round(gap(one.clamp(-room, room), other.clamp(-room, room)) / room, 6)
+
+
+def panels(objective: Any, base: Any) -> list[Panel]:
+    """The panels of a method, GRPO's or another's lines behind; flat ones left out."""
+    own, behind = fingerprint(objective), fingerprint(base)
+
+    def usual(channel: int) -> tuple[Tensor, Tensor]:
+        return own.base[:, channel], behind.base[:, channel]
+
+    return [
+        Panel(axis, channel, own.on(axis)[..., channel], behind.on(axis)[..., channel], usual(channel))
+        for channel in range(len(CHANNELS))
+        for axis in axes_of(objective, base)
+        if own.varies(axis, channel) or behind.varies(axis, channel)
+    ]
+
+
+def draw(name: str, objective: Any, base: Any) -> str:
+    """The picture of one method."""
+    shown = panels(objective, base)
+    title = f"How hard {name} pushes a token, over each fact that it depends on"
+    placed = [_panel(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(shown)]
+    width = WIDTH * min(PER_ROW, max(len(shown), 1)) + LEFT
+    return _svg(title, width, HEIGHT * -(-len(shown) // PER_ROW), placed)
+
+
+def write(name: str, objective: Any, base: Any, out: Path) -> Path:
+    """Draws one method into a file and returns its path.
+
+    Raises:
+        TokenPOError: an ending other than .svg, or a place that cannot be written.
+    """
+    if out.suffix != ".svg":
+        raise TokenPOError(f"{out}: a fingerprint is drawn as .svg, not {out.suffix or 'a file without ending'}")
+    return frame.write(draw(name, objective, base), out)
+
+
+def told(name: str, objective: Any) -> list[str]:
+    """The lowest and the highest push over each fact that a method depends on, as lines for a terminal."""
+    own = fingerprint(objective)
+    rows = [("", "right response", "wrong response")]
+    for channel in range(len(CHANNELS)):
+        for axis in axes_of(objective):
+            if own.varies(axis, channel):
+                ends = [x[~x.isnan()] for x in own.on(axis)[..., channel].T]
+                title = f"{axis.title}: {CHANNELS[channel]}" if channel else axis.title
+                up, down = (f"{number(float(x.min()))} to {number(float(x.max()))}" for x in ends)
+                rows.append((title, up, down))
+    wide = max(len(row[0]) for row in rows) + 2
+    lines = [f"{row[0]:<{wide}}{row[1]:<24}{row[2]}".rstrip() for row in rows]
+    return [f"push of {name} on a token, -dL/dlp, over each fact that it depends on", *lines]
+
+
+def draw_family(objectives: Mapping[str, Any], base: Any) -> str:
+    """Every method with the panels in which it differs most from the base; the base with its own."""
+    parts, wide = [], NAME + WIDTH * MOST
+    for i, (name, objective) in enumerate(objectives.items()):
+        x, y = wide * (i % METHODS_PER_ROW) + LEFT, (HEIGHT + NAME) * (i // METHODS_PER_ROW)
+        parts.append(f'<text class="n" x="{x - 16}" y="{y + 14}">{escape(name)}</text>')
+        parts += [_panel(panel, x + WIDTH * k, y + NAME) for k, panel in enumerate(telling(objective, base))]
+    height = (HEIGHT + NAME) * -(-len(objectives) // METHODS_PER_ROW)
+    return _svg("How hard every method pushes a token", wide * METHODS_PER_ROW + LEFT, height, parts)
+
+
+def telling(objective: Any, base: Any) -> list[Panel]:
+    """The few panels in which a method differs most from the base, one for each fact, in their order."""
+    shown = [panel for panel in panels(objective, base) if panel.difference > VISIBLE or objective == base]
+    ranked = sorted(shown, key=lambda panel: (panel.bend, panel.difference))
+    most = {(panel.axis.fact, panel.channel): panel for panel in ranked}
+    kept = [panel for panel in ranked if panel in most.values()][-MOST:]
+    return [panel for panel in shown if panel in kept]
+
+
+def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img"><title>{escape(title)}</title><style>{STYLE}</style><path class="p" d="M0 0H{width}V{height}H0Z"/>'
+        f'<clipPath id="c"><path d="M0 -1H{WIDTH - LEFT - RIGHT + 1}V{HEIGHT - TOP - BOTTOM + 1}H0Z"/></clipPath>',
+        *parts,
+        "</svg>\n",
+    ])  # fmt: skip
+
+
+def _panel(panel: Panel, x: float, y: float) -> str:
+    """Its title, two axes with their ends, and the lines."""
+    axis, limit = panel.axis, panel.limit
+    inner, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    place = _scale(axis)
+
+    def px(value: float) -> float:
+        return round(place(value) * inner, 1)
+
+    def py(value: float) -> float:
+        return round((1 - value / limit) / 2 * tall, 1)
+
+    title, unit = (CHANNELS[panel.channel], axis.title) if panel.channel else (axis.title, axis.unit)
+    lines = [(kind, panel.behind[:, k]) for k, kind in ((0, "g"), (1, "g"))]
+    lines += [(kind, panel.own[:, k]) for k, kind in ((0, "r"), (1, "w"))]
+    drawn = [f'<path class="{kind}" d="{path}"/>' for kind, c in lines if (path := _path(axis.values, c, px, py))]
+    ticks = "".join(f'<text class="x" x="{px(v):g}" y="{tall + 11}">{v:g}</text>' for v in _ticks(axis))
+    return (
+        f'<g transform="translate({x:g} {y + TOP:g})"><text class="h" x="-10" y="-8">{escape(title)}</text>'
+        f'<path class="a" d="M0 {tall / 2:g}H{inner}M0 0V{tall}"/>'
+        f'<text class="y" x="-3" y="4">{limit:g}</text><text class="y" x="-3" y="{tall + 3}">−{limit:g}</text>{ticks}'
+        f'<text class="x" x="{inner / 2:g}" y="{tall + 22}">{escape(unit)}</text>'
+        f'<g clip-path="url(#c)">{"".join(drawn)}</g></g>'
+    )
+
+
+def _scale(axis: Axis) -> Callable[[float], float]:
+    low, high = axis.values[0], axis.values[-1]
+    if axis.logarithmic:
+        return lambda x: math.log(x / low) / math.log(high / low)
+    return lambda x: (x - low) / (high - low)
+
+
+def _ticks(axis: Axis) -> Iterator[float]:
+    """The ends rounded inwards, and on a ratio 1 between them."""
+    low, high = axis.values[0], axis.values[-1]
+    yield low
+    if axis.logarithmic and low < 1 < high:
+        yield 1.0
+    yield high
+
+
+def _path(xs: Sequence[float], ys: Tensor, px: Callable[[float], float], py: Callable[[float], float]) -> str:
+    """The line through the points that there are, those within a straight stretch left out."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in zip(xs, ys.tolist(), strict=True):
+        if math.isnan(y):
+            runs.append([])
+            continue
+        run = runs[-1]
+        run.append((px(x), py(y)))
+        if len(run) > 2 and _straight(*run[-3:]):
+            del run[-2]
+    return "".join("M" + "L".join(f"{x:g} {y:g}" for x, y in run) for run in runs if len(run) > 1)
+
+
+def _straight(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    """Whether b lies on the way from a to c, to a twentieth of a pixel."""
+    if c[0] == a[0]:
+        return False
+    return abs(a[1] + (c[1] - a[1]) * (b[0] - a[0]) / (c[0] - a[0]) - b[1]) < 0.05

@@ -1,0 +1,159 @@
+"""Corrections for the policy that sampled, by the names that users of other frameworks know.
+
+    tokenpo.corrected(tokenpo.method("grpo"), "icepop")
+
+A preset is a short expression over `core.parts.correction`; other numbers are written there. decoupled_* and bypass_*
+are verl's, with its bounds: its k1 is compared on 1/ρ, so [low, high] there is [1/high, 1/low] of ρ here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..base.errors import TokenPOError, choose
+from ..core.objective import Objective
+from ..core.parts import K3, Criterion, LogLikelihood, Mean, Rejection, RolloutCorrection, Strayed, Total, Weight, walk
+from ..core.types import Batch
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a correction makes of an objective.
+
+    Args:
+        weights: beside the objective's own.
+        bypass: the policy that sampled takes the place of the old one.
+        plain: the surrogate becomes A · lp, and the weights are all that corrects.
+    """
+
+    weights: tuple[Weight, ...] = ()
+    bypass: bool = False
+    plain: bool = False
+
+
+def _reject(*criteria: Criterion) -> Rejection:
+    return Rejection(criteria)
+
+
+_TOKEN, _SEQUENCE = RolloutCorrection(), RolloutCorrection(sequence=True)
+_ICEPOP = RolloutCorrection(mask=True, floor=0.5, cap=5.0)
+_PRODUCT = _reject(Criterion(Total(), 1 / 2.0, 1 / 0.5))
+_GEOMETRIC = _reject(Criterion(Mean(), 1 / 1.001, 1 / 0.999))
+_K3 = _reject(Criterion(Mean(), high=0.01, of=K3()))
+
+
+def _now(*weights: RolloutCorrection | Rejection) -> tuple[Weight, ...]:
+    """The same by the current policy, which without an old one is what differs from the sampler."""
+    return tuple(dataclasses.replace(weight, current=True) for weight in weights)
+
+
+PRESETS: Mapping[str, Preset] = {
+    "tis": Preset((_TOKEN,)),
+    "seq_tis": Preset((_SEQUENCE,)),
+    "icepop": Preset((_ICEPOP,)),
+    "mis": Preset((RolloutCorrection(mask=True, floor=0.5),)),
+    "seq_mis": Preset((_SEQUENCE, _PRODUCT)),
+    "mis_geo": Preset((_GEOMETRIC,)),
+    "mis_k3": Preset((_K3,)),
+    # Token weights without a bound, of responses whose geometric mean is near 1.
+    "seq_mask_tis": Preset((RolloutCorrection(cap=math.inf), _reject(Criterion(Mean(), 0.5, 5.0)))),
+    "trl": Preset((RolloutCorrection(sequence=True, mask=True, cap=3.0),)),
+    "bypass": Preset(bypass=True),
+    "decoupled_token_is": Preset((_TOKEN,)),
+    "decoupled_seq_is": Preset((_SEQUENCE,)),
+    "decoupled_token_icepop": Preset((_ICEPOP,)),
+    "decoupled_seq_is_rs": Preset((_SEQUENCE, _PRODUCT)),
+    "decoupled_geo_rs": Preset((_GEOMETRIC,)),
+    "decoupled_geo_rs_seq_tis": Preset((_SEQUENCE, _GEOMETRIC)),
+    "decoupled_geo_rs_token_tis": Preset((_TOKEN, _GEOMETRIC)),
+    "decoupled_k3_rs": Preset((_K3,)),
+    "decoupled_k3_rs_seq_tis": Preset((_SEQUENCE, _K3)),
+    "decoupled_k3_rs_token_tis": Preset((_TOKEN, _K3)),
+    "bypass_ppo_clip": Preset(bypass=True),
+    "bypass_ppo_clip_geo_rs": Preset(_now(_GEOMETRIC), bypass=True),
+    "bypass_ppo_clip_k3_rs": Preset(_now(_K3), bypass=True),
+    "bypass_pg_is": Preset(_now(_SEQUENCE), bypass=True, plain=True),
+    "bypass_pg_token_icepop": Preset(_now(_ICEPOP), bypass=True, plain=True),
+    "bypass_pg_geo_rs": Preset(_now(_GEOMETRIC), bypass=True, plain=True),
+    "bypass_pg_geo_rs_seq_tis": Preset(_now(_SEQUENCE, _GEOMETRIC), bypass=True, plain=True),
+    "bypass_pg_geo_rs_token_tis": Preset(_now(_TOKEN, _GEOMETRIC), bypass=True, plain=True),
+    "disabled": Preset(),
+}
+
+
+def corrected(objective: Objective, name: str, *, leaves: bool = False, said: str = "the correction") -> Objective:
+    """The objective with a correction for the policy that sampled.
+
+    Args:
+        name: of the preset; hyphens count as underscores.
+        leaves: what is rejected leaves the denominators.
+        said: what messages call it.
+
+    Raises:
+        UnknownName: no such preset.
+        TokenPOError: the objective weighs against the policy that sampled already, or `leaves` without what rejects
+            before the first update.
+    """
+    preset = choose("correction", name.replace("-", "_"), PRESETS)
+    weights = tuple(
+        dataclasses.replace(part, leaves=True) if leaves and isinstance(part, Rejection) else part
+        for part in preset.weights
+    )
+    if leaves and weights == preset.weights:
+        raise TokenPOError(
+            f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
+        )
+    return applied(objective, dataclasses.replace(preset, weights=weights), said)
+
+
+def applied(objective: Objective, preset: Preset, said: str = "the correction") -> Objective:
+    """The objective with what a preset makes of it.
+
+    Args:
+        said: what messages call it.
+
+    Raises:
+        TokenPOError: the objective weighs against the policy that sampled already.
+    """
+    surrogate = LogLikelihood() if preset.plain else objective.surrogate
+    bypass = objective.bypass or preset.bypass
+    return with_weights(dataclasses.replace(objective, surrogate=surrogate, bypass=bypass), preset.weights, said)
+
+
+def rejected(objective: Objective, batch: Batch) -> Tensor | None:
+    """[N, T] bool, the response tokens that its corrections drop; None where none can drop any."""
+    seen, found = objective.seen(batch), None
+    for part in walk(objective.weights):
+        if isinstance(part, Rejection):
+            dropped = ~part.kept_of(seen)
+        elif isinstance(part, RolloutCorrection) and part.mask:
+            dropped = part.of_batch(seen) == 0
+        elif isinstance(part, Strayed):
+            dropped = part(seen)
+        else:
+            continue
+        found = dropped if found is None else found | dropped
+    return None if found is None else found & batch.mask
+
+
+def with_weights(objective: Objective, weights: tuple[Weight, ...], said: str = "the correction") -> Objective:
+    """The objective with these weights of a correction beside its own.
+
+    Args:
+        said: what messages call them.
+
+    Raises:
+        TokenPOError: it weighs against the policy that sampled already.
+    """
+    own = objective.corrects_rollout
+    if own and any(part.corrects_rollout for part in weights):
+        raise TokenPOError(
+            f"{said} comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
+            "sampled already: drop it, or take the ratio to the old policy (for dppo: anchor = 'old')"
+        )
+    return dataclasses.replace(objective, weights=objective.weights + weights)

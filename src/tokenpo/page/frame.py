@@ -1,0 +1,74 @@
+"""What every page of this package is: one file that loads nothing and runs nothing but its own script, escaped."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ..base.errors import TokenPOError
+from ..base.files import write_whole
+
+HERE = Path(__file__).parent
+
+
+def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **shown: Any) -> str:
+    """The page of a template as text: the same arguments, the same bytes.
+
+    Args:
+        source: the template; a style sheet of the same name beside it follows the common one.
+        rules: style rules of this page alone, after them.
+        script: the only one that may run.
+        shown: what the template fills in; all of it is escaped but Markup.
+    """
+    own = source.with_suffix(".css")
+    sheets = [HERE / "style.css", *([own] if own.is_file() else [])]
+    style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
+    return _template(source).render(
+        policy=_policy(style, script), style=Markup(style), script=Markup(script), title=title, **shown
+    )
+
+
+@functools.cache
+def _template(source: Path) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([source.parent, HERE]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(source.name)
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be loaded or run; the one style sheet, and a script if there is one, are admitted by their hashes.
+
+    The script may not make markup from text either.
+    """
+    admitted = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    if script:
+        admitted += f"; script-src '{_digest(script)}'; require-trusted-types-for 'script'; trusted-types 'none'"
+    return admitted
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def write(text: str, target: Path) -> Path:
+    """Writes a file whole or not at all.
+
+    Raises:
+        TokenPOError: the place cannot be written.
+    """
+    try:
+        return write_whole(target, text)
+    except OSError as error:
+        raise TokenPOError(f"cannot write {target}: {error.strerror}; give another place") from error

@@ -1,0 +1,195 @@
+"""From a token's number to one of a few colours: one scale per quantity, shared by every rollout on the page."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..base.text import number
+from ..runs.metrics import Number
+from .text import visible
+
+Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "share", "state"]
+DIVERGING, SEQUENTIAL = 9, 8  # number of colours; the style sheet names them d0..d8 and s0..s7
+_NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+STATES = ("not clipped", "clipped, ratio below 1", "clipped, ratio above 1")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A per-token number: `name` in the trace, `label` and `help` for the reader."""
+
+    name: str
+    label: str
+    kind: Kind
+    help: str
+
+    def text(self, x: Number) -> str:
+        """The number as text; a clip state in words."""
+        return ("no", "below", "above")[int(x)] if self.kind == "state" and x is not None else number(x)
+
+
+# The order of the menu. docs/report.md says what each one is, in which unit.
+QUANTITIES = (
+    Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
+    Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
+    Quantity(
+        "effective",
+        "effective coefficient",
+        "signed",
+        "how hard the loss pushes the token's log-probability, weight, ratio, clip and penalties included: "
+        "blue up, orange down",
+    ),
+    Quantity("ratio", "ratio", "ratio", "probability now / when it was sampled, in equal steps of its logarithm"),
+    Quantity("clipped", "clip state", "state", "the trust region cuts the gradient of clipped tokens"),
+    Quantity(
+        "entropy", "entropy", "unsigned", "nats over the whole vocabulary: strongly coloured tokens were real decisions"
+    ),
+    Quantity(
+        "probability", "probability", "share", "with which the token was sampled: strongly coloured was improbable"
+    ),
+    Quantity("temperature", "temperature", "range", "at which the token was sampled"),
+    Quantity("kl", "KL moved", "unsigned", "nats, k3 estimate: how far the policy moved on this token since sampling"),
+    Quantity("kl_ref", "KL to reference", "unsigned", "nats, k3 estimate: how far the policy is from the reference"),
+    Quantity("logprob", "log-prob", "negative", "nats, at this update: strongly coloured tokens are improbable"),
+    Quantity("loss", "loss", "signed", "the token's own contribution"),
+    Quantity("coefficient", "coefficient", "unsigned", "what the aggregation multiplies the token with"),
+    Quantity("penalty", "penalty", "signed", "added to the token's loss"),
+    Quantity("surrogate", "surrogate", "signed", "the token's policy-gradient objective"),
+    Quantity("low", "lower bound", "range", "of the ratio"),
+    Quantity("high", "upper bound", "range", "of the ratio"),
+)
+KNOWN = {quantity.name: quantity for quantity in QUANTITIES}
+# What a reader may look for, and is told of where the trace lacks it.
+EXPECTED = tuple(q.name for q in QUANTITIES[:10])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`edges` bound the colours from below to above; `key` is the letter of its classes; `beyond` counts the others."""
+
+    quantity: Quantity
+    key: str
+    palette: Literal["d", "s", "k"]
+    edges: tuple[float, ...]
+    beyond: int = 0
+
+    @property
+    def colours(self) -> int:
+        return len(STATES) if self.palette == "k" else len(self.edges) - 1
+
+    def level(self, x: Number) -> str:
+        """The class of a token with this value; `n` where there is no number."""
+        if x is None:
+            return f"{self.key}n"
+        if self.palette == "k":
+            return f"{self.key}{int(x)}"
+        return f"{self.key}{min(max(bisect.bisect_right(self.edges, x) - 1, 0), self.colours - 1)}"
+
+    @property
+    def swatches(self) -> list[tuple[str, str, str]]:
+        """(class, text at its left edge, text at its right edge if it is the last) for the legend."""
+        if self.palette == "k":
+            return [(f"{self.key}{i}", "", name) for i, name in enumerate(STATES)]
+        texts = [number(edge) for edge in self.edges]
+        last = self.colours - 1
+        return [(f"{self.key}{i}", texts[i], texts[i + 1] if i == last else "") for i in range(self.colours)]
+
+    def rules(self, place: int) -> list[str]:
+        """The style rules that colour the tokens and show the legend while the radio button q`place` is chosen."""
+        # Of log-probabilities and probabilities the smallest matters: the lower end takes the strongest colour.
+        shades = range(self.colours)[:: -1 if self.quantity.kind in ("negative", "share") else 1]
+        chosen = f":root:has(#q{place}:checked)"
+        rules = [f"{chosen} .legend-{place}{{display:block}}"]
+        rules += [
+            f"{chosen} .{self.key}{i}{{background:var(--{p}{j});color:var(--{p}t{j})}}"
+            for p, i, j in ((self.palette, i, j) for i, j in enumerate(shades))
+        ]
+        # A bar under the tokens below the middle: the sign can be told without the colour.
+        below = {"d": range(DIVERGING // 2), "k": (1,), "s": ()}[self.palette]
+        if below:
+            tokens = ",".join(f"{chosen} .{self.key}{i}" for i in below)
+            rules.append(f"{tokens}{{box-shadow:inset 0 -.14em var(--d0)}}")
+        return rules
+
+    @property
+    def barred(self) -> str:
+        """Which tokens the bar under them marks, for the legend."""
+        return {"d": "below the middle", "k": "clipped below", "s": ""}[self.palette]
+
+
+def quantity(name: str, values: Iterable[Number] = ()) -> Quantity:
+    """The known quantity, or for an unknown name one whose kind follows from its values."""
+    if name in KNOWN:
+        return KNOWN[name]
+    known = [x for x in values if x is not None]
+    kind: Kind = "signed" if min(known, default=0.0) < 0 else "unsigned"
+    return Quantity(name, visible(name, limit=30), kind, "not a quantity this report knows; drawn as it was recorded")
+
+
+def scales(columns: Sequence[tuple[Quantity, Sequence[Number]]]) -> tuple[list[Scale], list[tuple[str, str]]]:
+    """A scale for each column that varies, and (label, value) of each that is one number throughout."""
+    varying = [(q, values) for q, values in columns if len(set(values)) > 1]
+    fixed = [(q.label, q.text(values[0])) for q, values in columns if len(set(values)) == 1]
+    return [_scale(q, chr(ord("a") + i), values) for i, (q, values) in enumerate(varying)], fixed
+
+
+def clip_state(clipped: Number, ratio: Number) -> Number:
+    """0 not clipped, 1 clipped with a ratio below one, 2 clipped above (or of unknown ratio)."""
+    if clipped is None:
+        return None
+    return 0.0 if not clipped else 1.0 if ratio is not None and ratio < 1 else 2.0
+
+
+def _scale(q: Quantity, key: str, values: Iterable[Number]) -> Scale:
+    """The scale that covers all `values`, or 99 % of them when a few lie more than half as far again."""
+    xs = [x for x in values if x is not None]
+    if q.kind == "state":
+        return Scale(q, key, "k", ())
+    edges = _edges(q.kind, xs)
+    beyond = sum(not edges[0] <= x <= edges[-1] for x in xs)
+    return Scale(q, key, "d" if len(edges) == DIVERGING + 1 else "s", edges, beyond)
+
+
+def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
+    half = DIVERGING / 2
+    if kind == "ratio":
+        width = _nice(_reach(math.log(x) for x in xs if x > 0) / half)
+        return tuple(math.exp((i - half) * width) for i in range(DIVERGING + 1))
+    if kind in ("signed", "around_one"):
+        centre = 1.0 if kind == "around_one" else 0.0
+        width = _nice(_reach(x - centre for x in xs) / half)
+        return tuple(centre + (i - half) * width for i in range(DIVERGING + 1))
+    if kind == "range":
+        low, high = min(xs, default=0.0), max(xs, default=1.0)
+        width = (high - low) / SEQUENTIAL or 1.0 / SEQUENTIAL
+        return (*(low + i * width for i in range(SEQUENTIAL)), max(high, low + 1e-9))
+    if kind == "share":
+        return tuple(i / SEQUENTIAL for i in range(SEQUENTIAL + 1))
+    width = _nice(_reach(xs) / SEQUENTIAL)
+    first = -SEQUENTIAL if kind == "negative" else 0
+    return tuple((first + i) * width for i in range(SEQUENTIAL + 1))
+
+
+def _reach(distances: Iterable[float]) -> float:
+    """The largest distance, or the 99 % quantile where the largest is an outlier."""
+    sizes = sorted(abs(x) for x in distances)
+    if not sizes:
+        return 1.0
+    usual = sizes[math.ceil(0.99 * len(sizes)) - 1]
+    return sizes[-1] if sizes[-1] <= 1.5 * usual or usual == 0 else usual
+
+
+def _nice(width: float) -> float:
+    """The next number at or above `width` that is short to read.
+
+    >>> _nice(0.13), _nice(0.0)
+    (0.15, 1.0)
+    """
+    if width <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(float(f"{m * power:.3g}") for m in _NICE if m * power >= width * (1 - 1e-9))

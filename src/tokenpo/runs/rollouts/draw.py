@@ -1,0 +1,210 @@
+"""Responses to problems: prompt, sample, verify. What training and evaluation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...base.errors import NotFinite, TokenPOError
+from ...models import LanguageModel, Samples, Sampling, require_room, sample
+from ...models.precision import precision
+from ...models.token_draw import TemperatureRule
+from ...models.vocabulary import Tokenized
+from ...tasks import Problem, Score, Split, Task, ToolTask
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Responses to some problems; row = position in `problems` x group_size + g.
+
+    Args:
+        start: position of the first problem in the task's order.
+        prompts: token ids of each prompt.
+        token_ids, mask, logprob, entropy, temperature, rollout_logprob: [N, T] as the sampler recorded them; a sampler
+            that tells log-probabilities alone has no entropy. What a tool wrote stands in the tokens and in the
+            completions, outside the mask.
+        base: temperature at which logprob and entropy are taken.
+        finished: [N] bool, EOS was reached.
+    """
+
+    start: int
+    problems: list[Problem]
+    prompts: list[list[int]]
+    token_ids: Tensor
+    mask: Tensor
+    logprob: Tensor
+    entropy: Tensor | None
+    temperature: Tensor
+    rollout_logprob: Tensor
+    base: float
+    finished: Tensor
+    completions: list[str]
+    scores: list[Score]
+
+    @property
+    def group_size(self) -> int:
+        return len(self.scores) // len(self.problems)
+
+    def group(self) -> Tensor:
+        """[N] int, the place in `problems`."""
+        return torch.arange(len(self.problems), device=self.mask.device).repeat_interleave(self.group_size)
+
+    def reward(self) -> Tensor:
+        """[N] float32."""
+        return torch.tensor([score.reward for score in self.scores], dtype=torch.float32)
+
+    def correct(self) -> Tensor:
+        """[N] float32, 1 where the answer is right."""
+        return torch.tensor([float(score.correct) for score in self.scores])
+
+
+def draw(
+    lm: LanguageModel,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    group_size: int,
+    sampling: Sampling,
+    *,
+    autocast: bool = False,
+    rule: TemperatureRule | None = None,
+) -> Draw:
+    """Samples and verifies `group_size` responses to each of the `count` problems from position `start` on.
+
+    A problem's position is the key of its randomness, so it gets the same responses in whatever batch it is sampled.
+    """
+    problems, prompts = posed(lm, task, split, start, count, lambda ids: require_room(lm, ids, sampling))
+    with precision(lm.device, autocast):
+        streams = range(start, start + count)
+        tool = Called(lm, task, _repeated(problems, group_size)) if isinstance(task, ToolTask) else None
+        out = sample(lm, prompts, group_size, sampling, streams=streams, rule=rule, tool=tool)
+    return verified(lm, task, start, problems, prompts, out, sampling.temperature or 1.0)
+
+
+def posed(
+    vocabulary: Tokenized,
+    task: Task,
+    split: Split,
+    start: int,
+    count: int,
+    check: Callable[[list[int]], None] = lambda ids: None,
+) -> tuple[list[Problem], list[list[int]]]:
+    """`count` problems from position `start` on, and their prompts as token ids.
+
+    Args:
+        check: raises where a prompt cannot be answered.
+
+    Raises:
+        TokenPOError: naming the problem, where its prompt has no tokens, the tokenizer fails on it or `check` does.
+    """
+    problems = task.problems(split, start, count)
+    prompts = []
+    for place, problem in enumerate(problems):
+        try:
+            prompts.append(vocabulary.encode(problem.prompt))
+            check(prompts[-1])
+        except TokenPOError as error:
+            raise TokenPOError(f"{problem.place or f'{split} problem {start + place}'}: {error}") from error
+    return problems, prompts
+
+
+def verified(
+    vocabulary: Tokenized,
+    task: Task,
+    start: int,
+    problems: list[Problem],
+    prompts: list[list[int]],
+    out: Samples,
+    base: float,
+) -> Draw:
+    """The responses `out` to some problems with their scores, whoever sampled them.
+
+    Args:
+        base: temperature at which log-probabilities and entropies are taken.
+
+    Raises:
+        NotFinite: a reward is not finite.
+    """
+    group_size = len(out) // len(problems)
+    length = (out.mask * torch.arange(1, out.mask.shape[1] + 1, device=out.mask.device)).amax(1)
+    token_ids = [row[:size] for row, size in zip(out.token_ids.tolist(), length.tolist(), strict=True)]
+    completions = [vocabulary.decode(without_eos(ids, vocabulary.eos_ids)) for ids in token_ids]
+
+    def name(row: int) -> str:
+        return f"response {row % group_size} to problem {start + row // group_size}"
+
+    scores = scored(task, _repeated(problems, group_size), completions, token_ids, name)
+    return Draw(
+        start=start,
+        problems=problems,
+        prompts=prompts,
+        token_ids=out.token_ids,
+        mask=out.mask,
+        logprob=out.logprob,
+        entropy=out.entropy,
+        temperature=out.temperature,
+        rollout_logprob=out.rollout_logprob,
+        base=base,
+        finished=out.finished,
+        completions=completions,
+        scores=scores,
+    )
+
+
+class Called:
+    """A task's tool, as the sampler asks it.
+
+    Args:
+        problems: that each row answers.
+    """
+
+    def __init__(self, lm: LanguageModel, task: ToolTask, problems: Sequence[Problem]) -> None:
+        self._lm, self._task, self._problems = lm, task, problems
+        self.ends = lm.tokens_ending(task.calls)
+
+    def __call__(self, row: int, token_ids: Sequence[int]) -> Sequence[int]:
+        answer = self._task.reply(self._problems[row], self._lm.decode(token_ids))
+        return [] if not answer else self._lm.inserted(answer)
+
+
+def _repeated(problems: Sequence[Problem], group_size: int) -> list[Problem]:
+    """The problem of each row."""
+    return [problem for problem in problems for _ in range(group_size)]
+
+
+def scored(
+    task: Task,
+    problems: list[Problem],
+    completions: list[str],
+    token_ids: list[list[int]],
+    name: Callable[[int], str],
+) -> list[Score]:
+    """The scores of completions, one for each of `problems`.
+
+    Args:
+        name: of a row, for messages.
+
+    Raises:
+        TokenPOError: the task did not give one score for each.
+        NotFinite: a reward is not finite.
+    """
+    scores = task.score(problems, completions, token_ids)
+    if len(scores) != len(problems):
+        raise TokenPOError(
+            f"task {task.name!r} gave {len(scores)} scores for {len(problems)} responses: return one for each"
+        )
+    largest = torch.finfo(torch.float32).max  # above it a reward would become an infinity
+    bad = next((row for row, score in enumerate(scores) if not abs(score.reward) <= largest), None)
+    if bad is not None:
+        raise NotFinite(
+            f"task {task.name!r} gave the reward {scores[bad].reward} for {name(bad)}: mend its verifier", bad
+        )
+    return scores
+
+
+def without_eos(ids: list[int], eos: Sequence[int]) -> list[int]:
+    return ids[:-1] if ids and ids[-1] in eos else ids

@@ -1,0 +1,233 @@
+"""Corrections as other frameworks make them, each as one straight line of NumPy, and the presets.
+
+Written from what their settings mean, not from their code: SkyRL, slime's TIS and its example with rejection, OpenRLHF,
+NeMo-RL, AReaL, ms-swift. verl's and TRL's own functions are called in tests/foreign.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tokenpo
+from oracle_support import Sample, ragged, run
+from tokenpo import TokenPOError, UnknownName
+from tokenpo.core.parts import (
+    K2,
+    K3,
+    Criterion,
+    EachToken,
+    Every,
+    LogLikelihood,
+    Mean,
+    NormalisedWeight,
+    Rejection,
+    RolloutCorrection,
+    RolloutMean,
+    Total,
+    Weight,
+)
+from tokenpo.methods.corrections import PRESETS
+
+seeds = pytest.mark.parametrize("seed", range(2))
+
+
+def _sample(seed: int) -> Sample:
+    rng = np.random.default_rng(seed)
+    sample = ragged(seed)
+    x = rng.choice([1e-4, 0.02, 0.8], size=(len(sample.mask), 1)) * rng.normal(size=sample.mask.shape)
+    return sample.but(rollout_logprob=np.where(sample.mask, np.minimum(sample.old_logprob + x, -1e-4), 0))
+
+
+def _rows(f: Callable[[np.ndarray], float], rho: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """f of each response's ρ, at all of its tokens; 1 for a response without tokens."""
+    return np.array([[f(row[kept]) if kept.any() else 1.0] * len(row) for row, kept in zip(rho, mask, strict=True)])
+
+
+def _product(row: np.ndarray) -> float:
+    return float(np.prod(row))
+
+
+def _geometric(row: np.ndarray) -> float:
+    return float(np.prod(row) ** (1 / len(row)))
+
+
+def _between(x: np.ndarray, low: float, high: float) -> np.ndarray:
+    return (x >= low) & (x <= high)
+
+
+def _reject(*criteria: Criterion) -> Rejection:
+    return Rejection(criteria)
+
+
+RAW = RolloutCorrection(cap=math.inf)
+BATCH = RolloutCorrection(cap=1.3)
+# Framework and settings, the same in parts, and what comes of it: the weight [N, T] from ρ and the mask.
+CASES: dict[str, tuple[tuple[Weight, ...], Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
+    "SkyRL tis_ratio_type=token, cap 2": (
+        (RolloutCorrection(),), lambda rho, mask: np.minimum(rho, 2)
+    ),
+    "SkyRL tis_ratio_type=sequence, cap 5": (
+        (RolloutCorrection(sequence=True, cap=5.0),), lambda rho, mask: np.minimum(_rows(_product, rho, mask), 5)
+    ),
+    "SkyRL sequence_mask_metric=geometric": (
+        (_reject(Criterion(Mean(), 0.99, 1.01)),), lambda rho, mask: _between(_rows(_geometric, rho, mask), 0.99, 1.01)
+    ),
+    "SkyRL sequence_mask_metric=product": (
+        (_reject(Criterion(Total(), 0.5, 2.0)),), lambda rho, mask: _between(_rows(_product, rho, mask), 0.5, 2)
+    ),
+    "SkyRL outlier_token_is_threshold 0.5 .. 2": (
+        (_reject(Criterion(Every(), 0.5, 2.0)),),
+        lambda rho, mask: _rows(lambda row: float(_between(row, 0.5, 2).all()), rho, mask),
+    ),
+    "SkyRL token_mask_is_threshold 0.9 .. 1.1, with token TIS": (
+        (RolloutCorrection(), _reject(Criterion(EachToken(), 0.9, 1.1))),
+        lambda rho, mask: np.minimum(rho, 2) * _between(rho, 0.9, 1.1),
+    ),
+    "slime --use-tis, --tis-clip-low 0.5": (
+        (RolloutCorrection(floor=0.5),), lambda rho, mask: np.clip(rho, 0.5, 2)
+    ),
+    "slime icepop_function": (
+        (RolloutCorrection(mask=True),), lambda rho, mask: np.where(rho <= 2, rho, 0)
+    ),
+    "slime mis: tis sequence truncate, rs geometric, veto": (
+        (
+            RolloutCorrection(sequence=True),
+            _reject(Criterion(Mean(), 0.5, 2.0), Criterion(Every(), 0.3)),
+        ),
+        lambda rho, mask: np.minimum(_rows(_product, rho, mask), 2)
+        * _between(_rows(_geometric, rho, mask), 0.5, 2)
+        * (_rows(np.min, rho, mask) >= 0.3),
+    ),
+    "slime mis: tis token, batch normalised, in one micro-batch": (
+        (NormalisedWeight(BATCH, RolloutMean(BATCH)),),
+        lambda rho, mask: np.minimum(rho, 1.3) / np.minimum(rho, 1.3)[mask].mean(),
+    ),
+    "slime mis: tis geometric clip": (
+        (RolloutCorrection(sequence=True, geometric=True, floor=0.9, cap=1.1),),
+        lambda rho, mask: np.clip(_rows(_geometric, rho, mask), 0.9, 1.1),
+    ),
+    "OpenRLHF tis 0.5 5": (
+        (RolloutCorrection(floor=0.5, cap=5.0),), lambda rho, mask: np.clip(rho, 0.5, 5)
+    ),
+    "OpenRLHF icepop 0.5 5": (
+        (RolloutCorrection(mask=True, floor=0.5, cap=5.0),), lambda rho, mask: rho * _between(rho, 0.5, 5)
+    ),
+    "OpenRLHF, NeMo-RL seq-mask-tis 0.9 1.1": (
+        (RAW, _reject(Criterion(Mean(), 0.9, 1.1))),
+        lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.9, 1.1),
+    ),
+    "NeMo-RL use_importance_sampling_correction without a type": (
+        (RAW,), lambda rho, mask: rho
+    ),
+    "AReaL token, mask, ratio, upper 5": (
+        (RAW, _reject(Criterion(EachToken(), high=5.0))), lambda rho, mask: np.where(rho <= 5, rho, 0)
+    ),
+    "AReaL sequence, mask, kl_k2, mean": (
+        (RAW, _reject(Criterion(Mean(), high=0.02, of=K2()))),
+        lambda rho, mask: rho * (_rows(lambda row: float((np.log(row) ** 2 / 2).mean()), rho, mask) <= 0.02),
+    ),
+    "AReaL sequence, mask, kl_k3, sum": (
+        (RAW, _reject(Criterion(Total(), high=0.1, of=K3()))),
+        lambda rho, mask: rho * (_rows(lambda row: float((row - 1 - np.log(row)).sum()), rho, mask) <= 0.1),
+    ),
+    "ms-swift sequence_truncate": (
+        (RolloutCorrection(sequence=True, geometric=True, cap=1.2),),
+        lambda rho, mask: np.minimum(_rows(_geometric, rho, mask), 1.2),
+    ),
+    "ms-swift sequence_mask": (
+        (RAW, _reject(Criterion(Mean(), high=1.1))),
+        lambda rho, mask: np.where(_rows(_geometric, rho, mask) <= 1.1, rho, 0),
+    ),
+}  # fmt: skip
+
+
+@seeds
+@pytest.mark.parametrize("name", CASES)
+def test_as_other_frameworks_weigh(name: str, seed: int) -> None:
+    """The weight, and the gradient: that of the method times the weight, over all tokens."""
+    weights, oracle = CASES[name]
+    sample = _sample(seed)
+    plain = tokenpo.method("dapo")
+    got = run(dataclasses.replace(plain, weights=weights), sample)
+    rho = np.exp(np.where(sample.mask, sample.old_logprob - sample.rollout_logprob, 0))
+    expected = oracle(rho, sample.mask).astype(float)
+    np.testing.assert_allclose(got.terms["weight"][sample.mask], expected[sample.mask], rtol=1e-10)
+    np.testing.assert_allclose(
+        got.gradient, run(plain, sample).gradient * expected * sample.mask, rtol=1e-10, atol=1e-17
+    )
+    assert len(set(np.round(expected[sample.mask], 12))) > 1
+
+
+@seeds
+def test_decoupled_ppo_is_a_method_with_a_correction(seed: int) -> None:
+    """J = sg[ρ] min(r A, clip(r) A): r to the proximal policy, ρ from it to the behaviour (AReaL's token mask at 5)."""
+    sample = _sample(seed)
+    objective = dataclasses.replace(
+        tokenpo.method("dapo", high=0.2, dual=None), weights=(RAW, _reject(Criterion(EachToken(), high=5.0)))
+    )
+    got = run(objective, sample)
+    A, mask = got.terms["advantage"], sample.mask
+    r = np.exp(np.clip(sample.logprob - sample.old_logprob, -20, 20))
+    rho = np.exp(sample.old_logprob - sample.rollout_logprob)
+    rho = np.where(rho <= 5, rho, 0)
+    J = rho * np.minimum(r * A, np.clip(r, 0.8, 1.2) * A)
+    assert got.value == pytest.approx(-J[mask].sum() / mask.sum(), rel=1e-12)
+    slope = rho * np.where(A > 0, r <= 1.2, r >= 0.8) * r * A
+    np.testing.assert_allclose(got.gradient, np.where(mask, -slope / mask.sum(), 0), rtol=1e-10, atol=1e-17)
+
+
+# The presets that no foreign function is at hand for: slime wants Megatron and OpenRLHF DeepSpeed, and both a GPU.
+LINES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "mis": lambda rho, mask: np.where(_between(rho, 0.5, 2), rho, 0),
+    "seq_mask_tis": lambda rho, mask: rho * _between(_rows(_geometric, rho, mask), 0.5, 5),
+}
+VERLS = {"tis", "seq_tis", "icepop", "seq_mis", "mis_geo", "mis_k3", "bypass"}  # by names of ours
+
+
+def test_every_preset_is_held_to_something() -> None:
+    """To verl's in tests/foreign/test_verl_corrections.py, to TRL's default in test_trl_rollouts.py, else to a line."""
+    others = {name for name in PRESETS if not name.startswith(("decoupled_", "bypass_")) and name != "disabled"}
+    assert others == {*LINES, *VERLS, "trl"}
+
+
+@seeds
+@pytest.mark.parametrize("name", LINES)
+def test_a_preset_is_its_line(name: str, seed: int) -> None:
+    sample = _sample(seed)
+    far = 2.0 * (np.arange(len(sample.mask)) % 3 == 0)[:, None]  # the sampler found every third response e⁻² as likely
+    sample = sample.but(rollout_logprob=np.where(sample.mask, sample.rollout_logprob - far, 0))
+    got = run(tokenpo.corrected(tokenpo.method("dapo"), name), sample)
+    rho = np.exp(np.where(sample.mask, sample.old_logprob - sample.rollout_logprob, 0))
+    expected = LINES[name](rho, sample.mask).astype(float)
+    np.testing.assert_allclose(got.terms["weight"][sample.mask], expected[sample.mask], rtol=1e-10)
+    assert 0 in expected[sample.mask] and len(set(np.round(expected[sample.mask], 12))) > 3
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_goes_with_a_method(name: str) -> None:
+    made = tokenpo.corrected(tokenpo.method("grpo"), name)
+    preset = PRESETS[name]
+    assert made.weights == preset.weights and made.bypass == preset.bypass
+    assert isinstance(made.surrogate, LogLikelihood) == preset.plain
+    if not name.startswith("bypass_"):  # their premise is another policy than the old one at ratio 1
+        tokenpo.check_method(made)
+
+
+def test_names_and_mistakes() -> None:
+    grpo = tokenpo.method("grpo")
+    assert tokenpo.corrected(grpo, "mis-geo") == tokenpo.corrected(grpo, "mis_geo")
+    leaving = tokenpo.corrected(grpo, "seq-mis", leaves=True)
+    assert [getattr(part, "leaves", None) for part in leaving.weights] == [None, True]
+    with pytest.raises(UnknownName, match="correction='icepoop' is no choice; did you mean 'icepop'"):
+        tokenpo.corrected(grpo, "icepoop")
+    with pytest.raises(TokenPOError, match="correction tis rejects nothing: leaves=True goes with"):
+        tokenpo.corrected(grpo, "tis", leaves=True)
+    with pytest.raises(TokenPOError, match=r"comes on top of RolloutRatio\(\), by which dppo_tv weighs"):
+        tokenpo.corrected(tokenpo.method("dppo_tv"), "tis")
+    # What only rejects weighs nothing twice.
+    assert tokenpo.corrected(tokenpo.method("dppo_tv"), "mis_geo").weights == PRESETS["mis_geo"].weights

@@ -1,0 +1,298 @@
+"""Influence, divergence and confidence in the prompt against double sums over full forward passes in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from oracle_support.group_stats import naive_divergence, naive_influence, naive_prompt_logprob
+from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.engines.embedded.facts import divergence, influence, prompt_logprob
+from tokenpo.models import Samples, Sampling, load, sample
+from tokenpo.models.score import has_plain_head, predictions
+
+FAMILIES = ["qwen3", "qwen2", "llama", "mistral_window", "gemma2_softcap", "cohere2_scale", "gpt2"]
+PLAIN = [family for family in FAMILIES if family not in {"gemma2_softcap", "cohere2_scale"}]
+# Only GPT-2 stays in float64 throughout; the norms of the others pass through float32.
+PRECISION = {"gpt2": 1e-10}
+# Five groups of four: mixed, mixed with values between, all right, mixed with one right, all wrong.
+REWARD = torch.tensor([[1, 0, 1, 0], [0.9, 0.6, 0.5, 0], [1, 1, 1, 1], [0, 0, 0, 1], [0.1, 0.1, 0.1, 0.1]]).flatten()
+
+
+@pytest.fixture
+def double(make_model):
+    return lambda family="gpt2", **options: load(make_model(family, **options), dtype="float64")
+
+
+@pytest.fixture
+def rollouts(prompts):
+    """Four responses of unequal length to each prompt, every token at a temperature of its own."""
+
+    def make(lm) -> Samples:
+        samples = sample(lm, prompts, 4, Sampling(9, 0.9, seed=4), rule=lambda h, base: base + 0.3 * torch.tanh(h))
+        assert samples.mask.sum(1).unique().numel() > 3
+        return samples
+
+    return make
+
+
+def given(prompts, s: Samples, rows=slice(None), mask=None) -> tuple:
+    mask = s.mask if mask is None else mask
+    return prompts, s.prompt[rows], s.token_ids[rows], mask[rows], s.temperature[rows]
+
+
+def holes(mask: torch.Tensor) -> torch.Tensor:
+    """Some tokens inside responses are not theirs, and two rows have none at all."""
+    mask = mask.clone()
+    mask[:, 1::3] = False
+    mask[[1, 6]] = False
+    return mask
+
+
+def same(got: torch.Tensor, want: torch.Tensor, precision: float = 1e-5) -> None:
+    torch.testing.assert_close(got.double(), want.double(), rtol=precision, atol=precision * float(want.abs().max()))
+    assert (want != 0).sum() > 20
+
+
+@pytest.mark.parametrize(("family", "holed"), [*((family, True) for family in PLAIN), ("gpt2", False)])
+def test_influence_is_the_double_sum(double, prompts, rollouts, family, holed):
+    lm = double(family, eos=(1, 2))
+    samples = rollouts(lm)
+    mask = holes(samples.mask) if holed else samples.mask
+    got = influence(lm, *given(prompts, samples, mask=mask), reward=REWARD)
+    assert got.dtype == torch.float64 and not got.requires_grad
+    same(got, naive_influence(lm, *given(prompts, samples, mask=mask), REWARD), PRECISION.get(family, 1e-5))
+    assert not got[~mask].any() and not got[8:12].any() and not got[16:].any()
+
+
+@pytest.mark.parametrize(("family", "holed"), [*((family, True) for family in FAMILIES), ("gpt2", False)])
+def test_divergence_is_the_sum_over_the_group(double, prompts, rollouts, family, holed):
+    lm = double(family, eos=(1, 2))
+    samples = rollouts(lm)
+    mask = holes(samples.mask) if holed else samples.mask
+    got = divergence(lm, *given(prompts, samples, mask=mask))
+    same(got, naive_divergence(lm, *given(prompts, samples, mask=mask)), PRECISION.get(family, 1e-5))
+    assert not got[~mask].any() and not got.requires_grad
+    for group in range(len(prompts)):
+        of_group, alive = got[samples.prompt == group], mask[samples.prompt == group]
+        for t in alive.any(0).nonzero()[:, 0]:
+            assert of_group[alive[:, t], t].unique().numel() == 1
+
+
+def test_influence_is_the_inner_product_of_gradients_in_the_head(double, prompts, rollouts):
+    """At temperature 1: of a token's log-probability and of the right responses' summed one."""
+    lm = double()
+    s = rollouts(lm)
+    head = lm.model.get_output_embeddings().weight.detach().clone().requires_grad_()
+    ones, wanted = torch.ones_like(s.temperature), []
+    for row in range(4):
+        length, prompt = int(s.mask[row].sum()), prompts[0]
+        ids = torch.tensor([[*prompt, *s.token_ids[row, :length].tolist()]])
+        with torch.no_grad():
+            hidden = lm.model.base_model(ids).last_hidden_state[0, len(prompt) - 1 : -1]
+        logp = (hidden @ head.T).log_softmax(-1)
+        wanted.append(logp.gather(1, s.token_ids[row, :length, None])[:, 0])
+    (goal,) = torch.autograd.grad(wanted[0].sum() + wanted[2].sum(), head, retain_graph=True)
+    first = slice(0, 4)
+    got = influence(lm, prompts[:1], s.prompt[first], s.token_ids[first], s.mask[first], ones[first], reward=REWARD[:4])
+    for row in range(4):
+        for t, logprob in enumerate(wanted[row]):
+            (pull,) = torch.autograd.grad(logprob, head, retain_graph=True)
+            assert got[row, t].item() == pytest.approx(float((pull * goal).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", ["influence", "divergence"])
+def test_order_cutting_and_padding_are_free(lm, prompts, rollouts, packed, name):
+    def what(*arguments, rows, **options):
+        return (
+            influence(*arguments, reward=REWARD[rows], **options)
+            if name == "influence"
+            else divergence(*arguments, **options)
+        )
+
+    lm.abilities["packed"] = packed
+    s = rollouts(lm)
+    whole = what(lm, *given(prompts, s), rows=slice(None))
+    assert whole.dtype == torch.float32
+    for tokens in (1, 150):
+        same(what(lm, *given(prompts, s), rows=slice(None), max_tokens=tokens), whole)
+    for chunk in (1, 30):
+        same(what(lm, *given(prompts, s), rows=slice(None), chunk=chunk), whole)
+    order = torch.randperm(len(s), generator=torch.Generator().manual_seed(2))
+    same(what(lm, *given(prompts, s, order), rows=order), whole[order])
+    group = (s.prompt == 1).nonzero()[:, 0]
+    same(what(lm, *given(prompts, s, group), rows=group), whole[group])
+    wide = [torch.nn.functional.pad(x, (0, 3), value=fill) for x, fill in (
+        (s.token_ids.masked_fill(~s.mask, 10**6), 10**6), (s.mask, False), (s.temperature, 1.0),
+    )]  # fmt: skip
+    same(what(lm, prompts, s.prompt, *wide, rows=slice(None))[:, :-3], whole)
+
+
+def test_nothing_to_compare_is_zero(lm, prompts):
+    """No tokens, equal rewards, responses that go alone, and equal responses."""
+    ids, none = torch.full((2, 3), 5), torch.zeros(2, 3, dtype=torch.bool)
+    owner, reward = torch.tensor([1, 1]), torch.tensor([1.0, 0.0])
+    assert not influence(lm, prompts, owner, ids, none, reward=reward).any()
+    assert not divergence(lm, prompts, owner, ids, none).any()
+    assert not influence(lm, prompts, owner, ids, ~none, reward=torch.full((2,), 0.1)).any()
+    apart = torch.tensor([0, 1])
+    assert not influence(lm, prompts, apart, ids, ~none, reward=reward).any()
+    assert influence(lm, prompts, owner, ids, ~none, reward=reward).all()
+    for case in (apart, owner):
+        torch.testing.assert_close(divergence(lm, prompts, case, ids, ~none), torch.zeros(2, 3), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("most", "calls"), [(1, [1, 1, 1]), (115, [2, 1]), (114, [1, 1, 1]), (10**6, [3])])
+def test_whole_groups_share_a_pass_that_fits(lm, prompts, rollouts, monkeypatch, most, calls):
+    """Groups 0, 1 and 3 (43, 72 and 54 tokens), as the others' rewards are all equal: at most `most`, or a group."""
+    s, seen = rollouts(lm), []
+
+    def watched(lm, prompts, owner, token_ids, mask, *rest):
+        groups = owner.unique().tolist()
+        assert all((owner == group).sum() == 4 for group in groups)
+        seen.append((groups, sum(len(prompts[group]) for group in owner.tolist()) + int(mask.sum())))
+        return predictions(lm, prompts, owner, token_ids, mask, *rest)
+
+    monkeypatch.setattr("tokenpo.engines.embedded.facts.predictions", watched)
+    influence(lm, *given(prompts, s), reward=REWARD, max_tokens=most)
+    assert [group for groups, _ in seen for group in groups] == [0, 1, 3]
+    assert [len(groups) for groups, _ in seen] == calls
+    assert all(tokens <= most or len(groups) == 1 for groups, tokens in seen)
+
+
+def test_no_more_than_a_chunk_of_logits_is_made(lm, prompts, rollouts):
+    """Of seven rows; where four responses stand side by side, of one position, or of two in a chunk of eight."""
+    s, rows = rollouts(lm), []
+    assert has_plain_head(lm)
+    lm.model.get_output_embeddings().register_forward_hook(lambda head, inputs, out: rows.append(len(out)))
+    influence(lm, *given(prompts, s), reward=REWARD, chunk=7)
+    assert max(rows) == 7 and len(rows) > 10
+    for chunk, most in ((1, 4), (7, 4), (8, 8)):
+        rows.clear()
+        divergence(lm, *given(prompts, s), chunk=chunk)
+        assert max(rows) == most
+
+
+def test_a_response_without_tokens_is_in_no_group(double, prompts):
+    """It neither lowers the mean reward nor counts as uniform."""
+    lm = double()
+    ids = torch.tensor([[5, 6], [7, 8], [9, 9], [3, 4]])
+    mask = torch.tensor([[True, True], [True, True], [False, False], [True, False]])
+    owner, reward = torch.zeros(4, dtype=torch.long), torch.tensor([0.6, 0.4, -9.0, 0.4])
+    kept = [0, 1, 3]
+    got = influence(lm, prompts, owner, ids, mask, reward=reward)
+    same_rows = influence(lm, prompts, owner[kept], ids[kept], mask[kept], reward=reward[kept])
+    torch.testing.assert_close(got[kept], same_rows, rtol=1e-12, atol=0)
+    assert got[kept][mask[kept]].all()
+    whole = divergence(lm, prompts, owner, ids, mask)
+    torch.testing.assert_close(
+        whole[kept], divergence(lm, prompts, owner[kept], ids[kept], mask[kept]), rtol=1e-12, atol=0
+    )
+    assert whole[kept][mask[kept]][2:].all()
+
+
+def test_far_apart_log_probabilities_are_cut(double, prompts, rollouts):
+    """Sampled at 0.9 and more, judged at 0.01: laws lie apart by far more than 11 nats, which is what counts."""
+    lm = double()
+    s = rollouts(lm)
+    s = dataclasses.replace(s, temperature=torch.full_like(s.temperature, 0.01))
+    got = divergence(lm, *given(prompts, s))
+    same(got, naive_divergence(lm, *given(prompts, s)), 1e-9)
+    assert math.exp(11) < got.max() < lm.model.config.vocab_size * math.exp(11)
+
+
+@pytest.mark.parametrize("family", ["gemma2_softcap", "cohere2_scale"])
+def test_influence_needs_a_linear_head(load_family, prompts, family):
+    lm = load_family(family)
+    ids = torch.full((2, 3), 5)
+    with pytest.raises(
+        Unsupported, match=rf"influence is defined for a linear head, .* {type(lm.model).__name__} .*choose"
+    ):
+        influence(lm, prompts, torch.tensor([0, 0]), ids, ids == 5, reward=torch.tensor([1.0, 0.0]))
+
+
+def test_influence_of_an_adapted_head_is_refused(make_model, prompts):
+    pytest.importorskip("peft")
+    from tokenpo.models import LoraOptions
+
+    ids, reward = torch.full((2, 3), 5), torch.tensor([1.0, 0.0])
+    body = load(make_model("qwen2"), lora=LoraOptions(2, 4.0, ("q_proj",)))
+    assert influence(body, prompts, torch.tensor([0, 0]), ids, ids == 5, reward=reward).any()
+    head = load(make_model("qwen2"), lora=LoraOptions(2, 4.0, ("q_proj", "lm_head")))
+    with pytest.raises(Unsupported, match=r"leave the head out of the LoRA targets"):
+        influence(head, prompts, torch.tensor([0, 0]), ids, ids == 5, reward=reward)
+
+
+def test_products_keep_their_precision_under_autocast(lm, prompts, rollouts):
+    """The forward pass and the head run in bf16; the sums are those of their very outputs."""
+    s = rollouts(lm)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        got = influence(lm, *given(prompts, s), reward=REWARD)
+        assert has_plain_head(lm)
+        (seen,) = predictions(lm, *given(prompts, s))
+        logits = lm.model.get_output_embeddings()(seen.out).double()
+    assert seen.out.dtype == torch.bfloat16 or logits.bfloat16().equal(logits)
+    g = -(logits / seen.temperature[:, None]).softmax(-1)
+    g[torch.arange(len(g)), seen.target] += 1
+    pairs = (g @ g.T) * (seen.out.double() @ seen.out.double().T)
+    group, right = s.prompt[seen.row], torch.zeros(len(s), dtype=torch.bool)
+    for k in (0, 1, 3):
+        rows = slice(4 * k, 4 * k + 4)
+        right[rows] = REWARD[rows] > REWARD[rows].mean()
+    want = (pairs * (right[seen.row] & (group[:, None] == group))).sum(1)
+    same(got[seen.row, seen.column], torch.where(torch.isin(group, torch.tensor([0, 1, 3])), want, 0), 1e-4)
+
+
+def test_bf16_weights_give_float32(make_model, prompts):
+    half = load(make_model(), dtype="bfloat16")
+    s = sample(half, prompts, 4, Sampling(9, seed=4))
+    assert influence(half, *given(prompts, s), reward=REWARD).dtype == torch.float32
+    assert divergence(half, *given(prompts, s)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_logprob_is_the_mean_after_the_first_token(double, prompts, family):
+    lm = double(family)
+    wanted = naive_prompt_logprob(lm, prompts, 0.7)
+    got = prompt_logprob(lm, prompts, 0.7)
+    assert got.tolist() == pytest.approx(wanted, rel=PRECISION.get(family, 1e-5))
+    assert len(prompts[2]) == 1 and got[2] == 0
+    for tokens in (1, 12):
+        assert prompt_logprob(lm, prompts, 0.7, max_tokens=tokens).tolist() == pytest.approx(wanted, rel=1e-5)
+    assert prompt_logprob(lm, prompts[2:3]).tolist() == [0.0]
+    assert not got.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": torch.ones(3)}, r"influence: reward has shape \[3\], expected \[2\]"),
+        ({"mask": torch.ones(2, 3)}, r"influence: mask has shape .* expected \[N, T\] bool"),
+        ({"temperature": torch.zeros(2, 3)}, "influence: temperature holds 0.0, expected > 0"),
+        ({"prompt_of_row": torch.tensor([0, 2])}, "influence: prompt_of_row holds 0 to 2, but there are 2 prompts"),
+    ],
+)
+def test_bad_input_is_named(lm, change, message):
+    fields = {
+        "prompts": [[3], [4]],
+        "prompt_of_row": torch.tensor([0, 0]),
+        "token_ids": torch.ones(2, 3, dtype=torch.long),
+        "mask": torch.ones(2, 3, dtype=torch.bool),
+        "reward": torch.tensor([1.0, 0.0]),
+    } | change
+    with pytest.raises(TokenPOError, match=message):
+        influence(lm, **fields)
+    reward = fields.pop("reward")
+    if len(reward) == 2:
+        with pytest.raises(TokenPOError, match=message.replace("influence", "divergence")):
+            divergence(lm, **fields)
+
+
+@pytest.mark.parametrize("prompts", [[], [[3], []]])
+def test_no_prompt_is_an_error(lm, prompts):
+    with pytest.raises(TokenPOError, match="prompt_logprob: there is no prompt, or one without tokens"):
+        prompt_logprob(lm, prompts)
