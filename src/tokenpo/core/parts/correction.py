@@ -1,8 +1,8 @@
 """Rollout correction: the engine that samples and the one that trains give the same token different probabilities.
 
 ρ = exp(lp_old − lp_roll). A `RolloutCorrection` weighs by it, a `Rejection` drops what fails a `Criterion`; both are
-weights, known before the first update, that go with any method and multiply. `methods.corrections` has them by the names
-of other frameworks.
+weights, known before the first update, that go with any method and multiply. `methods.corrections` has them by the
+names of other frameworks.
 """
 
 from __future__ import annotations
