@@ -29,14 +29,14 @@ test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and 
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm
 
 parity: $(ENGINES)/.ready  ## re-make docs/parity.md: every method in every engine
-	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/parity.py
+	OMP_NUM_THREADS=1 $(ENGINES)/bin/python tools/site/parity.py
 
 check: $(VENV)/.dev  ## format, lint, types, layers, generated documents, sizes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python tools/docs.py --check
+	$(BIN)/python tools/site/docs.py --check
 	$(BIN)/python tools/sizes.py
 
 slow: $(VENV)/.dev  ## the slow marks: warm-up re-made, browsers, long runs; then a real vLLM with verl
@@ -55,7 +55,7 @@ mutants: $(VENV)/.dev  ## break the formulas on purpose, and list what no test n
 	$(BIN)/python tools/mutants.py $(ONLY)
 
 docs: $(VENV)/.dev  ## re-make the pages and the picture that come from the code
-	$(BIN)/python tools/docs.py
+	$(BIN)/python tools/site/docs.py
 
 site: $(VENV)/.dev  ## the documents as a site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

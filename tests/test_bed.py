@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow  # a finished study
 PLAN = """
 methods = ["dapo", "grpo"]
 undecided = 0.05
@@ -40,7 +41,7 @@ above = true
 
 @pytest.fixture
 def bed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools")
+    monkeypatch.syspath_prepend(ROOT / "studies" / "2026-11-23-bed")
     return importlib.import_module("bed")
 
 

@@ -42,12 +42,8 @@ def relative(path: Path) -> str:
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.delitem(sys.modules, "docs_tool", raising=False)
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return load("docs_tool", ROOT / "tools" / "docs.py")
-
-
-def test_generated_pages_are_what_the_code_says(tool: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    assert tool.main(["--check"]) == 0, capsys.readouterr().out
+    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
+    return load("docs_tool", ROOT / "tools" / "site" / "docs.py")
 
 
 def test_documented_totals_give_the_constant_length() -> None:
@@ -66,6 +62,7 @@ def test_check_names_what_is_stale(
     for name, value in (("ROOT", tmp_path), ("PAGES", pages)):
         monkeypatch.setattr(tool, name, value)
     monkeypatch.setattr(tool.explorer, "render", explorer_without_its_grid)
+    monkeypatch.setattr(tool, "METHODS", {name: tool.METHODS[name] for name in ("grpo", "dapo", "hapo")})
 
     assert tool.main(["--check"]) == 1 and not pages.exists()
     assert tool.main([]) == 0 and tool.main(["--check"]) == 0
@@ -93,8 +90,10 @@ def explorer_without_its_grid(objectives: dict) -> str:
 
 
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
-def test_a_page_holds_formula_options_table_and_score(tool: ModuleType, name: str) -> None:
-    page, build = tool.page(name), tokenpo.methods.METHODS[name]
+def test_a_page_holds_formula_options_table_and_score(name: str) -> None:
+    """Of the committed page, which `make check` holds to the code."""
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    build = tokenpo.methods.METHODS[name]
     docstring = inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or ""
     formula = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
     excerpts = "\n".join(code for _, code in FENCE.findall(page))

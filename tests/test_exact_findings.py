@@ -306,7 +306,7 @@ def composition() -> Iterator[str]:
 
 
 def two_checkpoints(tool: ModuleType) -> Iterator[str]:
-    """`tool` is tools/exact_checkpoints.py, of whose page these are the first column."""
+    """`tool` is tools/site/exact_checkpoints.py, of whose page these are the first column."""
     found = [at_checkpoint.load(DOCS / f"exact_step{step}.json") for step in (0, 10)]
 
     def first(method: str, key: str = "after/useful", which: int = 0) -> float:
@@ -348,7 +348,7 @@ def two_checkpoints(tool: ModuleType) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def checkpoints() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS.parent / "tools")
+        patch.syspath_prepend(DOCS.parent / "tools" / "site")
         yield importlib.import_module("exact_checkpoints")
 
 

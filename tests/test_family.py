@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def family(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools")
+    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
     import family
 
-    assert Path(family.__file__ or "").parent == ROOT / "tools"
+    assert Path(family.__file__ or "").parent == ROOT / "tools" / "site"
     return sys.modules["family"]
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for folder in ("benchmarks", "tools"):
+    for folder in ("benchmarks", "tools/site"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     return importlib.import_module("paper_recipes")
 

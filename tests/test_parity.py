@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    spec = importlib.util.spec_from_file_location("parity_tool", ROOT / "tools" / "parity.py")
+    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
+    spec = importlib.util.spec_from_file_location("parity_tool", ROOT / "tools" / "site" / "parity.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "parity_tool", module)

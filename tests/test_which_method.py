@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def which(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools")
+    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
     return importlib.import_module("which_method")
 
 
 def test_the_page_is_current(which: ModuleType) -> None:
-    assert which.PAGE.read_text(encoding="utf-8") == which.page(), "python tools/which_method.py"
+    assert which.PAGE.read_text(encoding="utf-8") == which.page(), "python tools/site/which_method.py"
     assert doctest.testmod(which).failed == 0
 
 

@@ -1,4 +1,4 @@
-"""The numbers of docs/parity.md, computed again for methods of three kinds: the rest by `tools/parity.py --check`."""
+"""The numbers of docs/parity.md, computed again for methods of three kinds; `parity.py --check` does the rest."""
 
 from __future__ import annotations
 

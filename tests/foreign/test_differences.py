@@ -9,7 +9,7 @@ import pytest
 from foreign_support.trl_trainer import GRPOConfig
 from foreign_support.verl_losses import core
 
-TOOLS = Path(__file__).parents[2] / "tools"
+TOOLS = Path(__file__).parents[2] / "tools" / "site"
 
 
 def test_the_page_is_what_the_frameworks_give(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

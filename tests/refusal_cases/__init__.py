@@ -1,6 +1,6 @@
 """What each engine cannot honour, as cases: what is asked, how a user asks it, what the sentence must name.
 
-`docs/refusals.md` is written from them (tools/refusals.py). `check_case` holds a case to its sentence, `check_sites`
+tools/site/refusals.py writes docs/refusals.md from them. `check_case` holds a case to its sentence, `check_sites`
 every place of the source that refuses to a case, `check_page` the page to what was said.
 """
 

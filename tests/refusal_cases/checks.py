@@ -150,8 +150,8 @@ def check_page(engine: str, cases: Sequence[Case], seen: Sequence[Said]) -> None
     """docs/refusals.md has this engine's section as it is said now."""
     page = PAGE.read_text(encoding="utf-8")
     stale = [line for line in section(engine, cases, seen).splitlines() if line not in page.splitlines()]
-    assert not stale, f"run tools/refusals.py and commit docs/refusals.md: {stale}"
+    assert not stale, f"run tools/site/refusals.py and commit docs/refusals.md: {stale}"
     heading = section(engine, (), ()).splitlines()[0]
     part = page.split(f"\n{heading}\n", 1)[-1].split("\n## ", 1)[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")]
-    assert len(rows) == len(cases) + 2, "docs/refusals.md has rows of no case: run tools/refusals.py"
+    assert len(rows) == len(cases) + 2, "docs/refusals.md has rows of no case: run tools/site/refusals.py"

@@ -16,7 +16,7 @@ TITLES = {
     "vllm": ("vLLM", "The [logits processor](vllm.md); read on a stand-in for vLLM's interfaces."),
 }
 HEAD = """\
-<!-- Written by tools/refusals.py from tests/refusal_cases: change those, then run it where the engines are. -->
+<!-- Written by tools/site/refusals.py from tests/refusal_cases: change those, then run it where the engines are. -->
 
 # Refusals
 

@@ -1,4 +1,4 @@
-# Written by tools/docs.py from the builders: change those, then run `make docs`.
+# Written by tools/site/docs.py from the builders: change those, then run `make docs`.
 # The overloads for names of the table come first, so that what overlaps is never ambiguous.
 # pyright: reportOverlappingOverload=false
 """One paper, one file, one builder in the table."""

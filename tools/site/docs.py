@@ -1,0 +1,358 @@
+"""Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, the tables of docs/papers_recipes.md, docs/trl.md and
+docs/verl.md, and the stub of tokenpo.methods.
+
+python tools/site/docs.py            write them
+python tools/site/docs.py --check    exit 1 and name what is not what the code says
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import exact_picture
+import family
+import finished
+import host_fields
+import house
+import paper_recipes
+import stub
+import task_page
+from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
+
+from tokenpo.core.objective import Objective
+from tokenpo.core.parts import walk
+from tokenpo.core.ranges import range_of
+from tokenpo.lab.exact import sentences, study
+from tokenpo.lab.exact.world import World
+from tokenpo.lab.exact.worlds import LARGE, WORLDS
+from tokenpo.lab.fingerprint import explorer
+from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
+from tokenpo.lab.fingerprint.drawing import draw, panels
+from tokenpo.methods import METHODS, kinds_of, options_of, paper
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "methods"
+PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
+PICTURE = "family.svg"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+EQUAL_ONES = "[the same everywhere](../family.md#methods-with-the-same-fingerprint)"
+
+PROVENANCE = {
+    "paper": "read in the text of the paper",
+    "code": "read in the authors' or a framework's code",
+    "second-hand": "told by others; the text of the paper could not be read",
+    "reconstructed": "inferred here from what could be read",
+    "own": "a composition of ours; the paper is where its idea stands",
+}
+
+INDEX = """\
+{generated}
+
+# Methods
+
+Every method is one builder in one table, `tokenpo.methods.METHODS`. `tokenpo.method(NAME, option=...)` gives the
+objective; each page shows its formula, its options, its builder and its oracle, the straight-line version that the
+tests compare it with.
+
+{table}
+
+## Needs
+
+The optional inputs, fields of [`Rollouts` and `Policy`](../ideas.md#needs-and-refusal), that the objective reads at its
+default options.
+
+## Provenance
+
+Where a formula was found. No page claims more than this: "second-hand" and "reconstructed" do not reproduce a paper.
+
+{provenance}
+"""
+
+PAGE = """\
+{generated}
+
+# {name}
+
+{summary}
+
+{facts}
+
+## {title}
+
+{prose}
+
+## Options
+
+{options}
+
+## Choices at the defaults
+
+```text
+{choices}
+```
+
+## How hard it pushes a token
+
+![{name} over the facts of a token]({name}.svg)
+
+{pushes}
+
+## Builder
+
+The method as a composition of named choices.
+
+```py
+{builder}
+```
+{parts}
+## In exact worlds
+
+{exact}
+{bed}
+## Oracle
+
+The same method as one straight line of NumPy that imports nothing of the library. It returns the loss and its
+hand-derived gradient; the [tests](../../tests/methods/{name}/test_{name}.py) hold the two to each other.
+
+```py
+{score}
+```
+"""
+
+
+def page(name: str) -> str:
+    """The page of one method."""
+    build = METHODS[name]
+    source = Path(inspect.getsourcefile(inspect.unwrap(build)) or "")
+    title, _, text = inspect.cleandoc(sys.modules[build.__module__].__doc__ or "").partition("\n")
+    oracle = (ROOT / "tests" / "methods" / name / "oracle.py").read_text(encoding="utf-8")
+    return PAGE.format(
+        generated=GENERATED.format(source=f"src/tokenpo/methods/{source.name} and its oracle"),
+        name=name,
+        summary=plain(summary(name)),
+        facts=facts(name, source.name),
+        title=title.rstrip("."),
+        prose=prose(text),
+        options=options(name),
+        choices=METHODS[name](),
+        builder=inspect.getsource(inspect.unwrap(build)).strip(),
+        parts=parts(METHODS[name]()),
+        pushes=pushes(name),
+        exact=exact(name),
+        bed=on_the_bed(name),
+        score=oracle.strip(),
+    )
+
+
+def pushes(name: str) -> str:
+    """What the picture shows, what is left out of it, and the nearest method."""
+    objectives = every_objective()
+    other, far, where = family.nearest(name, objectives)
+    drawn = {(panel.axis.key, panel.channel) for panel in panels(objectives[name], objectives[family.BASE])}
+    left_out = [a.title for a in axes_of(objectives[name]) if not a.plain and (a.key, 0) not in drawn]
+    text = (
+        f"Blue in a right response, orange in a wrong one; the broad grey lines are `{family.BASE}`'s. "
+        f"[How it is computed](../family.md#how-hard-each-method-pushes-a-token). Flat, and left out: "
+        f"{', '.join(left_out)}. The nearest method is [`{other}`]({other}.md)"
+    )
+    near = (
+        f": it differs by {far:.2g} in the mean over “{where}”, and by less over the others."
+        if far > EQUAL
+        else f": {EQUAL_ONES}."
+    )
+    return textwrap.fill(text + near, 120, break_on_hyphens=False)
+
+
+@functools.cache
+def every_objective() -> dict[str, Objective]:
+    """The methods of the table at their defaults."""
+    return {name: build() for name, build in METHODS.items()}
+
+
+def exact(name: str) -> str:
+    """What the worlds whose gradient is known say of a method, computed from docs/exact.json."""
+    rows, worlds = studied()
+    if name not in rows or not {world.name for world in worlds} <= set(rows[name].cells):
+        return "Not run there yet: `tokenpo exact`, [exact worlds](../exact.md)."
+    if name == study.BASE:
+        return "It is what the others are compared with: [exact worlds](../exact.md)."
+    base = rows[study.BASE]
+    said = {
+        "helps": sentences.helps(rows[name], worlds),
+        "fails": sentences.fails(rows[name], base, worlds),
+        "why": sentences.why(rows[name], base, worlds),
+    }
+    if large := [build() for world, build in LARGE.items() if world in rows[name].cells]:
+        said["in large worlds"] = sentences.fails(rows[name], base, large)
+    lead = "Computed from the numbers of [exact worlds](../exact.md), compared with `dapo`; each world has one premise."
+    lines = [lead, *(f"**{word}**: {text}" for word, text in said.items())]
+    return "\n\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in lines)
+
+
+def on_the_bed(name: str) -> str:
+    """The rows of docs/bed.md that name a method; nothing for those that were not run there."""
+    lead = "Paired runs of a small transformer, every method at its best learning rate: [the bed](../bed.md)."
+    rows = finished.rows_about(name)
+    return f"\n## On the bed\n\n{lead}\n\n{rows}\n" if rows else ""
+
+
+@functools.cache
+def studied() -> tuple[dict[str, study.Row], list[World]]:
+    """The methods of docs/exact.json by name, and the twelve worlds."""
+    source = ROOT / "docs" / "exact.json"
+    rows = study.load(source) if source.exists() else {}
+    if rows:
+        sentences.against(list(rows.values()))
+    return rows, [build() for build in WORLDS.values()]
+
+
+def summary(name: str) -> str:
+    """What a method changes: the first line of its builder's docstring."""
+    return (inspect.getdoc(METHODS[name]) or "").partition("\n")[0]
+
+
+def facts(name: str, source: str) -> str:
+    """Paper, provenance, needs and scope as a table."""
+    objective, origin = METHODS[name](), paper(name)
+    note = f"; open: {cell(origin.note)}" if origin.note else ""
+    scope = "row: the losses of any rows add up"
+    if objective.scope == "batch":
+        scope = "batch: [`observe`](../ideas.md#scope) sees the whole optimiser step before its parts are evaluated"
+    rows = [
+        ("Paper", f"{cell(origin.title)}, {linked(origin.reference)}"),
+        ("Provenance", f"[{origin.provenance}](README.md#provenance){note}"),
+        *([("Read", "; ".join(map(released, origin.code.split("; "))))] if origin.code else []),
+        ("Needs", needs(objective)),
+        ("Scope", scope),
+        ("Code", f"[`methods/{source}`](../../src/tokenpo/methods/{source})"),
+    ]
+    if idle := objective.idle_on_policy:
+        names = ", ".join(f"`{type(part).__name__}`" for part in idle)
+        rows.insert(4, ("Idle", f"{names}, in a run with one update per rollout batch: the policy has not moved yet"))
+    if objective.temperature is not None:
+        rows.insert(4, ("Sampling", "adapts the temperature of each token; the sampler has to apply `temperature`"))
+    return table(("", ""), rows)
+
+
+def released(read: str) -> str:
+    """A file that was read, as `Paper.code` names it; linked where it is in a repository."""
+    where, _, path = read.partition(":")
+    repository, _, commit = where.partition("@")
+    if not commit:
+        return f"{where}, `{path}`"
+    return f"{repository} at {commit}, [`{path}`](https://github.com/{repository}/blob/{commit}/{path})"
+
+
+def needs(objective: Objective) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(objective.needs)) or "-"
+
+
+def options(name: str) -> str:
+    """The builder's keywords as a table: values and default from its signature, meaning from its docstring."""
+    meaning = arguments(inspect.getdoc(METHODS[name]) or "")
+    rows = []
+    for option, parameter in options_of(METHODS[name]).items():
+        if option not in meaning:
+            raise SystemExit(f"{name}: option {option} has no line under Args in its builder's docstring")
+        allowed = range_of(parameter.annotation)
+        values = allowed.text if allowed else " or ".join(code(kind) for kind in kinds_of(parameter))
+        rows.append((f"`{option}`", cell(values), code(repr(parameter.default)), cell(meaning[option])))
+    return table(("option", "value", "default", "meaning"), rows) if rows else "None."
+
+
+def parts(objective: Objective) -> str:
+    """The source of the parts that live beside the builder because no other paper uses them."""
+    own = dict.fromkeys(type(p) for p in walk(objective) if type(p).__module__.startswith("tokenpo.methods."))
+    if not own:
+        return ""
+    source = "\n\n\n".join(inspect.getsource(part).strip() for part in own)
+    return f"\nThe parts it holds at its defaults that live in the same file:\n\n```py\n{source}\n```\n"
+
+
+def methods_table() -> str:
+    """One row per method."""
+    rows = [
+        (
+            f"[`{name}`]({name}.md)",
+            cell(summary(name)),
+            f"{cell(paper(name).title)}, {linked(paper(name).reference)}",
+            paper(name).provenance,
+            needs(build()),
+        )
+        for name, build in METHODS.items()
+    ]
+    return table(("method", "what it changes", "paper", "provenance", "needs"), rows)
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file with what it should hold."""
+    legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
+    notice = GENERATED.format(source="the table of methods")
+    files = {PAGES / f"{name}.md": page(name) for name in METHODS}
+    base = METHODS[family.BASE]()
+    files |= {PAGES / f"{name}.svg": draw(name, build(), base) for name, build in METHODS.items()}
+    files[PAGES / "README.md"] = INDEX.format(generated=notice, table=methods_table(), provenance=legend)
+    files[PAGES.parent / "family.md"] = family.page(METHODS, PICTURE)
+    files[PAGES.parent / PICTURE] = family.picture(METHODS)
+    files[PAGES.parent / "tasks.md"] = task_page.page()
+    files[PAGES.parent / "house.svg"] = house.drawing()
+    rows, worlds = studied()
+    if rows:
+        files[PAGES.parent / "exact.svg"] = exact_picture.drawing(rows, worlds)
+    files[stub.STUB] = stub.text()
+    recipes = PAGES.parent / "papers_recipes.md"
+    if recipes.exists():
+        files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
+    for host, tables in host_fields.TABLES.items():
+        if (page_of := PAGES.parent / f"{host}.md").exists():
+            files[page_of] = host_fields.with_tables(page_of.read_text(encoding="utf-8"), tables)
+    return files
+
+
+def same(path: Path, wanted: str) -> bool:
+    """Whether a file holds this text; in a picture the last digit of a coordinate is the machine's."""
+    found = path.read_text(encoding="utf-8")
+    if path.suffix != ".svg" or found == wanted:
+        return found == wanted
+    pairs = zip(NUMBER.findall(found), NUMBER.findall(wanted), strict=False)
+    return NUMBER.sub("", found) == NUMBER.sub("", wanted) and all(abs(float(a) - float(b)) < 0.15 for a, b in pairs)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when something is stale")
+    check = parser.parse_args(given).check
+    wanted = generated()
+    stale = [path for path, text in wanted.items() if not path.exists() or not same(path, text)]
+    gone = [path for path in sorted(PAGES.glob("*.*")) if path not in wanted]
+    # Its grid takes a minute, so what is compared is what it was made from.
+    page_of_sliders = PAGES.parent / "explorer.html"
+    made_from = explorer.drawn_from(page_of_sliders.read_text(encoding="utf-8")) if page_of_sliders.exists() else ""
+    if made_from != explorer.digest(every_objective()):
+        stale.append(page_of_sliders)
+    for path in [*stale, *gone]:
+        print(f"{'stale' if check else 'removed' if path in gone else 'written'}: {path.relative_to(ROOT)}")
+        if check:
+            continue
+        if path in gone:
+            path.unlink()
+        elif path == page_of_sliders:
+            path.write_text(explorer.render(every_objective()), encoding="utf-8")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+    if check and (stale or gone):
+        print("run `make docs` and commit the result")
+    return int(check and bool(stale or gone))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

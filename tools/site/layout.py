@@ -1,0 +1,78 @@
+"""Pieces of Markdown that the generated pages are made of."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+WIDTH = 120
+LABEL = r"^(Paper|Defaults|Departures|Options|Reductions|Law): "
+GENERATED = "<!-- Written by tools/site/docs.py from {source}: change that, then run `make docs`. -->"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+def plain(text: str) -> str:
+    """Text whose stars and angle brackets mean themselves in Markdown; what stands in backticks stays."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else re.sub(r"([*<])", r"\\\1", p) for p in pieces)
+
+
+def cell(text: str) -> str:
+    return plain(text).replace("|", r"\|")
+
+
+def code(text: str) -> str:
+    return f"`{text}`".replace("|", r"\|")
+
+
+def arguments(doc: str) -> dict[str, str]:
+    """name -> meaning of the "Args:" section of a docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", doc, re.MULTILINE)
+    found: dict[str, str] = {}
+    for line in section[1].splitlines() if section else ():
+        start = re.match(r"    (\w+): (.*)", line)
+        if start:
+            found[start[1]] = start[2]
+        elif found and line.strip():
+            found[next(reversed(found))] += " " + line.strip()
+    return found
+
+
+def linked(text: str) -> str:
+    """The text with its arXiv numbers as links."""
+    return re.sub(r"(arXiv:)?(\d{4}\.\d{5})", r"[\1\2](https://arxiv.org/abs/\2)", text)
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: indented lines become code blocks, a label at the start of a paragraph becomes bold."""
+    out = []
+    for kind, block in blocks(text):
+        if kind == "code":
+            out.append(f"```text\n{inspect.cleandoc(block)}\n```")
+        else:
+            out.append(re.sub(LABEL, r"**\1**: ", linked(plain(block))))
+    return "\n\n".join(out)
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """("code" | "text", block) in order. A paragraph ends before a label, and at a line that stops short."""
+    block: list[str] = []
+    kind = "text"
+    for line in [*text.splitlines(), ""]:
+        now = "code" if line.startswith("    ") else "text"
+        if block and (not line or now != kind or (kind == "text" and parted(block[-1], line))):
+            yield kind, "\n".join(block)
+            block = []
+        if line:
+            block.append(line)
+            kind = now
+
+
+def parted(line: str, following: str) -> bool:
+    """True where a label follows, or the writer ended the line although the next word had room."""
+    room = len(line) + 1 + len(following.split()[0]) <= WIDTH
+    return bool(re.match(LABEL, following)) or (line.endswith(".") and room)

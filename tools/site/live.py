@@ -1,0 +1,36 @@
+"""The pages that the site shows in frames, drawn from the numbers that the repository keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tokenpo.evidence.explain import page as explain_page
+from tokenpo.evidence.explain.explanation import explain_all
+from tokenpo.lab.exact import page as exact_page
+from tokenpo.lab.exact import study
+from tokenpo.lab.exact.worlds import WORLDS
+from tokenpo.methods import METHODS as TABLE
+from tokenpo.recipe.command_line import parse_entries
+from tokenpo.runs.rollouts import read
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RECORDED = "rollouts.jsonl"
+METHODS = "dapo,gtpo,tr_grpo,forking_tokens"
+RESPONSES = 4
+
+
+def pages() -> dict[str, str]:
+    """Name -> page, each one file that loads nothing."""
+    rows = sorted(study.load(DOCS / "exact.json").values(), key=_place)
+    recording = dataclasses.replace(read(DOCS / RECORDED), source=f"docs/{RECORDED}")
+    explained = explain_all(recording, parse_entries(METHODS), 0.8)
+    return {
+        "exact": exact_page.render(rows, [build() for build in WORLDS.values()]),
+        "explain": explain_page.render(explained, RESPONSES),
+    }
+
+
+def _place(row: study.Row) -> int:
+    """What all are held against first, then the order of the table."""
+    return -1 if row.label in (study.BASE, study.PERFECT) else list(TABLE).index(row.label.partition(":")[0])

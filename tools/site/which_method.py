@@ -1,0 +1,225 @@
+"""Writes docs/which_method.md from docs/which_method.toml: every sentence with the numbers that it rests on, of exact
+worlds and checkpoints, or verdicts of the bed.
+
+A number that no longer says what its sentence does is an error that names both.
+
+python tools/site/which_method.py [--check]
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+import finished
+
+from tokenpo.base.text import number
+from tokenpo.lab.exact import at_checkpoint, study
+from tokenpo.lab.exact.catalogue import CATALOGUE
+from tokenpo.lab.exact.study import Number
+from tokenpo.lab.exact.worlds import WORLDS
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, SOURCE = DOCS / "which_method.md", DOCS / "which_method.toml"
+HEAD = "<!-- Written by tools/site/which_method.py from docs/which_method.toml, docs/exact*.json and the bed. -->\n\n"
+FAR = 2.0  # standard errors that a difference must have
+# FILE: METHOD WORLD MEASURE OPERATOR METHOD-OR-NUMBER
+FORM = re.compile(r"(?:(\w+): )?(\S+) (\S+) (\S+)(?: ([<>=]) (\S+))?")
+AT = {
+    "useful": "useful progress", "against": "useful progress less DAPO's, on the same rollouts",
+    "after/useful": "useful progress after 8 minibatches", "after/cosine": "cosine after 8 minibatches",
+}  # fmt: skip
+WORDS = {">": "more than", "<": "less than", "=": "as much as"}
+BED = {"train-area": "mean accuracy in training", "mean:entropy": "mean entropy in training"}
+
+
+class Stale(ValueError):
+    """A sentence that its number does not bear out."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A number and what it is held against.
+
+    Args:
+        file: exact.json, exact_FILE.json, or "bed".
+        world: of the file; "all" is each of the twelve, "median" their median; "-" at a checkpoint; a task of the bed.
+        operator: < or >, by two standard errors in every world that is meant, or =: within them, or infinite. On the
+            bed a verdict of the claim about both methods; = that the difference is smaller than its margin.
+        other: a method of the same file, a number, or inf.
+    """
+
+    file: str
+    method: str
+    world: str
+    measure: str
+    operator: str
+    other: str
+
+    @staticmethod
+    def of(text: str) -> Evidence:
+        match = FORM.fullmatch(text)
+        if match is None:
+            raise Stale(f"{text!r} is not of the form FILE: METHOD WORLD MEASURE OPERATOR OTHER")
+        return Evidence(*(part or "" for part in match.groups()))
+
+    def where(self) -> str:
+        """World and measure, linked."""
+        if self.file == "bed":
+            return f"the bed's {self.world}, [{BED[self.measure]}](bed.md)"
+        where = {
+            "all": "each of the twelve worlds",
+            "median": "median of the twelve worlds",
+            "-": self.file.replace("step", "checkpoint "),
+        }
+        place = where.get(self.world, f"[{self.world}](exact.md#the-worlds)")
+        title = AT[self.measure] if self.world == "-" else CATALOGUE[self.measure].title
+        return f"{place}, [{title}](exact{'_' * bool(self.file)}{self.file}.json)"
+
+    def told(self) -> tuple[str, str]:
+        """The number and what it is held against, once the numbers bear it out."""
+        if self.file == "bed":
+            return self._judged()
+        worlds = list(WORLDS) if self.world in ("all", "median") else [self.world]
+        own = [found(self.file, self.method, world, self.measure) for world in worlds]
+        other = [self._other(world) for world in worlds]
+        self._require(own, other)
+        against = f", {WORDS[self.operator]} {self._named(other)}" if self.operator and self.other != "inf" else ""
+        return f"`{self.method}` {_spread(own, self.world)}", against
+
+    def _judged(self) -> tuple[str, str]:
+        """Of a verdict of the bed: the means over the seeds of its last look."""
+        for item in finished.judged():
+            claim, of = item.test.claim, (item.test.claim.method, item.test.claim.other)
+            same = (self.world, self.measure) == (item.test.task, claim.metric) and claim.factor is None
+            if not same or {*of} != {self.method, self.other}:
+                continue
+            above = (item.test.direction > 0) == (of[0] == self.method)
+            found = "=" if item.kind == "smaller" else ">" if above else "<"
+            if not item.decided or found != self.operator:
+                raise Stale(f"{self}: the bed says {item.verdict}")
+            values, seeds = bed_values(self.world, self.measure), len(item.test.differences.values)
+            own, other = (fmean(values[name][:seeds]) for name in (self.method, self.other))
+            words = f"within {claim.margin:g} of" if found == "=" else WORDS[found]
+            return f"`{self.method}` {own:.3f}", f", {words} `{self.other}`'s {other:.3f} ({seeds} paired seeds)"
+        raise Stale(f"{self}: the bed has no claim about these")
+
+    def _other(self, world: str) -> Number:
+        try:
+            return Number(float(self.other or "nan"))
+        except ValueError:
+            return found(self.file, self.other, world, self.measure)
+
+    def _named(self, other: list[Number]) -> str:
+        by_name = not re.match(r"-?[\d.]|inf", self.other)
+        return f"`{self.other}`'s {_spread(other, self.world)}" if by_name else self.other
+
+    def _require(self, own: list[Number], other: list[Number]) -> None:
+        if not self.operator:
+            return
+        pairs = list(zip(own, other, strict=True))
+        if self.world == "median":
+            pairs = [(Number(median(x.value for x in own)), Number(median(x.value for x in other)))]
+        for x, y in pairs:
+            if not holds(x, self.operator, y):
+                raise Stale(f"{self}: {_told(x)} is not {self.operator} {_told(y)}")
+
+
+def holds(x: Number, operator: str, y: Number) -> bool:
+    """Whether two numbers differ, or not, by `FAR` standard errors.
+
+    >>> holds(Number(2, 0.1), ">", Number(1, 0.1)), holds(Number(2, 1), ">", Number(1))
+    (True, False)
+    """
+    if math.inf in (x.value, y.value):
+        return {"=": x.value == y.value, ">": x.value > y.value, "<": x.value < y.value}[operator]
+    apart, error = x.value - y.value, FAR * math.hypot(_error(x), _error(y))
+    return {">": apart > error, "<": -apart > error, "=": abs(apart) <= error}[operator]
+
+
+def found(file: str, method: str, world: str, measure: str) -> Number:
+    """The number in docs/.
+
+    Raises:
+        Stale: there is none.
+    """
+    try:
+        row = rows(file, world == "-")[method.replace("_", " ") if method == "exact_credit" else method]
+        return (row if isinstance(row, at_checkpoint.Judged) else row.cells[world]).numbers[measure]
+    except KeyError as error:
+        raise Stale(f"exact_{file}.json has no {error} of {method}, {world}, {measure}") from error
+
+
+@functools.lru_cache
+def rows(file: str, at: bool) -> Mapping[str, study.Row | at_checkpoint.Judged]:
+    """The methods of a file; `at` a checkpoint, or in worlds."""
+    path = DOCS / f"exact{'_' * bool(file)}{file}.json"
+    return at_checkpoint.load(path)[1] if at else study.load(path)
+
+
+def bed_values(task: str, metric: str) -> Mapping[str, list[float]]:
+    """By method, one a seed."""
+    return finished.the_bed().found()[task]["values"][metric]
+
+
+def page() -> str:
+    """The page as text."""
+    source = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
+    return HEAD + source["head"].strip() + "\n\n" + "\n".join(line for q in source["question"] for line in _section(q))
+
+
+def _section(question: dict) -> Iterator[str]:
+    yield f"## {question['ask']}\n"
+    for say in question.get("say", ()):
+        yield f"- {say['text']}"
+        told = [(seen.where(), *seen.told()) for seen in map(Evidence.of, say["see"])]
+        for (where, against), line in itertools.groupby(told, key=lambda x: (x[0], x[2])):
+            yield f"  - {where}: {', '.join(own for _, own, _ in line)}{against}"
+    if question.get("say"):
+        yield ""
+    if "missing" in question:
+        yield f"No evidence here: {question['missing']}\n"
+
+
+def _spread(numbers: list[Number], world: str) -> str:
+    if len(numbers) == 1:
+        return _told(numbers[0])
+    if world == "median":
+        return number(round(median(x.value for x in numbers), 4) + 0.0)
+    low, high = (pick(numbers, key=lambda x: x.value) for pick in (min, max))
+    return f"{_told(low)} to {_told(high)}"
+
+
+def _told(x: Number) -> str:
+    value = "∞" if x.value == math.inf else number(round(x.value, 4) + 0.0)
+    return f"{value} ± {number(x.error, 2)}" if _error(x) else value
+
+
+def _error(x: Number) -> float:
+    return x.error if math.isfinite(x.error) else 0.0
+
+
+def main() -> int:
+    try:
+        text = page()
+    except Stale as error:
+        print(f"{SOURCE.name}: {error}", file=sys.stderr)
+        return 1
+    if "--check" in sys.argv[1:]:
+        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
+        print(f"{PAGE.name} is {'current' if current else 'out of date: python tools/site/which_method.py'}")
+        return 0 if current else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
