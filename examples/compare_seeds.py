@@ -51,7 +51,8 @@ def run(method, seed):
         rollouts, token_ids = roll_out(logits, generator)
         rewards.append(float(rollouts.reward.mean()))
         for update in learner.begin(rollouts).updates(epochs=2, minibatches=2):
-            update.loss(view(logits, token_ids[update.rows], rollouts.mask[update.rows]), update.rows).value.backward()
+            _, loss = update.evaluate(view(logits, token_ids[update.rows], rollouts.mask[update.rows]), update.rows)
+            loss.value.backward()
             learner.check(update)
             optimizer.step()
             optimizer.zero_grad()

@@ -46,7 +46,8 @@ def main(method="tepo", batches=20):
             if update.observes:  # an objective that looks at the whole update first
                 update.observe(view(logits, rollouts.token_ids[update.rows], rollouts.mask[update.rows]))
             for rows in update.pieces(12):  # micro-batches add up
-                update.loss(view(logits, rollouts.token_ids[rows], rollouts.mask[rows]), rows).value.backward()
+                _, loss = update.evaluate(view(logits, rollouts.token_ids[rows], rollouts.mask[rows]), rows)
+                loss.value.backward()
             learner.check(update)  # ratio 1 before the first update; finite
             optimizer.step()
             optimizer.zero_grad()

@@ -70,7 +70,7 @@ def test_is_the_loop_written_out(name: str) -> None:
             update.observe(policy.rows(update.rows))
             value = 0.0
             for places in torch.arange(len(update.rows)).split(4):  # micro-batches add up
-                loss = update.loss(seen.rows(places), update.rows[places])
+                _, loss = update.evaluate(seen.rows(places), update.rows[places])
                 loss.value.backward()
                 value += float(loss.value)
             learner.check(update)
@@ -92,7 +92,7 @@ def test_resumed_it_goes_on_as_if_it_had_never_stopped() -> None:
             for rollouts, policy in some:
                 for update in learner.begin(rollouts).updates(minibatches=2):
                     update.observe(policy.rows(update.rows))
-                    found.append(float(update.loss(policy.rows(update.rows)).value))
+                    found.append(float(update.evaluate(policy.rows(update.rows))[1].value))
             return found
 
         whole = values(Learner(objective, length=LENGTH, ratio=None), batches, [])
@@ -131,7 +131,7 @@ def test_an_update_can_be_sent_to_where_its_losses_are_made() -> None:
     (update,) = Learner(objective, length=LENGTH, seed=2).begin(rollouts).updates()
     update.observe(policy)
     sent = pickle.loads(pickle.dumps(update))
-    assert float(sent.loss(policy).value) == float(update.loss(policy).value)
+    assert float(sent.evaluate(policy)[1].value) == float(update.evaluate(policy)[1].value)
 
 
 def test_an_objective_that_looks_at_the_whole_is_refused_where_that_was_forgotten() -> None:
@@ -139,14 +139,14 @@ def test_an_objective_that_looks_at_the_whole_is_refused_where_that_was_forgotte
     (update,) = Learner(tokenpo.method("clip_cov"), length=LENGTH).begin(rollouts).updates()
     some = torch.arange(4)
     with pytest.raises(TokenPOError, match="clip_cov reads statistics of the current policy over the whole"):
-        update.loss(policy.rows(some), some)
+        update.evaluate(policy.rows(some), some)
 
 
 def test_rows_of_another_update_are_refused() -> None:
     rollouts, policy = batch_of(3)
     one, other = Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(minibatches=2)
     with pytest.raises(TokenPOError, match="rows that are not the update's"):
-        one.loss(policy.rows(other.rows), other.rows)
+        one.evaluate(policy.rows(other.rows), other.rows)
     with pytest.raises(UnknownName, match="by='group' is no choice; did you mean 'groups'"):
         list(Learner(tokenpo.method("grpo"), length=LENGTH).begin(rollouts).updates(by="group"))  # type: ignore[arg-type]
 
@@ -156,15 +156,15 @@ def test_the_first_update_needs_the_policy_that_sampled() -> None:
     off = Policy(rollouts.old_logprob - 0.01)
     learner = Learner(tokenpo.method("grpo"), length=LENGTH)
     (update,) = learner.begin(rollouts).updates()
-    update.loss(off)
+    update.evaluate(off)
     with pytest.raises(Unsupported, match=r"grpo: before the first update.*largest.*is 0\.01 nats, above 0\.001"):
         learner.check(update)
     assert learner.updates == 0
     learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=RatioCheck(tolerance=0.02))
     first, second = learner.begin(rollouts).updates(minibatches=2)
-    first.loss(off.rows(first.rows))
+    first.evaluate(off.rows(first.rows))
     learner.check(first)
-    second.loss(Policy(rollouts.old_logprob[second.rows] - 1))  # by then it has moved
+    second.evaluate(Policy(rollouts.old_logprob[second.rows] - 1))  # by then it has moved
     learner.check(second)
     assert learner.updates == 2
 
@@ -187,7 +187,7 @@ def test_a_loss_that_is_not_finite_is_stopped_and_its_part_named() -> None:
     learner = Learner(objective, length=LENGTH, ratio=None)
     updates = list(learner.begin(rollouts).updates(minibatches=2))
     (update,) = [update for update in updates if row in update.rows.tolist()]
-    update.loss(policy.rows(update.rows))
+    update.evaluate(policy.rows(update.rows))
     with pytest.raises(NotFinite, match="the loss of mine is nan"):
         learner.check(update)
     assert f"is nan on token 2 of rollout {row}" in update.culprit(policy.rows(update.rows))
@@ -202,7 +202,7 @@ def test_a_policy_that_is_not_finite_names_the_row_of_the_rollout_batch() -> Non
     broken = policy.logprob.clone()
     broken[row] = math.nan
     with pytest.raises(NotFinite, match=f"row {row} of the rollout batch: Policy.logprob") as raised:
-        update.loss(Policy(broken[update.rows]))
+        update.evaluate(Policy(broken[update.rows]))
     assert raised.value.row == row
 
 
@@ -216,7 +216,7 @@ def test_credit_of_the_host_takes_the_place_of_the_groups() -> None:
     expected = objective.loss(
         Batch(rollouts, Credit(given.where(rollouts.mask, 0.0)), policy), Totals.of(rollouts, LENGTH)
     )
-    assert float(update.loss(policy).value) == float(expected.value)
+    assert float(update.evaluate(policy)[1].value) == float(expected.value)
 
 
 @pytest.mark.parametrize("name", ["gtpo", "grpo_s"])
@@ -232,7 +232,7 @@ def test_its_metrics_are_of_the_updates_that_were_made() -> None:
     learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
     losses = []
     for update in learner.begin(rollouts).updates(minibatches=2):
-        losses.append(float(update.loss(policy.rows(update.rows)).value))
+        losses.append(float(update.evaluate(policy.rows(update.rows))[1].value))
         learner.check(update, grad_norm=torch.tensor(3.0), lr=0.5)
     seen = learner.metrics()
     assert seen["loss"] == pytest.approx(sum(losses) / 2, rel=1e-12)
@@ -260,7 +260,7 @@ def test_metrics_by_lag() -> None:
     """Lags 0, 2, 3 and 8 of the only update: A > 0 at 1.5 is clipped above 1.28, and A < 0 is never at a ratio > 1."""
     learner, rollouts, policy = stale([9, 7, 6, 1], 9)
     (update,) = learner.begin(rollouts).updates()
-    update.loss(leaf(policy))
+    update.evaluate(leaf(policy))
     learner.check(update)
     seen = learner.metrics()
     assert {name: x for name, x in seen.items() if name.startswith("lag_") and name.endswith("_share")} == {
@@ -277,7 +277,7 @@ def test_no_version_no_lag() -> None:
     rollouts, policy = batch_of(3)
     learner = Learner(tokenpo.method("grpo"), length=LENGTH, ratio=None)
     (update,) = learner.begin(rollouts).updates()
-    update.loss(policy)
+    update.evaluate(policy)
     learner.check(update)
     assert not [name for name in learner.metrics() if name.startswith("lag")]
 
@@ -286,11 +286,11 @@ def test_the_ratio_check_looks_at_tokens_of_this_version_alone() -> None:
     """Old tokens may be at any ratio; a fresh one at 2 is a mistake, as it is where no version is known."""
     learner, rollouts, policy = stale([9, 8, 8, 8], 9)
     (update,) = learner.begin(rollouts).updates()
-    update.loss(leaf(policy))
+    update.evaluate(leaf(policy))
     learner.check(update)
     learner, rollouts, policy = stale([8, 8, 8, 9], 9)
     (update,) = learner.begin(rollouts).updates()
-    update.loss(leaf(policy))
+    update.evaluate(leaf(policy))
     with pytest.raises(Unsupported, match="the ratio of new to old policy is not 1"):
         learner.check(update)
 
@@ -330,7 +330,7 @@ def test_a_host_that_samples_with_the_policy_as_it_is_dates_what_feeds_several_u
     assert facts.version is not None and set(facts.version[facts.mask].tolist()) == {5}
     assert learner.dated(facts, 2) is facts
     for update in learner.begin(facts).updates(epochs=2):
-        update.loss(policy)
+        update.evaluate(policy)
         learner.check(update)
     seen = learner.metrics()
     assert (seen["lag_0_share"], seen["lag_1_share"]) == (0.5, 0.5)
@@ -364,7 +364,7 @@ def test_every_rollout_batch_is_dealt_anew_and_the_same_again() -> None:
         for _ in range(batches):
             for update in learner.begin(rollouts).updates(minibatches=2):
                 found.append(update.rows.tolist())
-                update.loss(policy.rows(update.rows))
+                update.evaluate(policy.rows(update.rows))
                 learner.check(update)
         return found
 
@@ -383,10 +383,40 @@ def test_micro_batches_of_rows_that_come_twice_add_up(method: str, options: dict
     update = step.update(torch.tensor([0, 1, 2, 3, 4, 5, 4, 3, 2]))
     assert update.rows.tolist() == [0, 1, 2, 2, 3, 3, 4, 4, 5]
     update.observe(policy.rows(update.rows))
-    whole = update.loss(policy.rows(update.rows)).value
+    whole = update.evaluate(policy.rows(update.rows))[1].value
     parts = [torch.tensor([5, 0, 4, 1, 3, 2]), torch.tensor([2, 4, 3])]
-    torch.testing.assert_close(sum(update.loss(policy.rows(rows), rows).value for rows in parts), whole)
+    torch.testing.assert_close(sum(update.evaluate(policy.rows(rows), rows)[1].value for rows in parts), whole)
     assert len(update.credit.signals) == (method != "grpo")
     for signal in update.credit.signals.values():
         # Row 2 stands at places 2 and 3, the next two behind it.
         assert (signal[2:7:2] == signal[3:8:2]).all() and 0 < signal.sum() < update.rollouts.mask.sum()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_head_gives_the_same_loss_gradients_and_statistics(in_place: bool) -> None:
+    rollouts, _ = batch_of(3)
+    generator, tokens = torch.Generator().manual_seed(5), int(rollouts.mask.sum())
+    hidden = torch.randn(tokens, 4, generator=generator, dtype=torch.float64)
+    head = torch.randn(7, 4, generator=generator, dtype=torch.float64)
+    ids = torch.randint(7, rollouts.mask.shape, generator=generator)
+    rollouts = dataclasses.replace(rollouts, token_ids=ids, temperature=None)
+    found = []
+    for fused in (False, True):
+        learner = Learner(tokenpo.method("dapo"), length=LENGTH, ratio=None)
+        (update,) = learner.begin(rollouts).updates()
+        leaves = hidden.clone().requires_grad_(), head.clone().requires_grad_()
+        if fused:
+            batch, scored = update.evaluate_head(*leaves, in_place=in_place)
+            loss = scored.loss
+            assert (leaves[1].grad is None) != in_place  # whether the head's gradient waits for the backward pass
+        else:
+            logprob = (leaves[0] @ leaves[1].T).log_softmax(-1).gather(-1, ids[rollouts.mask][:, None])[:, 0]
+            table = torch.zeros(rollouts.mask.shape, dtype=torch.float64).masked_scatter(rollouts.mask, logprob)
+            batch, loss = update.evaluate(Policy(table))
+            batch.policy.logprob.retain_grad()
+        loss.value.backward()
+        learner.check(update)
+        found.append([loss.value, batch.policy.logprob.grad, *(x.grad for x in leaves)])
+        found[-1] += [torch.tensor(list(learner.metrics().values()), dtype=torch.float64)]
+    for plain, headed in zip(*found, strict=True):
+        torch.testing.assert_close(headed, plain, rtol=1e-10, atol=1e-12, equal_nan=True)

@@ -5,7 +5,8 @@
         step = learner.begin(rollouts)                        phase one; memories move on
         for update in step.updates(epochs=2, minibatches=4):  passes x epochs x minibatches
             update.observe(policy)                            only an objective of batch scope looks
-            update.loss(policy, rows).value.backward()        any of its rows, in any number of pieces
+            batch, loss = update.evaluate(policy, rows)       any of its rows, in any number of pieces
+            loss.value.backward()
             learner.check(update)                             before the optimiser moves the weights
 
 Where tensors come from, how ranks add up and when a batch begins is the host's; what does not differ is here.
@@ -17,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,10 +28,14 @@ from .boundary import Boundary
 from .culprit import SOUND, broken
 from .objective import Objective, State
 from .ops import masked
+from .ops.known import known
 from .parts import GroupAdvantage
 from .seeds import keyed_generator
 from .statistics import Statistics
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
+
+if TYPE_CHECKING:
+    from .fused import Fused
 
 # Nats: what one wrong token may be off in full precision, and what the mean may be in half, where single tokens may be
 # far off.
@@ -352,20 +357,58 @@ class Update:
         live = self.live()
         return (piece for piece in live.split(size) if len(piece))
 
-    def loss(self, policy: Policy, rows: Tensor | None = None) -> Loss:
-        """The loss of any rows of the update; losses of disjoint rows add up to that of the whole.
+    def evaluate(self, policy: Policy, rows: Tensor | None = None) -> tuple[Batch, Loss]:
+        """The loss of any rows of the update, counted, and what it was made of.
+
+        Losses of disjoint rows add up to that of the whole.
 
         Args:
             policy: of these rows, in their order.
             rows: places in the rollout batch; None is every row of the update.
 
         Raises:
+            NotFinite: naming the row of the rollout batch.
             TokenPOError: a row of another update, or an objective of batch scope that did not `observe` the whole.
         """
         batch = self.batch(policy, rows)
         loss = self.objective.loss(batch, self.totals)
         self.statistics.add(batch, loss, self.number)
-        return loss
+        return batch, loss
+
+    def evaluate_head(
+        self,
+        hidden: Tensor,
+        head: Tensor,
+        rows: Tensor | None = None,
+        *,
+        bias: Tensor | None = None,
+        in_place: bool = False,
+    ) -> tuple[Batch, Fused]:
+        """The same from hidden states, in one piece of work with the head; no logits are kept (`core.fused`).
+
+        Args:
+            hidden: [M, H], the final hidden state that predicts each response token of these rows.
+            head: [V, H] output embedding.
+            bias: [V], if the head has one.
+            in_place: add the gradients of head and bias to their `.grad` at once. The graph of the loss leads to
+                `hidden` alone, and no second buffer of the head's size is needed.
+        """
+        # Here, as most who import the package never fuse.
+        from .fused import fused_gradient, fused_loss
+
+        work = self.objective, hidden, head, *self.of(rows), self.totals
+        try:
+            if in_place:
+                fused, pulled = fused_gradient(*work, bias=bias)
+                value = known(fused.loss.value, [hidden], [pulled])
+                fused = dataclasses.replace(fused, loss=Loss(value, fused.loss.terms))
+            else:
+                fused = fused_loss(*work, bias=bias)
+        except NotFinite as error:
+            raise self.located(error, self.rows if rows is None else rows) from error
+        batch = fused.batch(*self.of(rows))
+        self.statistics.add(batch, fused.loss, self.number)
+        return batch, fused
 
     def batch(self, policy: Policy, rows: Tensor | None = None) -> Batch:
         """Rows as the objective takes them: of the policy it gets what it needs and nothing else.
@@ -375,7 +418,7 @@ class Update:
         """
         rollouts, credit = self.of(rows)
         try:
-            return Batch(rollouts, credit, only(policy, self.objective.needs))
+            return Batch(rollouts, credit, policy.only(self.objective.needs))
         except NotFinite as error:
             raise self.located(error, self.rows if rows is None else rows) from error
 
@@ -419,9 +462,3 @@ def deal(
         parts = [part for part in units.tensor_split(minibatches) if len(part)]
         plan += [torch.isin(unit, part).nonzero()[:, 0] for part in parts]
     return plan
-
-
-def only(policy: Policy, needs: frozenset[str]) -> Policy:
-    """What an objective asked for and nothing else, so that it cannot come to depend on more."""
-    optional = {f.name: getattr(policy, f.name) if f.name in needs else None for f in dataclasses.fields(Policy)}
-    return Policy(**{**optional, "logprob": policy.logprob})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from ..base.errors import Unsupported
-from ..core.learner import only
 from ..core.negotiation import negotiate
 from ..core.objective import Objective
 from ..core.trial import example
@@ -73,4 +72,4 @@ def require_reward_credit(objective: Objective, host: str) -> None:
 
 def _trial(objective: Objective) -> tuple[Rollouts, Policy]:
     inputs = example()
-    return Rollouts(**inputs.rollouts).only(objective.needs), only(Policy(**inputs.policy), objective.needs)
+    return Rollouts(**inputs.rollouts).only(objective.needs), Policy(**inputs.policy).only(objective.needs)

@@ -190,7 +190,7 @@ def test_a_learner_takes_what_leaves_out_of_the_denominators() -> None:
     rollouts = tokenpo.Rollouts(torch.tensor(sample.mask), **given)
     (update,) = tokenpo.Learner(objective, length=9, ratio=None).begin(rollouts).updates()
     policy = tokenpo.Policy(torch.tensor(sample.logprob).requires_grad_())
-    loss = update.loss(policy.rows(update.rows))
+    _, loss = update.evaluate(policy.rows(update.rows))
     assert loss.value.item() == pytest.approx(run(objective, sample).value, rel=1e-12)
     assert update.totals.tokens == int(objective.counted(rollouts).mask.sum()) < int(rollouts.mask.sum())
 

@@ -162,8 +162,7 @@ def test_the_policy_is_held_to_the_sampler_after_an_update_that_was_skipped(make
 def test_the_summary_is_that_of_the_tensors_of_the_loss(make):
     trainer, step, prompts = make("dapo", "float64")
     update, rollouts, credit = whole(step), step.rollouts, step.credit
-    for _, batch, loss in gradients(trainer, update, prompts):
-        update.statistics.add(batch, loss)
+    list(gradients(trainer, update, prompts))
     trainer.learner.check(update, torch.tensor(2.0), 0.5)
     policy = trainer.forward.policy(rollouts, prompts)
     loss = step.objective.loss(Batch(rollouts, credit, policy), Totals.of(rollouts, step.length))

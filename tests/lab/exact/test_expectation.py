@@ -75,7 +75,7 @@ def test_dr_grpo_climbs_the_mean_reward(name: str) -> None:
     learner = tokenpo.Learner(objective, length=world.length)
     update = learner.begin(rollouts(world, batch, world.initial, objective.needs)).update(torch.arange(len(rows)))
     logprob = update.rollouts.old_logprob.clone().requires_grad_()
-    update.loss(tokenpo.Policy(logprob=logprob)).value.backward()
+    update.evaluate(tokenpo.Policy(logprob=logprob))[1].value.backward()
     assert logprob.grad is not None
     # All rows weigh the same in the loss: 1/N each. In the expectation a pair weighs what it is probable.
     push_on = -logprob.grad * len(pairs) * weight.repeat_interleave(2)[:, None]

@@ -211,7 +211,7 @@ class AtCheckpoint:
         for update in learner.begin(rollouts).updates():
             if update.observes:
                 update.observe(policy)
-            loss = update.loss(policy).value
+            loss = update.evaluate(policy)[1].value
             learner.check(update)
             if loss.requires_grad:
                 loss.backward()

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...base.errors import NotFinite
-from ...core.fused import fused_gradient
-from ...core.learner import Update, only
+from ...core.learner import Update
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...models import LanguageModel, score
 from ...models.precision import precision
@@ -70,36 +68,28 @@ class Forward:
     def learn(
         self, update: Update, rows: Tensor, prompts: Sequence[Sequence[int]]
     ) -> Iterator[tuple[Tensor, Batch, Loss]]:
-        """Adds the gradient of these rows' loss to the parameters' `.grad`; gives, of each forward pass, which of the
-        rows it took, batch and loss.
+        """Adds the gradient of these rows' loss to the parameters' `.grad`; gives rows, batch and loss of each pass.
 
         Where logits are nothing but the head's product, loss and head are one piece of work and no logits are kept.
 
         Args:
             rows: places in the rollout batch.
         """
-        rollouts, credit = update.of(rows)
+        rollouts, _ = update.of(rows)
         head = self.lm.model.get_output_embeddings()
         if not has_plain_head(self.lm):
-            batch = Batch(rollouts, credit, only(self.policy(rollouts, prompts), update.objective.needs))
+            batch, loss = update.evaluate(self.policy(rollouts, prompts), rows)
             batch.policy.logprob.retain_grad()
-            loss = update.objective.loss(batch, update.totals)
             loss.value.backward()
-            yield torch.arange(len(rollouts), device=self.lm.device), batch, loss
+            yield rows, batch, loss
             return
         for seen in self._passes(rollouts, prompts):
-            places = seen.row.unique_consecutive()  # in the order of their tokens
-            part, share = rollouts.rows(places), credit.rows(places)
-            try:
-                with precision(self.lm.device, self.autocast):
-                    fused, pulled = fused_gradient(
-                        update.objective, seen.out, head.weight, part, share, update.totals, bias=head.bias
-                    )
-            except NotFinite as error:
-                raise error if error.row is None else NotFinite(str(error), int(places[error.row])) from error
-            if seen.out.requires_grad:
-                seen.out.backward(pulled)
-            yield places, fused.batch(part, share), fused.loss
+            part = rows[seen.row.unique_consecutive()]  # in the order of their tokens
+            with precision(self.lm.device, self.autocast):
+                batch, fused = update.evaluate_head(seen.out, head.weight, part, bias=head.bias, in_place=True)
+            if fused.loss.value.requires_grad:
+                fused.loss.value.backward()
+            yield part, batch, fused.loss
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows; autocast covers the passes, not what is done between them."""

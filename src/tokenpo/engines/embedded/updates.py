@@ -101,7 +101,6 @@ def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most
         update = step.update(rows, part, step.first + number)
         try:
             for places, batch, loss in gradients(trainer, update, prompts):
-                update.statistics.add(batch, loss, update.number)
                 tracer.add(places, batch, loss)
             with _blaming(trainer, update, prompts):
                 _descend(trainer, update)
@@ -125,12 +124,7 @@ def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tu
             update.observe(forward.policy(update.rollouts, prompts))
     live = torch.searchsorted(update.rows, update.live())
     for part in forward.splits(update.rollouts, prompts, live):
-        places = update.rows[part]
-        try:
-            for at, batch, loss in forward.learn(update, places, prompts):
-                yield places[at], batch, loss
-        except NotFinite as error:
-            raise update.located(error, places) from error
+        yield from forward.learn(update, update.rows[part], prompts)
 
 
 def learning_rate(options: Train, update: int) -> float:

@@ -160,11 +160,9 @@ class _CustomLoss:
             return 0.0, gradient
         places = torch.searchsorted(self.rows, live)
         leaf = logprob[places].requires_grad_()
-        batch = update.batch(Policy(leaf), live)
+        batch, loss = update.evaluate(Policy(leaf), live)
         self.tracer.watch(live, batch)
-        loss = update.objective.loss(batch, update.totals)
         loss.value.backward()
-        update.statistics.add(batch, loss, update.number)
         self.tracer.add(live, batch, loss)
         assert leaf.grad is not None
         if not (torch.isfinite(loss.value) and torch.isfinite(leaf.grad).all()):

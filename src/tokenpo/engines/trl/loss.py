@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import NotFinite
-from ...core.fused import Fused, fused_loss
-from ...core.learner import Update, only
+from ...core.fused import Fused
+from ...core.learner import Update
 from ...core.ops import kl
 from ...core.ops.known import known
 from ...core.parts import ReferenceKl, Reweighted, walk
@@ -48,37 +48,37 @@ def by_policy(forward: Forward, model: Any, inputs: Mapping[str, Any], update: U
         model: as it is wrapped.
         update: the one that the micro-batch belongs to; None where none of its rows has a response token.
     """
-    rollouts, credit = (None, None) if update is None else update.of(inputs[ROW])
+    rollouts = None if update is None else update.of(inputs[ROW])[0]
     policy = forward.policy(model, inputs)
     assert policy.entropy is not None
-    if update is None or rollouts is None or credit is None or not rollouts.mask.any():
+    if update is None or rollouts is None or not rollouts.mask.any():
         return MicroLoss(policy.logprob.nan_to_num().sum() * 0.0, None, None, policy.entropy.detach())
     policy = padded(policy, rollouts.mask.shape[1])
     assert policy.entropy is not None
-    batch = Batch(rollouts, credit, only(policy, update.objective.needs))
-    loss = update.objective.loss(batch, update.totals)
+    batch, loss = update.evaluate(policy, inputs[ROW])
     return MicroLoss(loss.value, batch, loss, policy.entropy.detach())
 
 
 def in_head(forward: Forward, model: Any, inputs: Mapping[str, Any], update: Update | None) -> MicroLoss:
     """The same in one piece of work with the head, which must be whole and plain."""
     shape, device = inputs["completion_ids"].shape, inputs["completion_ids"].device
-    rows = None if update is None else update.of(inputs[ROW])
-    mask = torch.zeros(shape, dtype=torch.bool, device=device) if rows is None else rows[0].mask[:, : shape[1]]
+    rollouts = None if update is None else update.of(inputs[ROW])[0]
+    mask = torch.zeros(shape, dtype=torch.bool, device=device) if rollouts is None else rollouts.mask[:, : shape[1]]
 
-    def work(hidden: Tensor, head: nn.Linear) -> tuple[Tensor, Fused | None]:
+    def work(hidden: Tensor, head: nn.Linear) -> tuple[Tensor, tuple[Batch, Fused] | None]:
         scored = hidden[mask]
-        if update is None or rows is None or not len(scored):
+        if update is None or not len(scored):
             graph = [x for x in (scored, head.weight, head.bias) if x is not None]
             return known(scored.new_zeros((), dtype=torch.float32), graph, [torch.zeros_like(x) for x in graph]), None
-        fused = fused_loss(update.objective, scored, head.weight, *rows, update.totals, bias=head.bias)
+        batch, fused = update.evaluate_head(scored, head.weight, inputs[ROW], bias=head.bias)
         # By itself, as it must be found in the output of the pass.
-        return fused.loss.value, fused
+        return fused.loss.value, (batch, fused)
 
-    value, fused = head_work(forward.trainer, model, inputs, work)
-    if fused is None or rows is None:
+    value, found = head_work(forward.trainer, model, inputs, work)
+    if found is None:
         return MicroLoss(value, None, None, torch.zeros(shape, device=device))
-    return MicroLoss(value, fused.batch(*rows), fused.loss, fused.entropy)
+    batch, fused = found
+    return MicroLoss(value, batch, fused.loss, fused.entropy)
 
 
 def require_finite(update: Update, rows: Tensor, scored: MicroLoss) -> None:

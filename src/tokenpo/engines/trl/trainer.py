@@ -20,7 +20,7 @@ from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
-from ...base.errors import NotFinite, TokenPOError, Unsupported
+from ...base.errors import TokenPOError, Unsupported
 from ...core.learner import HALF_TOLERANCE, Learner, RatioCheck, Step, Update
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
@@ -213,17 +213,14 @@ class TokenPOTrainer(GRPOTrainer):
         self.bookkeeping.begin(seconds)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        train, current, rows = self.model.training, self.current, inputs[ROW]
+        train, current = self.model.training, self.current
         if train:
             assert current is not None  # TRL evaluates no loss before it has drawn
             update = current.update_of(model, inputs)
         else:
             update = self._evaluated(model, inputs)
         score = in_head if train and self.forward_passes.in_head else by_policy
-        try:
-            scored = score(self.forward_passes, model, inputs, update)
-        except NotFinite as error:
-            raise Update.located(error, rows) from error
+        scored = score(self.forward_passes, model, inputs, update)
         for name, value in measured(self.accelerator, scored, update).items():
             self._metrics["train" if train else "eval"][name].append(value)
         if (
@@ -233,9 +230,8 @@ class TokenPOTrainer(GRPOTrainer):
             and scored.batch is not None
             and scored.loss is not None
         ):
-            require_finite(update, rows, scored)
-            update.statistics.add(scored.batch, scored.loss, update.number)
-            current.watch(rows, scored.batch, scored.loss)
+            require_finite(update, inputs[ROW], scored)
+            current.watch(inputs[ROW], scored.batch, scored.loss)
         # Gradients are averaged over ranks, and losses of ranks add up.
         return scored.value * self.accelerator.num_processes
 

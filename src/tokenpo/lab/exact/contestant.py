@@ -73,7 +73,7 @@ def direction(learner: Learner, update: Update, walked: Walk, logits: Tensor) ->
     policy = view(logits, rows, update.objective.needs)
     if update.observes:
         update.observe(policy)
-    loss = update.loss(policy).value
+    loss = update.evaluate(policy)[1].value
     learner.check(update)
     if not loss.requires_grad:
         return torch.zeros_like(logits)
