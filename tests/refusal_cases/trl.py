@@ -14,14 +14,12 @@ from trl import GRPOConfig  # pyright: ignore
 import tokenpo
 from random_models import random_qwen
 from tokenpo.base.errors import TokenPOError
-from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
-from tokenpo.engines.trl import config as settings
-from tokenpo.engines.trl.config import OVERRIDING
+from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer, settings
 from tokenpo.engines.trl.contract import replaced
-from tokenpo.engines.trl.fields import REFUSED, TRANSLATED, remedy
 from tokenpo.engines.trl.forward import Forward
 from tokenpo.engines.trl.recipe import accepted, schedule
 from tokenpo.engines.trl.rollout_batch import carried
+from tokenpo.engines.trl.settings import OVERRIDING, SETTINGS, TRANSLATED, Setting, remedy
 from tokenpo.engines.trl.temperature import Constant, Served, require_server
 from tokenpo.engines.trl.updates import by_groups
 from tokenpo.recipe.config import Config, parse_config
@@ -192,12 +190,12 @@ def _parts_of_groups(directory: Path) -> None:
     schedule(config, accepted(config), 4, 10)
 
 
-def _replaced(name: str, other: Any = None) -> Case:
+def _replaced(setting: Setting, name: str, other: Any = None) -> Case:
     default = TokenPOConfig.__dataclass_fields__[name].default
     if other is None:
         other = not default if isinstance(default, bool) else 0.37 if isinstance(default, float | None) else "other"
     return Case(f"`{name}={other!r}`", lambda directory: args(directory, **{name: other}), (f"{name} = {other!r}",),
-                remedy(name, other))  # fmt: skip
+                remedy(setting, name, other))  # fmt: skip
 
 
 def _later(directory: Path) -> None:
@@ -245,6 +243,7 @@ def _samples_itself(asked: str, given: dict[str, Any]) -> Case:
                 ("dynamic_sampling", "TRL"), "no rollout_func, tools or environment_factory")  # fmt: skip
 
 
+REFUSED = {one.names[0]: one for one in SETTINGS if one.fate == "refused"}
 LOSSES = [*dict.fromkeys(row.theirs["loss_type"] for row in TRANSLATED if "loss_type" in row.theirs), "other"]
 SAMPLER = "set use_vllm=True, or give a rollout_func that returns logprobs"
 CASES = [
@@ -265,9 +264,9 @@ CASES = [
     *(_reads(name, "rollout_logprob", SAMPLER) for name in ("rollout_is", "prime_rl", "m2po_rollout")),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with tools", tools=[_own_samples]),
     _reads("dppo_kl", "rollout_logprob", SAMPLER, ", with an environment", environment_factory=_own_samples),
-    *(_replaced(name) for name in REFUSED if name != "loss_type"),
-    *(_replaced("loss_type", name) for name in LOSSES),
-    _replaced("scale_rewards", "none"),
+    *(_replaced(one, name) for one in REFUSED.values() for name in one.names if name != "loss_type"),
+    *(_replaced(REFUSED["loss_type"], "loss_type", name) for name in LOSSES),
+    _replaced(REFUSED["scale_rewards"], "scale_rewards", "none"),
     Case(
         "a field that a later TRL has",
         _later,
@@ -413,12 +412,6 @@ CASES = [
         _moe,
         ("grpo", "auxiliary loss"),
         "set router_aux_loss_coef=0.0",
-    ),
-    Case(
-        "`restore_callback_states_from_checkpoint`",
-        _trainer(restore_callback_states_from_checkpoint=True),
-        ("restore_callback_states_from_checkpoint",),
-        "leave it False",
     ),
     Case(
         "dropout, under which two passes of one model are two policies",

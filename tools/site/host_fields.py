@@ -11,7 +11,7 @@ from layout import cell, code, table
 
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines import launch, prime_rl, skyrl
-from tokenpo.engines.trl import fields as trl
+from tokenpo.engines.trl import settings as trl
 from tokenpo.engines.verl import fields as verl
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import parse_config
@@ -34,12 +34,13 @@ def names(found: tuple[str, ...]) -> str:
 
 
 def trl_fields() -> str:
-    """One row for each field that reaches the loss, one for each group of the others."""
-    rows = [
-        *((code(name), "refused", cell(f"{remedy[0].upper()}{remedy[1:]}")) for name, remedy in trl.REFUSED.items()),
-        *((code(name), "honoured", cell(meaning)) for name, meaning in trl.HONOURED.items()),
-        *((names(group), "TRL's own", f"{label}{': ' if note else ''}{note}") for label, note, group in trl.THEIRS),
-    ]
+    """One row for each line of the table of settings."""
+    rows = []
+    for one in trl.SETTINGS:
+        sentence = cell(one.sentence)
+        if one.fate == "refused":
+            sentence = f"{sentence[0].upper()}{sentence[1:]}"
+        rows.append((names(one.names), one.fate, sentence))
     return table(("field", "", "what becomes of it"), rows)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import TokenPOError, Unsupported
@@ -17,17 +16,17 @@ from ...core.parts import (
     GeometricSequence,
     GeometricToken,
     Penalty,
-    Ratio,
     ReferenceKl,
     Reweighted,
     RolloutCorrection,
     Strayed,
     TokenRatio,
-    Weight,
 )
-from ...core.parts.part import Part, walk
-from ...methods import method
+from ...core.parts.part import walk
 from ...methods.vespo import SoftWeight
+from ...recipe.config import Method
+from ...recipe.objective import build_method
+from .settings import CORRECTIONS, contradicted, cut
 
 ENGINE = "the TRL engine"
 ALWAYS = frozenset(
@@ -43,15 +42,6 @@ REMEDIES = {
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
 }
-# How TRL corrects for vLLM's log-probabilities: whether by response, and whether weights out of bounds become 0.
-CORRECTIONS = {
-    "token_truncate": (False, False),
-    "token_mask": (False, True),
-    "sequence_truncate": (True, False),
-    "sequence_mask": (True, True),
-}
-# What may stand in generation_kwargs of vLLM: it changes no probability.
-_HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
 
 
 def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, reported: bool = False) -> Objective:
@@ -67,54 +57,34 @@ def chosen(args: Any, requested: str | Objective | None, *, own_rollouts: bool, 
         Unsupported: the method reads what TRL does not have, divides by a length that is not set, or adapts the
             temperature where nothing can apply it.
     """
-    objective = _resolved(args, requested)
-    reported = args.use_vllm or reported
-    objective = dataclasses.replace(
-        objective,
-        penalties=objective.penalties + _penalty(args, objective),
-        weights=objective.weights + _mask(args, reported=reported),
-    )
-    objective = _corrected(args, objective)
+    objective, reported = _resolved(args, requested), args.use_vllm or reported
+    objective = _corrected(args, _masked(args, _penalised(args, objective), reported=reported))
     require_inputs(objective, reported=reported)
-    if "rewards" in objective.needs:
-        _require_weights(args, objective)
+    _require_weights(args, objective)
     if args.max_completion_length is None and any(part == ConstantLength() for part in walk(objective)):
         raise Unsupported(
             f"{objective.name} divides by the longest response allowed, and TokenPOConfig.max_completion_length is None"
             ": set it, or give method_options={'length': ...}"
         )
     if objective.temperature is not None:
-        _require_temperature(objective, args, own_rollouts=own_rollouts)
-    _require_whole_distribution(objective, args)
+        _require_temperature(args, objective, own_rollouts=own_rollouts)
+    # vLLM reports log-probabilities of what is kept, and every ratio to them would be too small.
+    if args.use_vllm and "rollout_logprob" in objective.needs and (found := cut(args)):
+        raise Unsupported(
+            f"TokenPOConfig.{found[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the tokens that "
+            f"this keeps, and TRL's trainer of the whole vocabulary: {found[1]}, or set "
+            "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
+        )
     return objective
 
 
-def require_inputs(
-    objective: Objective,
-    *,
-    reported: bool,
-    remedies: Mapping[str, str] = REMEDIES,
-    provides: frozenset[str] = ALWAYS,
-) -> None:
+def require_inputs(objective: Objective, *, reported: bool) -> None:
     """Raises Unsupported where the objective reads what TRL does not have.
 
     Args:
         reported: whoever samples reports log-probabilities.
-        remedies: input -> what the user can do about it.
-        provides: what TRL has whoever samples.
     """
-    negotiate(objective, provides | SAMPLED if reported else provides, ENGINE, remedies)
-
-
-def _require_weights(args: Any, objective: Objective) -> None:
-    """Raises Unsupported where TRL weighs rewards otherwise than an objective that takes them one by one."""
-    own = getattr(objective.credit, "weights", ())
-    theirs = tuple(args.reward_weights or ())
-    if theirs and theirs != (tuple(own) or (1.0,) * len(theirs)):
-        raise Unsupported(
-            f"TokenPOConfig.reward_weights = {list(theirs)} would not reach {objective.name}, which reads every reward "
-            "by itself: leave it out, and give method_options={'weights': [...]} where the method has them"
-        )
+    negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, REMEDIES)
 
 
 def require_reference(objective: Objective, model: Any, peft_config: Any) -> None:
@@ -147,22 +117,14 @@ def with_reference(args: Any, objective: Objective) -> Any:
 
 
 def _resolved(args: Any, requested: str | Objective | None) -> Objective:
-    given_options = args.method_options or {}
-    assert isinstance(given_options, dict)  # the settings refuse any other text
-    options = {key: _tuples(value) for key, value in given_options.items()}
+    options = args.method_options or {}
+    assert isinstance(options, dict)  # the settings refuse any other text
     if requested is None or isinstance(requested, str):
         if requested is not None and args.method not in (requested, "grpo"):
             raise TokenPOError(
                 f"method={requested!r} and TokenPOConfig.method={args.method!r} name two methods: give one"
             )
-        try:
-            return method(requested or args.method, **options)
-        except TypeError as error:
-            if isinstance(error, TokenPOError):
-                raise
-            raise TokenPOError(
-                f"method {requested or args.method}: an option has a value of the wrong kind: {error}"
-            ) from error
+        return build_method(Method.model_validate({**options, "name": requested or args.method}))
     if not isinstance(requested, Objective):
         raise TokenPOError(f"method= is a {type(requested).__name__}, expected the name of a method or an Objective")
     if options or args.method not in ("grpo", requested.name):
@@ -173,41 +135,47 @@ def _resolved(args: Any, requested: str | Objective | None) -> Objective:
     return requested
 
 
-def _penalty(args: Any, objective: Objective) -> tuple[Penalty, ...]:
-    """TRL's penalty on leaving the reference, which it multiplies by the ratio of its loss unless told not to."""
+def _penalised(args: Any, objective: Objective) -> Objective:
+    """With TRL's penalty on leaving the reference, which it multiplies by the ratio of its loss unless told not to."""
     if args.beta == 0.0:
-        return ()
-    own = [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]
-    if own:
+        return objective
+    if own := [part for part in walk(objective.penalties) if isinstance(part, ReferenceKl)]:
         raise TokenPOError(
             f"TokenPOConfig.beta = {args.beta} comes on top of {own[0]}, which {objective.name} has already: leave "
             "beta at 0, or switch the method's own off with its option for the coefficient"
         )
-    divergence = ReferenceKl(args.beta)
-    return (Reweighted(divergence, _ratio(objective)) if args.use_bias_correction_kl else divergence,)
+    penalty: Penalty = ReferenceKl(args.beta)
+    if args.use_bias_correction_kl:
+        # TRL's level of importance sampling: the response's for a method that has it, else the token's.
+        ratio = getattr(objective.surrogate, "ratio", None)
+        of_response = isinstance(ratio, GeometricSequence | GeometricToken)
+        penalty = Reweighted(penalty, GeometricSequence() if of_response else TokenRatio())
+    return dataclasses.replace(objective, penalties=(*objective.penalties, penalty))
 
 
-def _ratio(objective: Objective) -> Ratio:
-    """What TRL calls the level of importance sampling: the response's for a method that has it, else the token's."""
-    own = getattr(objective.surrogate, "ratio", None)
-    return GeometricSequence() if isinstance(own, GeometricSequence | GeometricToken) else TokenRatio()
-
-
-def _mask(args: Any, *, reported: bool) -> tuple[Weight, ...]:
-    """TRL's off-policy sequence mask, by the log-probabilities of whoever sampled where they are reported."""
-    delta = args.off_policy_mask_threshold
-    return () if delta is None else (Drop(Strayed(delta, sampler=reported)),)
+def _masked(args: Any, objective: Objective, *, reported: bool) -> Objective:
+    """With TRL's off-policy sequence mask, by the log-probabilities of whoever sampled where they are reported."""
+    if args.off_policy_mask_threshold is None:
+        return objective
+    mask = Drop(Strayed(args.off_policy_mask_threshold, sampler=reported))
+    return dataclasses.replace(objective, weights=(*objective.weights, mask))
 
 
 def _corrected(args: Any, objective: Objective) -> Objective:
-    """With TRL's correction for vLLM's log-probabilities, which it switches on by default, as a weight of ours.
+    """With TRL's correction for vLLM's log-probabilities, which it switches on by default.
 
-    None where the objective corrects for the policy that sampled itself: twice would be once too often.
+    Not where the objective corrects for the policy that sampled itself: twice would be once too often.
     """
     if not (args.use_vllm and args.vllm_importance_sampling_correction):
         return objective
     if own := objective.corrects_rollout:
-        _require_defaults(args, objective.name, own[0])
+        for name in (f"vllm_importance_sampling_{end}" for end in ("mode", "clip_max", "clip_min")):
+            value, usual = getattr(args, name), type(args).__dataclass_fields__[name].default
+            if value != usual:
+                raise Unsupported(
+                    f"TokenPOConfig.{name} = {value!r} would change nothing, as {own[0]} of {objective.name} weighs "
+                    f"against the policy that sampled: leave it at {usual!r}"
+                )
         return objective
     mode = args.vllm_importance_sampling_mode
     sequence, mask = CORRECTIONS[mode]
@@ -223,70 +191,31 @@ def _corrected(args: Any, objective: Objective) -> Objective:
     return dataclasses.replace(objective, surrogate=dataclasses.replace(objective.surrogate, inside=correction))
 
 
-def _require_defaults(args: Any, name: str, own: Part) -> None:
-    """Raises Unsupported where settings of TRL's correction were changed, in whose place the objective has its own."""
-    for end in ("mode", "clip_max", "clip_min"):
-        setting = f"vllm_importance_sampling_{end}"
-        value, usual = getattr(args, setting), type(args).__dataclass_fields__[setting].default
-        if value != usual:
-            raise Unsupported(
-                f"TokenPOConfig.{setting} = {value!r} would change nothing, as {own} of {name} weighs against the "
-                f"policy that sampled: leave it at {usual!r}"
-            )
-
-
-def _require_whole_distribution(objective: Objective, args: Any) -> None:
-    """Raises Unsupported where vLLM reports log-probabilities of what it cut the distribution down to, and the
-    objective compares them with those of the whole: every ratio would be too small."""
-    if args.use_vllm and "rollout_logprob" in objective.needs and (setting := _cut(args)):
+def _require_weights(args: Any, objective: Objective) -> None:
+    """Raises Unsupported where TRL weighs rewards otherwise than an objective that takes them one by one."""
+    own, theirs = getattr(objective.credit, "weights", ()), tuple(args.reward_weights or ())
+    if "rewards" in objective.needs and theirs and theirs != (tuple(own) or (1.0,) * len(theirs)):
         raise Unsupported(
-            f"TokenPOConfig.{setting.split(':')[0]}: {objective.name} reads rollout_logprob, which vLLM reports of the "
-            f"tokens that this keeps, and TRL's trainer of the whole vocabulary: {setting.split(': ')[1]}, or set "
-            "vllm_importance_sampling_correction=False with a method that corrects nothing itself"
+            f"TokenPOConfig.reward_weights = {list(theirs)} would not reach {objective.name}, which reads every reward "
+            "by itself: leave it out, and give method_options={'weights': [...]} where the method has them"
         )
 
 
-def _require_temperature(objective: Objective, args: Any, *, own_rollouts: bool) -> None:
+def _require_temperature(args: Any, objective: Objective, *, own_rollouts: bool) -> None:
     """Raises Unsupported where the engine that samples cannot adapt the temperature from token to token."""
-    off = "switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
-    what = f"{objective.name} adapts the temperature from token to token, which {ENGINE}"
-    if own_rollouts:
-        raise Unsupported(f"{what} cannot ask of a rollout_func, environment or tool: leave it out, or {off}")
-    if args.use_transformers_continuous_batching:
-        raise Unsupported(
-            f"{what} cannot ask of continuous batching: set use_transformers_continuous_batching=False, or {off}"
-        )
-    if args.use_vllm and (setting := contradicted(args)):
-        raise Unsupported(f"{what} cannot combine, in vLLM, with {setting}, or {off}")
-    if args.repetition_penalty != 1.0:
-        raise Unsupported(f"{what} cannot combine with repetition_penalty: leave it at 1.0, or {off}")
-
-
-def contradicted(args: Any) -> str | None:
-    """The setting under which vLLM would sample from other logits than the trainer sees, with what to do about it.
-
-    The temperature of a token would then be another than the one that the trainer works out.
-    """
-    if cut := _cut(args):
-        return cut
-    if args.vllm_structured_outputs_regex is not None:
-        return "vllm_structured_outputs_regex: leave it out"
-    for name in args.generation_kwargs or {}:
-        if name not in _HARMLESS:
-            return f"generation_kwargs[{name!r}]: leave it out"
-    return None
-
-
-def _cut(args: Any) -> str | None:
-    """The setting that keeps some tokens of the vocabulary only, with what to do about it."""
-    for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
-        if getattr(args, name) not in usual:
-            return f"{name} = {getattr(args, name)}: leave it at {usual[0]}"
-    return None
-
-
-def _tuples(value: Any) -> Any:
-    """Lists become tuples, so that the objective stays hashable."""
-    if isinstance(value, Mapping):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    setting, without = contradicted(args) or ("", "")
+    for refused, asked, remedy in (
+        (own_rollouts, "ask of a rollout_func, environment or tool", "leave it out"),
+        (
+            args.use_transformers_continuous_batching,
+            "ask of continuous batching",
+            "set use_transformers_continuous_batching=False",
+        ),
+        (args.use_vllm and setting, f"combine, in vLLM, with {setting}", without),
+        (args.repetition_penalty != 1.0, "combine with repetition_penalty", "leave it at 1.0"),
+    ):
+        if refused:
+            raise Unsupported(
+                f"{objective.name} adapts the temperature from token to token, which {ENGINE} cannot {asked}: {remedy}"
+                ", or switch the method's adaptive temperature off (for hapo: method_options={'tau': 0})"
+            )

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import Unsupported
+from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...models import locate
 from ...recipe.config import Config
 from ...recipe.objective import build_objective
 from ...tasks import Problem, Task
-from .objective import ALWAYS, REMEDIES, require_inputs
+from .objective import ALWAYS, ENGINE, REMEDIES
 
 # A recipe has no setting for vLLM or a rollout_func: there the trainer's own model samples.
 RECIPE_REMEDIES = REMEDIES | {
@@ -143,7 +144,7 @@ def accepted(config: Config) -> Objective:
             raise Unsupported(f"the TRL engine does not have {sentence}, or leave out --engine trl")
     objective = build_objective(config)
     # A recipe's run hands TRL the reward of its task as one function.
-    require_inputs(objective, reported=False, remedies=RECIPE_REMEDIES, provides=ALWAYS - {"rewards"})
+    negotiate(objective, ALWAYS - {"rewards"}, ENGINE, RECIPE_REMEDIES)
     return objective
 
 

@@ -27,7 +27,7 @@ from ...models.request_temperature import PROCESSOR, extra_args
 from ...models.token_draw import TemperatureRule
 from .config import TokenPOConfig
 from .contract import moved, replaced
-from .objective import contradicted
+from .settings import contradicted
 
 logger = logging.getLogger(__name__)
 

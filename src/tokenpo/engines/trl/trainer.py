@@ -269,16 +269,6 @@ def _settings(args: Any, model: Any, method: str | Objective | None) -> TokenPOC
     if not isinstance(args, TokenPOConfig):
         kind = "TRL's GRPOConfig" if isinstance(args, GRPOConfig) else f"a {type(args).__name__}"
         raise TokenPOError(f"TokenPOTrainer(args=...) is {kind}, expected a TokenPOConfig: it takes the same settings")
-    if args.dynamic_sampling and args.log_completions:
-        raise Unsupported(
-            "TRL's log_completions would show the last draw of dynamic_sampling, which is not what is trained on: "
-            "leave one of them False; traces of what is trained on are in OUTPUT_DIR/tokenpo"
-        )
-    if args.restore_callback_states_from_checkpoint:
-        raise Unsupported(
-            "TRL's restore_callback_states_from_checkpoint would replace the callback that holds the run's records: "
-            "leave it False, the method's own numbers are restored without it"
-        )
     return args
 
 

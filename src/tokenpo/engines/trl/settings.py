@@ -1,0 +1,337 @@
+"""What becomes of every field of TRL's `GRPOConfig`, as one table: honoured, refused, or TRL's own.
+
+The settings, the refusals and docs/trl.md read it; neither TRL nor torch is needed for that. Tests hold the names to
+the `GRPOConfig` that is installed, and the numbers of what is honoured to TRL's own loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...base.errors import TokenPOError, Unsupported
+
+_LOSS = "is a setting of TRL's own loss, which the method replaces"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Fields of `GRPOConfig` with one fate.
+
+    Args:
+        fate: "refused" at any value but TRL's default; "honoured" in credit and loss, with TRL's numbers; or "TRL's
+            own", which acts before or after credit and loss in code that is left as it is.
+        names: of the fields.
+        sentence: what to do instead; what it becomes; or what the fields are about, and which values are refused.
+        why: a refused value cannot be honoured.
+    """
+
+    fate: Literal["refused", "honoured", "TRL's own"]
+    names: tuple[str, ...]
+    sentence: str
+    why: str = _LOSS
+
+
+def _refused(names: str, remedy: str, why: str = _LOSS) -> Setting:
+    return Setting("refused", tuple(names.split()), remedy, why)
+
+
+def _honoured(names: str, meaning: str) -> Setting:
+    return Setting("honoured", tuple(names.split()), meaning)
+
+
+def _theirs(about: str, names: str) -> Setting:
+    return Setting("TRL's own", tuple(names.split()), about)
+
+
+SETTINGS = (
+    _refused("loss_type", "set method to what docs/trl.md lists for it"),
+    _refused("epsilon", "give the method its own bounds, for example method_options={'low': 0.1}"),
+    _refused("epsilon_high", "give the method its own bounds, for example method_options={'high': 0.28}"),
+    _refused("delta", "give the method its dual clip, for example method_options={'dual': 10.0}"),
+    _refused("importance_sampling_level", "choose the method 'gspo'"),
+    _refused(
+        "scale_rewards", "choose a method that scales rewards so; 'dr_grpo' for none, and no method has 'batch'"
+    ),
+    _refused("multi_objective_aggregation", "choose the method 'gdpo' for 'normalize_then_sum'"),
+    _refused("top_entropy_quantile", "choose the method 'forking_tokens'"),
+    _refused("entropy_coef", "add core.parts.EntropyBonus to a method's penalties and hand the value over as method="),
+    _refused("use_adaptive_entropy", "choose the method 'skywork_entropy'"),
+    _refused("entropy_target", "give method_options={'target': ...} to the method 'skywork_entropy'"),
+    _refused("entropy_coef_delta", "give method_options={'delta': ...} to the method 'skywork_entropy'"),
+    _refused("entropy_coef_max", "give method_options={'largest': ...} to the method 'skywork_entropy'"),
+    _refused("entropy_coef_min", "choose the method 'skywork_entropy', whose coefficient goes down to 0"),
+    _refused("sapo_temperature_neg", "give method_options={'tau_neg': ...} to the method 'sapo'"),
+    _refused("sapo_temperature_pos", "give method_options={'tau_pos': ...} to the method 'sapo'"),
+    _refused("vespo_k_pos", "give method_options={'k_pos': ...} to the method 'vespo'"),
+    _refused("vespo_lambda_pos", "give method_options={'lambda_pos': ...} to the method 'vespo'"),
+    _refused("vespo_k_neg", "give method_options={'k_neg': ...} to the method 'vespo'"),
+    _refused("vespo_lambda_neg", "give method_options={'lambda_neg': ...} to the method 'vespo'"),
+    _refused(
+        "restore_callback_states_from_checkpoint",
+        "resume without it: the method's own numbers are restored all the same",
+        "would replace the callback that holds the run's records",
+    ),
+    _honoured("beta", "k3 penalty on leaving the reference, in the objective's penalties (`ReferenceKl`)"),
+    _honoured(
+        "use_bias_correction_kl",
+        "that penalty times the ratio (`Reweighted`), of the response where the method's is; the penalty of a method's "
+        "own `beta` stays without",
+    ),
+    _honoured(
+        "sync_ref_model ref_model_mixup_alpha ref_model_sync_steps",
+        "the reference moves as TRL moves it; log-probabilities under it are taken with each draw",
+    ),
+    _honoured("num_generations", "rows of a group"),
+    _honoured(
+        "reward_weights",
+        "of the sum of rewards; rewards that are None are left out of it. A method that reads each one has weights of "
+        "its own, and others are refused",
+    ),
+    _honoured(
+        "mask_truncated_completions",
+        "a response without an end counts in its group and teaches nothing; means over responses leave it out, where "
+        "TRL counts it as 0",
+    ),
+    _honoured("temperature", "log-probabilities and entropies are taken at it"),
+    _honoured("per_device_train_batch_size", "rows of a micro-batch"),
+    _honoured(
+        "gradient_accumulation_steps", "micro-batches of an update, over all of which denominators are counted"
+    ),
+    _honoured(
+        "steps_per_generation generation_batch_size",
+        "micro-batches of a rollout batch, or its rows; token means count the tokens of each update, where TRL spreads "
+        "those of the rollout batch evenly",
+    ),
+    _honoured(
+        "num_iterations", "times that a rollout batch is trained on; a multiple of the objective's passes"
+    ),
+    _honoured(
+        "max_completion_length", "also the constant that `dr_grpo` divides by, which is then refused without it"
+    ),
+    _honoured(
+        "off_policy_mask_threshold",
+        "becomes `Drop(Strayed)` in the objective's weights, by the log-probabilities of the engine that sampled where "
+        "they are reported; the method `opsm` has it of its own",
+    ),
+    _honoured(
+        "vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max "
+        "vllm_importance_sampling_clip_min",
+        "becomes `RolloutCorrection` in the objective's weights; of `vespo` in the weight of its surrogate, and then a "
+        "`token_` mode, as TRL itself wants",
+    ),
+    _honoured("vllm_importance_sampling_cap", "TRL's old name of `vllm_importance_sampling_clip_max`"),
+    _theirs(
+        "model: `router_aux_loss_coef` above 0 is refused; dropout and noise that make two passes differ stop the run "
+        "before its first update",
+        "model_init_kwargs trust_remote_code router_aux_loss_coef disable_dropout cast_lm_head_to_fp32 "
+        "neftune_noise_alpha use_cache use_liger_kernel liger_kernel_config",
+    ),
+    _theirs(
+        "data: rows of a group must arrive together, which is checked",
+        "remove_unused_columns shuffle_dataset pad_to_multiple_of chat_template_kwargs max_tool_calling_iterations "
+        "dataloader_drop_last dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
+        "dataloader_prefetch_factor data_seed train_sampling_strategy length_column_name label_names "
+        "accelerator_config ignore_data_skip",
+    ),
+    _theirs(
+        "sampling: the loss is that of the whole distribution, as in TRL, also where `top_p`, `top_k` or `min_p` cut "
+        "what is sampled from; these are refused where ratios to vLLM's log-probabilities are read, which are of what "
+        "is kept; with an adaptive temperature several are refused ([below](#what-is-refused)), and "
+        "`generation_kwargs` that contradict a setting always",
+        "top_p top_k min_p repetition_penalty generation_kwargs cache_implementation ds3_gather_for_generation "
+        "use_transformers_continuous_batching use_transformers_paged transformers_continuous_batching_config",
+    ),
+    _theirs(
+        "vLLM",
+        "use_vllm vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex vllm_server_base_url "
+        "vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization "
+        "vllm_max_model_length vllm_tensor_parallel_size",
+    ),
+    _theirs(
+        "optimiser",
+        "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim optim_args "
+        "optim_target_modules weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm",
+    ),
+    _theirs(
+        "length of the run, checkpoints: `max_steps`, `save_steps` and `eval_steps` that cut a rollout batch are "
+        "refused",
+        "max_steps num_train_epochs save_strategy save_steps save_total_limit save_only_model save_on_each_node "
+        "enable_jit_checkpoint load_best_model_at_end metric_for_best_model greater_is_better resume_from_checkpoint "
+        "output_dir seed full_determinism",
+    ),
+    _theirs(
+        "evaluation: `num_generations_eval` rows are a group of an evaluation",
+        "eval_strategy eval_steps eval_delay eval_on_start per_device_eval_batch_size num_generations_eval "
+        "prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps "
+        "include_for_metrics batch_eval_metrics do_train do_eval do_predict bf16_full_eval fp16_full_eval",
+    ),
+    _theirs(
+        "precision, memory, processes: what does not fit [the head](#the-head) takes TRL's own pass; TRL itself "
+        "refuses `auto_find_batch_size` and sequence parallelism",
+        "bf16 fp16 tf32 gradient_checkpointing gradient_checkpointing_kwargs torch_compile torch_compile_backend "
+        "torch_compile_mode torch_empty_cache_steps auto_find_batch_size use_cpu parallelism_config fsdp fsdp_config "
+        "deepspeed ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend "
+        "ddp_timeout local_rank",
+    ),
+    _theirs(
+        "logs: `log_completions` is refused with `dynamic_sampling`",
+        "log_completions log_multimodal num_completions_to_print log_unique_prompts log_completions_hub_repo "
+        "logging_strategy logging_steps logging_first_step logging_dir log_on_each_node logging_nan_inf_filter "
+        "include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to run_name project "
+        "trackio_space_id trackio_bucket_id trackio_static_space_id debug skip_memory_metrics",
+    ),
+    _theirs(
+        "the hub",
+        "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision",
+    ),
+    _theirs(
+        "without effect on this loss, in TRL too", "label_smoothing_factor average_tokens_across_devices"
+    ),
+)  # fmt: skip
+KNOWN = frozenset(name for setting in SETTINGS for name in setting.names)
+
+
+@dataclass(frozen=True)
+class Translated:
+    """One choice of TRL's loss, and what to take here.
+
+    Args:
+        theirs: settings of `GRPOConfig` that differ from TRL's defaults.
+        apart: where the two are not the same numbers, how they differ; empty where they are.
+    """
+
+    theirs: Mapping[str, Any]
+    method: str
+    options: Mapping[str, Any]
+    apart: str = ""
+
+
+_RESPONSE = {"importance_sampling_level": "sequence"}
+TRANSLATED = (
+    Translated({}, "dapo", {"high": 0.2, "dual": None}),
+    Translated({"epsilon_high": 0.28, "delta": 10.0}, "dapo", {}),
+    Translated({"loss_type": "grpo"}, "grpo", {}),
+    Translated({"loss_type": "grpo", "epsilon": 0.1, "epsilon_high": 0.4}, "grpo", {"low": 0.1, "high": 0.4}),
+    Translated({"loss_type": "grpo", **_RESPONSE, "epsilon": 3e-4, "epsilon_high": 4e-4}, "gspo", {}),
+    Translated({"loss_type": "dr_grpo", "scale_rewards": "none"}, "dr_grpo", {}),
+    Translated(
+        {"loss_type": "bnpo"}, "dapo", {"high": 0.2, "dual": None},
+        "TRL's depends on how an update is split into micro-batches, ours does not: the same where one is the whole",
+    ),
+    Translated({"loss_type": "cispo", "epsilon_high": 5.0}, "cispo", {"high": 5.0, "absolute": True}),
+    Translated(
+        {"loss_type": "sapo", "sapo_temperature_pos": 0.9, "sapo_temperature_neg": 1.2}, "sapo",
+        {"tau_pos": 0.9, "tau_neg": 1.2},
+    ),
+    Translated({"loss_type": "luspo", **_RESPONSE}, "luspo", {}),
+    Translated(
+        {"loss_type": "vespo", "vespo_k_pos": 1.5, "vespo_lambda_pos": 2.0, "vespo_k_neg": 2.5,
+         "vespo_lambda_neg": 1.8},
+        "vespo", {"k_pos": 1.5, "lambda_pos": 2.0, "k_neg": 2.5, "lambda_neg": 1.8},
+    ),
+    Translated(
+        {"epsilon_high": 0.28, "top_entropy_quantile": 0.2}, "forking_tokens", {"fraction": 0.2, "entropy": "current"},
+        "TRL takes the quantile of a micro-batch and interpolates; ours is the nearest rank over the update",
+    ),
+    Translated(
+        {"use_adaptive_entropy": True, "entropy_target": 0.3, "entropy_coef_delta": 1e-3, "entropy_coef_max": 0.05},
+        "skywork_entropy", {"target": 0.3, "delta": 1e-3, "largest": 0.05},
+        "TRL's gate reads the entropy of the update before, ours the old policy's over the rollout batch",
+    ),
+)  # fmt: skip
+
+# vllm_importance_sampling_mode -> whether it weighs by response, and whether weights out of bounds become 0.
+CORRECTIONS = {
+    "token_truncate": (False, False),
+    "token_mask": (False, True),
+    "sequence_truncate": (True, False),
+    "sequence_mask": (True, True),
+}
+# Keys of generation_kwargs that TRL takes in the place of a setting -> that setting.
+OVERRIDING = {
+    **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")},
+    "max_new_tokens": "max_completion_length",
+    "max_tokens": "max_completion_length",
+}
+# Those that could make every response of a group the same, and what leaves them different.
+SAMPLING = {"do_sample": True, "num_beams": 1}
+# Those that change no probability in vLLM.
+_HARMLESS = ("seed", "stop", "stop_token_ids", "include_stop_str_in_output", "extra_args", "vllm_xargs")
+
+
+def remedy(setting: Setting, name: str, value: Any) -> str:
+    """What says the same as a refused field at this value, in a phrase."""
+    if (name, value) == ("scale_rewards", "none"):
+        return "set method='dr_grpo', which divides by no deviation"
+    if name != "loss_type":
+        return setting.sentence
+    for row in TRANSLATED:
+        if row.theirs.get("loss_type", "dapo") == value:
+            # Options that other fields ask for are left out.
+            options = f", method_options={dict(row.options)}" if row.options and len(row.theirs) == 1 else ""
+            return f"set method={row.method!r}{options}"
+    return "name a method, method='grpo' for example"
+
+
+def require(args: Any, defaults: Mapping[str, Any], own: Iterable[str]) -> None:
+    """Raises Unsupported where a refused or unknown field is set, or generation_kwargs contradict a setting.
+
+    Args:
+        defaults: of the fields of `GRPOConfig`.
+        own: those that are TRL's; one that is not in the table may reach the loss.
+    """
+    for setting in (one for one in SETTINGS if one.fate == "refused"):
+        for name in setting.names:
+            value, usual = getattr(args, name), defaults[name]
+            if value != usual:
+                raise Unsupported(
+                    f"TokenPOConfig.{name} = {value!r} {setting.why}: leave it at {usual!r} and "
+                    f"{remedy(setting, name, value)}"
+                )
+    for name in sorted(set(own) - KNOWN):
+        if getattr(args, name) != defaults[name]:
+            raise Unsupported(
+                f"TokenPOConfig.{name} = {getattr(args, name)!r} is a field of the installed TRL that tokenpo does not "
+                f"know: leave it at {defaults[name]!r}, or install trl 1.16"
+            )
+    keywords: Any = args.generation_kwargs or {}
+    for key, name in OVERRIDING.items():
+        setting = getattr(args, name)
+        if key in keywords and keywords[key] != setting:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} is not the {name} = {setting!r} that "
+                f"the trainer goes by: leave it out, and set TokenPOConfig.{name}"
+            )
+    for key, usual in SAMPLING.items():
+        if keywords.get(key, usual) != usual:
+            raise Unsupported(
+                f"TokenPOConfig.generation_kwargs[{key!r}] = {keywords[key]!r} draws no samples of the policy, so that "
+                f"a group has nothing to compare: leave it at {usual!r}"
+            )
+    if (mode := args.vllm_importance_sampling_mode) not in CORRECTIONS:
+        raise TokenPOError(
+            f"TokenPOConfig.vllm_importance_sampling_mode = {mode!r} must be one of {', '.join(CORRECTIONS)}"
+        )
+
+
+def cut(args: Any) -> tuple[str, str] | None:
+    """The setting that keeps some tokens of the vocabulary only, and what to do about it."""
+    for name, usual in (("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
+        if (value := getattr(args, name)) not in usual:
+            return f"{name} = {value}", f"leave it at {usual[0]}"
+    return None
+
+
+def contradicted(args: Any) -> tuple[str, str] | None:
+    """The setting under which vLLM would sample from other logits than the trainer sees, and what to do about it.
+
+    The temperature of a token would then be another than the one that the trainer works out.
+    """
+    if found := cut(args):
+        return found
+    if args.vllm_structured_outputs_regex is not None:
+        return "vllm_structured_outputs_regex", "leave it out"
+    changed = next((name for name in args.generation_kwargs or {} if name not in _HARMLESS), None)
+    return None if changed is None else (f"generation_kwargs[{changed!r}]", "leave it out")
