@@ -87,8 +87,8 @@ def drawing(model: str, directory: Path, reward: Any, **settings: Any) -> dict[s
         "prompts": [texts for _, texts, _ in trainer.batches],
         "memory": [memory for _, _, memory in trainer.batches],
         "kept": [found.kept for found, _, _ in trainer.batches],
-        "discarded": [found.discarded for found, _, _ in trainer.batches],
-        "drawn": [len(found.rows["rewards"]) for found, _, _ in trainer.batches],
+        "discarded": [found.equal for found, _, _ in trainer.batches],
+        "drawn": [len(found.drawn["rewards"]) for found, _, _ in trainer.batches],
     }
 
 

@@ -29,7 +29,7 @@ from transformers import (  # noqa: E402
 from refusal_cases.trl import args, even  # noqa: E402
 from tokenpo.engines.trl import TokenPOTrainer  # noqa: E402
 from tokenpo.engines.trl.records import traces  # noqa: E402
-from tokenpo.engines.trl.rollout_batch import Drawn, Rewarded, RolloutBatch, over_ranks, plain  # noqa: E402
+from tokenpo.engines.trl.rollout_batch import RolloutBatch, over_ranks, plain  # noqa: E402
 from tokenpo.models.tiny import tokenizer  # noqa: E402
 
 
@@ -44,7 +44,7 @@ def rows(prompts: list[Any]) -> dict[str, torch.Tensor]:
     trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1), reward_weights=torch.ones(1))
     mask = torch.ones(len(prompts), 1, dtype=torch.bool)
     local = {"mask": mask, "old_logprob": -mask.float(), "token_ids": mask.long()}
-    return over_ranks(trainer, local, Rewarded(mask.float(), prompts, []), 2)
+    return over_ranks(trainer, local, mask.float(), prompts, 2)
 
 
 def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
@@ -56,7 +56,7 @@ def test_a_group_is_one_prompt_by_what_its_pictures_show() -> None:
 
 def test_a_trace_names_the_picture() -> None:
     prompts = [asked("red"), asked("red")]
-    drawn = RolloutBatch.of(Drawn({}, rows(prompts), prompts), 2, 0)
+    drawn = RolloutBatch.of({}, prompts, rows(prompts), 2, 0)
     letters = SimpleNamespace(convert_ids_to_tokens=lambda i: str(i), decode=lambda ids, **how: "x" * len(ids))
     trainer = SimpleNamespace(_tokenizer=letters, reward_func_names=["accuracy"])
     (record,) = traces(trainer, 1, drawn, {1: {}})

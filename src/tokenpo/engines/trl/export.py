@@ -1,25 +1,18 @@
-"""Rollout batches of TRL's as recorded rollouts, for `tokenpo explain` (docs/rollouts.md): those of a run of ours, and
-what a trainer of TRL's own drew."""
+"""What a trainer of TRL's own drew, as recorded rollouts for `tokenpo explain` (docs/rollouts.md)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 from ...base.errors import MissingInput
-from ...core.learner import Step
 from ...core.ops.group import numbered
 from ...core.types import Policy, Rollouts
 from ...models.tokens import pieces
-from ...runs.records import in_words
 from ...runs.rollouts import Response, responses
-from .rollout_batch import RolloutBatch, plain
-from .updates import policy_now
 
 
 def from_inputs(
@@ -82,36 +75,3 @@ def from_inputs(
     tokens = [pieces(tokenizer, row[kept].tolist()) for row, kept in zip(ids, mask, strict=True)]
     texts = [tokenizer.decode(prompt) for prompt in prompts]
     return [*responses(rollouts, tokens, prompts=texts, correct=correct, step=step, policy=policy)]
-
-
-def recorded(trainer: Any, drawn: RolloutBatch, step: Step, number: int) -> list[Response]:
-    """The whole batch that was trained on, as the objective was given it, and what the policy says of it now.
-
-    All ranks call it, as each scores its own rows.
-    """
-    kept, size = slice(0, drawn.kept * trainer.num_generations), trainer.args.per_device_train_batch_size
-    policy = policy_now(trainer, trainer.model, [drawn.output], [step.rollouts.rows(drawn.mine)], size)
-    prompts = gather_object([in_words(plain(prompt)) for prompt in drawn.prompts])
-    rollouts = step.rollouts.rows(kept)
-    assert rollouts.token_ids is not None
-    tokens = [
-        pieces(trainer._tokenizer, ids[mask].tolist())
-        for ids, mask in zip(rollouts.token_ids, rollouts.mask, strict=True)
-    ]
-    correct = verdicts(trainer, drawn)[kept]
-    names = trainer.reward_func_names
-    return [
-        *responses(
-            rollouts, tokens, prompts=prompts[kept], correct=correct, step=number, policy=policy.rows(kept),
-            reward_names=names,
-        )
-    ]  # fmt: skip
-
-
-def verdicts(trainer: Any, drawn: RolloutBatch) -> list[bool | None]:
-    """[N] whether a response is right: where a reward function called `accuracy` said 1; None where none said."""
-    each = drawn.chosen["rewards"]
-    if "accuracy" not in trainer.reward_func_names:
-        return [None] * len(each)
-    said = each[:, trainer.reward_func_names.index("accuracy")].tolist()
-    return [None if math.isnan(value) else value == 1.0 for value in said]

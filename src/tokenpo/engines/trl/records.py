@@ -3,12 +3,14 @@ learner's state in TRL's checkpoints."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object  # pyright: ignore[reportMissingImports]
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
@@ -17,12 +19,13 @@ from ...base.files import aside
 from ...base.jsonl import Lines, cut
 from ...core.learner import Step
 from ...core.statistics import Statistics
+from ...core.types import Rollouts
 from ...models.tokens import pieces
 from ...runs.directory import describe_foreign
-from ...runs.records import credit_metrics, entropy_metrics
-from ...runs.rollouts import drop_after, step_file, write_lines
-from .export import recorded, verdicts
-from .rollout_batch import RolloutBatch, mixed, plain
+from ...runs.records import credit_metrics, entropy_metrics, in_words
+from ...runs.rollouts import Response, drop_after, responses, step_file, write_lines
+from .rollout_batch import RolloutBatch, plain
+from .updates import policy_now
 
 FILES = ("metrics.jsonl", "trace.jsonl")
 PACKAGES = ("trl", "accelerate", "datasets")
@@ -130,12 +133,12 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
         self._recorder.add(line, traces(trainer, self._batches, current.drawn, current.tracer.found))
 
-    def _record_rollouts(self, drawn: RolloutBatch, step: Step | None) -> None:
+    def _record_rollouts(self, batch: RolloutBatch, step: Step | None) -> None:
         """The whole batch, where it is due, on every rank; the first writes it down."""
         every = self._trainer.args.rollouts_every
         if every == 0 or self._batches % every or step is None:
             return
-        found = recorded(self._trainer, drawn, step, self._batches)
+        found = recorded(self._trainer, batch, step, self._batches)
         if self._recorder is not None:
             write_lines(step_file(self._directory, self._batches), found)
 
@@ -209,51 +212,87 @@ class Recorder:
             lines.close()
 
 
-def batch_metrics(trainer: Any, drawn: RolloutBatch, step: Step | None) -> dict[str, float]:
+def batch_metrics(trainer: Any, batch: RolloutBatch, step: Step | None) -> dict[str, float]:
     """Over every response that was drawn; the names are those of the embedded engine."""
-    each, names, size = drawn.rows["rewards"], trainer.reward_func_names, trainer.num_generations
-    rewards = (each * trainer.reward_weights.to(each.device)).nansum(1)[~each.isnan().all(1)]
+    rows, names = batch.drawn, trainer.reward_func_names
+    each = rows["rewards"]
+    reward = rows["reward"][~each.isnan().all(1)]
+    length = rows["length"].float()
     metrics = {
-        "reward": float(rewards.mean()) if len(rewards) else torch.nan,
-        "reward_std": float(rewards.double().std()) if len(rewards) > 1 else torch.nan,
+        "reward": float(reward.mean()) if len(reward) else torch.nan,
+        "reward_std": float(reward.double().std()) if len(reward) > 1 else torch.nan,
         **{f"rewards/{name}": float(each[:, i].nanmean()) for i, name in enumerate(names)},
-        "length": float(drawn.rows["length"].float().mean()),
-        "length_min": float(drawn.rows["length"].min()),
-        "length_max": float(drawn.rows["length"].max()),
-        "truncated": float(drawn.rows["truncated"].float().mean()),
-        "equal_reward_groups": 1 - len(mixed(drawn.rows, size)) * size / len(each),
-        "discarded_groups": drawn.discarded,
+        "length": float(length.mean()),
+        "length_min": float(length.min()),
+        "length_max": float(length.max()),
+        "truncated": float(rows["truncated"].float().mean()),
+        "equal_reward_groups": batch.equal,
+        "discarded_groups": batch.equal if trainer.args.dynamic_sampling else 0.0,
     }
     if "accuracy" in names:
         metrics["accuracy"] = metrics["rewards/accuracy"]
-    if (every := drawn.everything) is not None:
+    if (every := batch.everything) is not None:
         assert every.old_entropy is not None
         metrics |= entropy_metrics(every.old_entropy[every.mask])
-        metrics["temperature_mean"] = float(drawn.rows["sampled_at"][every.mask].mean())
+        metrics["temperature_mean"] = float(rows["sampled_at"][every.mask].mean())
     if step is None:
         return metrics | {"groups": 0, "zero_advantage_groups": 1.0}
-    trained = slice(0, drawn.kept * size)
+    trained = slice(0, batch.kept * batch.size)
     return metrics | credit_metrics(step.rollouts.rows(trained), step.credit.rows(trained))
 
 
-def traces(trainer: Any, step: int, drawn: RolloutBatch, terms_by_row: Mapping[int, Any]) -> list[dict]:
+def recorded(trainer: Any, batch: RolloutBatch, step: Step, number: int) -> list[Response]:
+    """The whole batch that was trained on, as the objective was given it, and what the policy says of it now.
+
+    All ranks call it, as each scores its own rows.
+    """
+    kept, micro = slice(0, batch.kept * batch.size), trainer.args.per_device_train_batch_size
+    policy = policy_now(trainer, trainer.model, [batch.output], [step.rollouts.rows(batch.mine)], micro)
+    prompts = gather_object([in_words(plain(prompt)) for prompt in batch.prompts])
+    rollouts = step.rollouts.rows(kept)
+    found = responses(
+        rollouts,
+        [_pieces(trainer, rollouts, row) for row in range(len(rollouts))],
+        prompts=prompts[kept],
+        correct=verdicts(trainer, batch)[kept],
+        step=number,
+        policy=policy.rows(kept),
+        reward_names=trainer.reward_func_names,
+    )
+    return [*found]
+
+
+def traces(trainer: Any, step: int, batch: RolloutBatch, terms_by_row: Mapping[int, Any]) -> list[dict]:
     """One record for each traced response of this rank, as the embedded engine writes them."""
-    rollouts, correct = drawn.rollouts, verdicts(trainer, drawn)
-    if rollouts is None or rollouts.token_ids is None:
+    rollouts, correct = batch.rollouts, verdicts(trainer, batch)
+    if rollouts is None:
         return []
     return [
         {
             "step": step,
             "row": row,
             "group": int(rollouts.group[row]),
-            "prompt": plain(drawn.prompts[row - drawn.mine.start]),
-            "tokens": pieces(trainer._tokenizer, rollouts.token_ids[row][rollouts.mask[row]].tolist()),
+            "prompt": plain(batch.prompts[row - batch.mine.start]),
+            "tokens": _pieces(trainer, rollouts, row),
             "reward": float(rollouts.reward[row]),
             "correct": correct[row],
             "terms": terms,
         }
         for row, terms in sorted(terms_by_row.items())
     ]
+
+
+def verdicts(trainer: Any, batch: RolloutBatch) -> list[bool | None]:
+    """[N] whether a response is right: where a reward function called `accuracy` gave 1; None where none did."""
+    each = batch.rows["rewards"]
+    if "accuracy" not in trainer.reward_func_names:
+        return [None] * len(each)
+    given = each[:, trainer.reward_func_names.index("accuracy")].tolist()
+    return [None if math.isnan(value) else value == 1.0 for value in given]
+
+
+def _pieces(trainer: Any, rollouts: Rollouts, row: int) -> list[str]:
+    return pieces(trainer._tokenizer, rollouts.need("token_ids")[row][rollouts.mask[row]].tolist())
 
 
 def _require_boundaries(args: Any, state: Any, updates: int) -> None:

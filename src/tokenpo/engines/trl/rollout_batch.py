@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,97 +30,83 @@ OUT = "out_"
 
 
 @dataclass(frozen=True)
-class Rewarded:
-    """What TRL's reward functions were given and said.
-
-    Args:
-        each: [N, F] rewards of every rank; NaN where a function does not apply.
-        prompts: of this rank's rows.
-        completion_ids: of this rank's rows.
-    """
-
-    each: Tensor
-    prompts: Sequence[Any]
-    completion_ids: Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """One call of TRL's own drawing and scoring.
-
-    Args:
-        output: of TRL, this rank's rows.
-        rows: of all ranks, by name: rewards [N, F], length [N] tokens, truncated [N] bool, and facts.
-        prompts: of this rank's rows.
-    """
-
-    output: dict[str, Any]
-    rows: dict[str, Tensor]
-    prompts: Sequence[Any]
-
-
-@dataclass(frozen=True)
 class RolloutBatch:
-    """One rollout batch over all ranks.
+    """Rows of all ranks: one draw of TRL's, or what dynamic sampling chose of several.
 
     Args:
         output: what TRL goes on with, this rank's rows.
-        rollouts: what is trained on; None where no response has a token that counts.
-        everything: rollouts of every draw, those of discarded groups too; None where none has a token that counts.
-        rows: of every draw, as `Drawn` has them.
-        kept: groups that are trained on; rows behind them count nowhere.
-        discarded: fraction of the drawn groups that dynamic sampling dropped.
-        chosen: the same of the rollouts.
-        mine: this rank's rows.
         prompts: of this rank's rows.
+        rows: by name: facts, rewards [N, F], length [N] tokens, truncated [N] bool, sampled_at [N, T].
+        drawn: the same of every draw, those of discarded groups too.
+        size: rows of a group.
+        kept: groups that are trained on; rows behind them count nowhere.
+        rank: of this process.
     """
 
     output: dict[str, Any]
-    rollouts: Rollouts | None
-    everything: Rollouts | None
-    rows: Mapping[str, Tensor]
-    kept: int
-    discarded: float
-    chosen: Mapping[str, Tensor]
-    mine: slice
     prompts: Sequence[Any]
+    rows: Mapping[str, Tensor]
+    drawn: Mapping[str, Tensor]
+    size: int
+    kept: int
+    rank: int
 
     @staticmethod
-    def of(drawn: Drawn, size: int, rank: int) -> RolloutBatch:
-        """A rollout batch of this draw and nothing else, in groups of `size` rows."""
-        rows, rollouts = drawn.rows, rollouts_of(drawn.rows, size)
-        groups, mine = len(rows["mask"]) // size, share(len(drawn.prompts), rank)
-        return RolloutBatch(drawn.output, rollouts, rollouts, rows, groups, 0.0, rows, mine, drawn.prompts)
+    def of(
+        output: dict[str, Any], prompts: Sequence[Any], rows: Mapping[str, Tensor], size: int, rank: int
+    ) -> RolloutBatch:
+        """One draw, all groups of which are trained on."""
+        return RolloutBatch(output, prompts, rows, rows, size, len(rows["mask"]) // size, rank)
+
+    @property
+    def mine(self) -> slice:
+        """This rank's rows."""
+        return slice(self.rank * len(self.prompts), (self.rank + 1) * len(self.prompts))
+
+    @cached_property
+    def rollouts(self) -> Rollouts | None:
+        """What is trained on; None where no response has a token that counts."""
+        return rollouts_of(self.rows, self.size)
+
+    @cached_property
+    def everything(self) -> Rollouts | None:
+        """Rollouts of every draw."""
+        return self.rollouts if self.drawn is self.rows else rollouts_of(self.drawn, self.size)
+
+    @property
+    def equal(self) -> float:
+        """Fraction of the drawn groups whose rewards are all equal."""
+        return 1 - len(mixed(self.drawn, self.size)) * self.size / len(self.drawn["mask"])
 
 
-def share(each: int, rank: int) -> slice:
-    """The rows of a rank among those of all, each of which has so many."""
-    return slice(rank * each, (rank + 1) * each)
-
-
-def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: Rewarded) -> dict[str, Tensor]:
+def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], unscored: Tensor) -> dict[str, Tensor]:
     """What is known of this rank's rows, [M] and [M, T], by the names of `Rollouts`, before groups are compared.
 
-    A response that every reward function passed over has no token that counts, and so is in no group.
+    Args:
+        output: of TRL's drawing.
+        unscored: [M] bool, responses that every reward function passed over: no token of theirs counts.
     """
-    train = trainer.model.training
-    mask = output["completion_mask"].bool()
+    args, ids = trainer.args, output["completion_ids"]
+    written = output["completion_mask"].bool()
+    mask = written & ~unscored[:, None]
     if "tool_mask" in output:
         mask = mask & output["tool_mask"].bool()
-    mine = share(len(rewarded.prompts), trainer.accelerator.process_index)
-    unscored = rewarded.each[mine].isnan().all(1)
-    mask = mask & ~unscored[:, None]
-    rows = trainer.args.per_device_train_batch_size if train else trainer.args.per_device_eval_batch_size
+    rows = args.per_device_train_batch_size if trainer.model.training else args.per_device_eval_batch_size
     with torch.no_grad():
         old = forward.policy(trainer.model, output, rows)
     assert old.entropy is not None
+    ends = torch.tensor([*trainer.eos_token_ids, trainer._tokenizer.pad_token_id], device=ids.device)
+    length = written.sum(1)
+    last = ids.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
     known = {
         "mask": mask,
         "old_logprob": old.logprob.float(),
         "old_entropy": old.entropy.float(),
         "temperature": torch.full_like(old.logprob, trainer.temperature, dtype=torch.float32),
-        "token_ids": output["completion_ids"],
+        "token_ids": ids,
         "turn": turns.numbered(mask),
+        "length": length,
+        "truncated": ~torch.isin(last, ends),
     }
     if "ref_per_token_logps" in output:
         known["ref_logprob"] = output["ref_per_token_logps"].float()
@@ -127,47 +114,48 @@ def facts(trainer: Any, forward: Forward, output: Mapping[str, Any], rewarded: R
         reported = output["sampling_per_token_logps"].float()
         # What the engine that sampled could not score counts as no difference from the trainer.
         known["rollout_logprob"] = torch.where(reported.isnan(), known["old_logprob"], reported)
-    ended = {*trainer.eos_token_ids, trainer._tokenizer.pad_token_id}
-    known["length"] = torch.tensor([len(ids) for ids in rewarded.completion_ids], device=mask.device)
-    known["truncated"] = torch.tensor([ids[-1] not in ended for ids in rewarded.completion_ids], device=mask.device)
     return known
 
 
-def over_ranks(trainer: Any, local: Mapping[str, Tensor], rewarded: Rewarded, group_size: int) -> dict[str, Tensor]:
-    """The rows of all ranks, by name, with `rewards` [N, F] and `reward` [N].
+def over_ranks(
+    trainer: Any, local: Mapping[str, Tensor], rewards: Tensor, prompts: Sequence[Any], size: int
+) -> dict[str, Tensor]:
+    """The rows of all ranks, by name, with `rewards` and `reward` [N].
 
     Args:
-        local: as `facts` gave it, and whatever else belongs to a row.
-        group_size: consecutive rows, in the order of ranks, that answer one prompt: a group may be split over ranks.
+        local: as `facts` gave it, and whatever else belongs to a row; the same names on every rank.
+        rewards: [N, F] of all ranks; NaN where a function does not apply.
+        size: consecutive rows, in the order of ranks, that answer one prompt: a group may be split over ranks.
 
     Raises:
         TokenPOError: rows of one group answer different prompts.
     """
-    # Of the facts only: names that all ranks have.
-    rows = gathered(trainer.accelerator, {**local, "prompt": _fingerprints(rewarded.prompts, local["mask"].device)})
+    rows = gathered(trainer.accelerator, {**local, "prompt": _fingerprints(prompts, rewards.device)})
     prompt = rows.pop("prompt")
-    if len(prompt) % group_size or (prompt.view(-1, group_size) != prompt[::group_size, None]).any():
+    if len(prompt) % size or (prompt.view(-1, size) != prompt[::size, None]).any():
         raise TokenPOError(
-            f"the {len(prompt)} rows of a rollout batch are not groups of {group_size} that answer one prompt each: "
-            "leave the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
+            f"the {len(prompt)} rows of a rollout batch are not groups of {size} that answer one prompt each: leave "
+            "the order of TRL's sampler, and split_batches and dispatch_batches, as they are"
         )
-    weights = trainer.reward_weights.to(rewarded.each.device)
-    return rows | {"rewards": rewarded.each, "reward": (rewarded.each * weights).nansum(1)}
+    weights = trainer.reward_weights.to(rewards.device)
+    return rows | {"rewards": rewards, "reward": (rewards * weights).nansum(1)}
 
 
-def rollouts_of(rows: Mapping[str, Tensor], group_size: int) -> Rollouts | None:
+def rollouts_of(rows: Mapping[str, Tensor], size: int) -> Rollouts | None:
     """Facts of whole groups; None where no response has a token that counts."""
     if not rows["mask"].any():
         return None
-    group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // group_size
-    return Rollouts(group=group, **{name: rows[name] for name in FACTS if name in rows})
+    return Rollouts(group=_groups(rows, size), **{name: rows[name] for name in FACTS if name in rows})
 
 
 def mixed(rows: Mapping[str, Tensor], size: int) -> list[int]:
     """The groups whose rewards are not all equal."""
-    group = torch.arange(len(rows["mask"]), device=rows["mask"].device) // size
-    varied = mixed_groups(rows["reward"], group, rows["mask"])
+    varied = mixed_groups(rows["reward"], _groups(rows, size), rows["mask"])
     return varied.view(-1, size).any(1).nonzero()[:, 0].tolist()
+
+
+def _groups(rows: Mapping[str, Tensor], size: int) -> Tensor:
+    return torch.arange(len(rows["mask"]), device=rows["mask"].device) // size
 
 
 class Refill:
@@ -181,58 +169,48 @@ class Refill:
         self._dataset, self._seed, self._most = dataset, seed, most
         self.cursor = 0
 
-    def filled(self, trainer: Any, first: Drawn, size: int) -> RolloutBatch:
+    def filled(self, trainer: Any, first: RolloutBatch) -> RolloutBatch:
         """The rollout batch filled with groups whose rewards differ, as far as the cap allows.
 
         Places that stay empty hold groups that count nowhere, since TRL wants as many rows as ever.
         """
-        draws, wanted = [first], len(first.rows["mask"]) // size
+        draws, size, wanted = [first], first.size, first.kept
         while len(draws) <= self._most:
-            kept = sum(len(mixed(drawn.rows, size)) for drawn in draws)
-            count = refill(wanted, kept, sum(len(drawn.rows["mask"]) // size for drawn in draws))
+            differ = sum(len(mixed(draw.rows, size)) for draw in draws)
+            count = refill(wanted, differ, sum(draw.kept for draw in draws))
             if count <= 0:
                 break
-            draws.append(trainer.drawn(self._rows(trainer.accelerator, count, size), size))
+            draws.append(trainer.drawn(self._inputs(trainer.accelerator, count, size), size))
         return _merged(trainer.accelerator, draws, wanted, size)
 
-    def _rows(self, accelerator: Any, groups: int, size: int) -> list[dict[str, Any]]:
+    def _inputs(self, accelerator: Any, groups: int, size: int) -> list[dict[str, Any]]:
         """This rank's rows of at least so many new groups; every rank gets as many."""
         while groups * size % accelerator.num_processes:
             groups += 1
         places = [place for i in range(groups) for place in [self._place(self.cursor + i)] * size]
         self.cursor += groups
-        mine = share(len(places) // accelerator.num_processes, accelerator.process_index)
-        return [self._dataset[place] for place in places[mine]]
+        each = len(places) // accelerator.num_processes
+        first = accelerator.process_index * each
+        return [self._dataset[place] for place in places[first : first + each]]
 
     def _place(self, number: int) -> int:
         epoch, place = divmod(number, len(self._dataset))
         return int(torch.randperm(len(self._dataset), generator=keyed_generator(self._seed, "refill", epoch))[place])
 
 
-def _merged(accelerator: Any, draws: Sequence[Drawn], wanted: int, size: int) -> RolloutBatch:
+def _merged(accelerator: Any, draws: Sequence[RolloutBatch], wanted: int, size: int) -> RolloutBatch:
     """The first `wanted` groups that differ, and in the places that are left others of the first draw, emptied."""
-    everything = stacked([drawn.rows for drawn in draws])
-    differ = mixed(everything, size)
-    kept = differ[:wanted]
+    drawn = stacked([draw.rows for draw in draws])
+    kept = mixed(drawn, size)[:wanted]
     others = [group for group in range(wanted) if group not in kept][: wanted - len(kept)]
     places = (torch.tensor([*kept, *others])[:, None] * size + torch.arange(size)).flatten()
-    rows = {name: x[places.to(x.device)] for name, x in everything.items()}
-    rows["mask"] = rows["mask"] & (torch.arange(len(places), device=rows["mask"].device) < len(kept) * size)[:, None]
-    mine = share(len(places) // accelerator.num_processes, accelerator.process_index)
+    rows = {name: x[places.to(x.device)] for name, x in drawn.items()}
+    rows["mask"] = rows["mask"] & (_groups(rows, size) < len(kept))[:, None]
+    prompts = [prompt for draw in draws for prompt in gather_object(list(draw.prompts))]
+    rank, mine = accelerator.process_index, draws[0].mine
     output: dict[str, Any] = {name.removeprefix(OUT): x[mine] for name, x in rows.items() if name.startswith(OUT)}
     output["num_items_in_batch"] = rows["mask"].sum()
-    prompts = [prompt for drawn in draws for prompt in gather_object(list(drawn.prompts))]
-    return RolloutBatch(
-        output=output,
-        rollouts=rollouts_of(rows, size),
-        everything=rollouts_of(everything, size),
-        rows=everything,
-        kept=len(kept),
-        discarded=1 - len(differ) * size / len(everything["mask"]),
-        chosen=rows,
-        mine=mine,
-        prompts=[prompts[place] for place in places[mine].tolist()],
-    )
+    return RolloutBatch(output, [prompts[i] for i in places[mine].tolist()], rows, drawn, size, len(kept), rank)
 
 
 def carried(output: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -256,9 +234,8 @@ def _widened(parts: Sequence[Tensor], name: str) -> list[Tensor]:
     if parts[0].dim() < 2 or name == "rewards":
         return list(parts)
     width = max(part.shape[1] for part in parts)
-    gaps = [width - part.shape[1] for part in parts]
     left = name.startswith(f"{OUT}prompt_")
-    return [pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, gaps, strict=True)]
+    return [pad(part, (width - part.shape[1], 0) if left else (0, width - part.shape[1])) for part in parts]
 
 
 def _fingerprints(prompts: Sequence[Any], device: Any) -> Tensor:

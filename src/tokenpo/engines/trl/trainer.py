@@ -33,7 +33,7 @@ from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
-from .rollout_batch import Drawn, Refill, Rewarded, RolloutBatch, carried, facts, over_ranks
+from .rollout_batch import Refill, RolloutBatch, carried, facts, over_ranks
 from .temperature import of_draw, require_server, with_vllm
 from .updates import ROW, Cycle, Underway, by_groups, look
 
@@ -102,7 +102,7 @@ class TokenPOTrainer(GRPOTrainer):
         self.learner = self.fresh_learner()
         self.current: Underway | None = None
         self.refill = Refill(self.train_dataset, args.seed, args.max_extra_batches)
-        self._rewarded: Rewarded | None = None
+        self._rewarded: tuple[Tensor, list[Any]] | None = None
         self._looked: Step | None = None
         self._name = f"TokenPO ({self.policy_objective.name})"
         self._paper = _citation(self.policy_objective.name)
@@ -133,23 +133,22 @@ class TokenPOTrainer(GRPOTrainer):
         rewards = super()._calculate_rewards(
             inputs=inputs, prompts=prompts, completions=completions, completion_ids_list=completion_ids_list
         )
-        self._rewarded = Rewarded(rewards, prompts, completion_ids_list)
+        self._rewarded = rewards, prompts
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         started, train = time.perf_counter(), self.model.training
-        size = self.num_generations if train else self.num_generations_eval
-        drawn = self.drawn(inputs, size)
+        batch = self.drawn(inputs, self.num_generations if train else self.num_generations_eval)
         if train and self.args.dynamic_sampling:
-            batch = self.refill.filled(self, drawn, size)
-        else:
-            batch = RolloutBatch.of(drawn, size, self.accelerator.process_index)
+            batch = self.refill.filled(self, batch)
         step = self._credited(batch, train=train)
         if step is not None:
             self._show_advantages(step)
-        if train:
-            self._begin(batch, step, time.perf_counter() - started)
         self._looked = None if train else step
+        if train:
+            traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
+            self.current = Underway(self, batch, step, Tracer(self.args.trace_rollouts if traced else 0))
+            self.bookkeeping.begin(time.perf_counter() - started)
         device = batch.output["completion_ids"].device
         return batch.output | {ROW: torch.arange(batch.mine.start, batch.mine.stop, device=device)}
 
@@ -164,25 +163,27 @@ class TokenPOTrainer(GRPOTrainer):
         buffer[:] = by_groups(buffer, self.num_generations, draws)
         return buffer[self._step % len(buffer)]
 
-    def drawn(self, inputs: Any, size: int) -> Drawn:
+    def drawn(self, inputs: Any, size: int) -> RolloutBatch:
         """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks.
 
         Args:
             size: rows of a group.
         """
-        temperature = of_draw(self)
+        temperature, self._rewarded = of_draw(self), None
         # Truncated responses keep their tokens until they have been compared with their group: see `_credited`.
         with temperature.sampling(), contract.replaced(self, "mask_truncated_completions", False):
             output = super()._generate_and_score_completions(inputs=inputs)
-        rewarded = self._rewarded
-        if rewarded is None or len(rewarded.prompts) != len(output["completion_ids"]):
+        count, rank = len(output["completion_ids"]), self.accelerator.process_index
+        rewards, prompts = self._rewarded or (None, ())
+        if rewards is None or len(prompts) != count:
             raise contract.moved("GRPOTrainer did not score all rows of a rollout batch in one call")
-        local = facts(self, self.forward_passes, output, rewarded)
+        unscored = rewards[rank * count : (rank + 1) * count].isnan().all(1)
+        local = facts(self, self.forward_passes, output, unscored)
         local["sampled_at"] = temperature.of(local["old_entropy"])
         temperature.check(output, local)
         if self.args.dynamic_sampling and self.model.training:
             local |= carried(output)
-        return Drawn(output, over_ranks(self, local, rewarded, size), rewarded.prompts)
+        return RolloutBatch.of(output, prompts, over_ranks(self, local, rewards, prompts, size), size, rank)
 
     def _credited(self, batch: RolloutBatch, *, train: bool) -> Step | None:
         """The learner's step; what samples of an evaluation say is not remembered, as it is no part of the training."""
@@ -201,16 +202,11 @@ class TokenPOTrainer(GRPOTrainer):
         if step is None or not self.args.mask_truncated_completions:
             return step
         # As in TRL: it counts in its group, and no token of it is learnt from.
-        mask = step.rollouts.mask & ~batch.chosen["truncated"][:, None]
+        mask = step.rollouts.mask & ~batch.rows["truncated"][:, None]
         if not mask.any():
             return None
         step.rollouts = dataclasses.replace(step.rollouts, mask=mask)
         return step
-
-    def _begin(self, batch: RolloutBatch, step: Step | None, seconds: float) -> None:
-        traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
-        self.current = Underway(self, batch, step, Tracer(self.args.trace_rollouts if traced else 0))
-        self.bookkeeping.begin(seconds)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         train, current = self.model.training, self.current
