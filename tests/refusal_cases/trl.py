@@ -139,11 +139,10 @@ def _deaf(directory: Path) -> None:
     }  # fmt: skip
     adapted, objective = tokenpo.Policy(torch.full((1, 2), -1.0), torch.ones(1, 2)), tokenpo.method("hapo")
     trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(gather=lambda x: x), args=args(directory), model=None,
+        accelerator=SimpleNamespace(gather=lambda x: x), args=args(directory), model=None, policy_objective=objective,
         forward_passes=SimpleNamespace(policy=lambda model, output, rows, heat: adapted),
     )  # fmt: skip
-    numbers = {"pivot": 0.0, "spread": 1.0, "top": 1.0, "bottom": -1.0}
-    served = Served(trainer, objective, {objective.temperature: numbers}, 1.0)
+    served = Served(trainer, 1.0, lambda entropy, base: entropy, {})
     served.check({}, facts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import sys
@@ -110,7 +111,8 @@ def test_generate_is_itself_again_afterwards() -> None:
             return named
 
     model, processor = Model(), RuleProcessor(lambda entropy, base: entropy, 1.0)
-    with Generated(processor, model).sampling():
+    trainer = SimpleNamespace(model_wrapped=model, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
+    with Generated(trainer, 1.0, processor.rule, processor).sampling():
         assert model.generate(a=1, logits_processor=["other"]) == {"a": 1, "logits_processor": ["other", processor]}
     assert model.generate(a=1) == {"a": 1}
     assert "generate" not in vars(model)
@@ -199,6 +201,7 @@ def test_what_vllm_reports_shows_whether_it_was_heated(reported: float, shift: f
     objective = tokenpo.method("hapo")
     rule = objective.temperature
     assert rule is not None
+    numbers = {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}
     entropy = torch.tensor([[0.1, 0.2, 0.3]])
     facts = {
         "mask": torch.tensor([[True, True, False]]), "old_logprob": torch.full((1, 3), shift - 1.0),
@@ -214,18 +217,17 @@ def test_what_vllm_reports_shows_whether_it_was_heated(reported: float, shift: f
         accelerator=SimpleNamespace(gather=lambda x: x),
         args=SimpleNamespace(per_device_train_batch_size=1),
         model=None,
+        policy_objective=objective,
         forward_passes=SimpleNamespace(policy=policy),
     )
-    state = {rule: {"pivot": -1.5, "spread": 0.5, "top": 1.0, "bottom": -1.0}}
-    served = Served(trainer, objective, state, 1.0)
-    torch.testing.assert_close(served.of(entropy), rule(entropy, 1.0, state[rule]))
+    served = Served(trainer, 1.0, functools.partial(rule, numbers=numbers), {})
     if refused:
         said = r"are 0.08 nats a token from .* adapted temperature and 0.02 from those at 1:"
         with pytest.raises(Unsupported, match=said):
             served.check({}, facts)
     else:
         served.check({}, facts)
-    torch.testing.assert_close(asked, [rule(entropy, 1.0, state[rule])])
+    torch.testing.assert_close(asked, [rule(entropy, 1.0, numbers)])
 
 
 def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
@@ -244,16 +246,17 @@ def test_each_draw_has_the_temperature_of_what_samples_it() -> None:
         )  # fmt: skip
 
     for use_vllm in (False, True):
-        assert isinstance(of(use_vllm, training=False), Constant)
-        assert isinstance(of(use_vllm, tokenpo.method("grpo")), Constant)
+        assert type(of(use_vllm, training=False)) is Constant
+        assert type(of(use_vllm, tokenpo.method("grpo"))) is Constant
     constant = of(True, told=False)
-    assert isinstance(constant, Constant) and constant.base == 0.7
+    assert type(constant) is Constant and constant.base == 0.7
     generated, served = of(False), of(True)
     assert isinstance(generated, Generated) and isinstance(served, Served)
-    assert generated.model == "unwrapped" and generated.processor.base == 0.7
+    assert generated.processor.base == 0.7
     entropy = torch.tensor([0.1, 0.9])
     torch.testing.assert_close(generated.processor.rule(entropy, 0.7), rule(entropy, 0.7, numbers))
-    assert (served.objective, served.state, served.base) == (objective, {rule: numbers}, 0.7)
+    torch.testing.assert_close(served.of(entropy), rule(entropy, 0.7, numbers))
+    assert {"tokenpo_pivot": -1.5, "tokenpo_tau": rule.tau}.items() <= served.numbers.items() and served.base == 0.7
     torch.testing.assert_close(constant.of(torch.zeros(2, 3)), torch.full((2, 3), 0.7), rtol=0, atol=0)
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list  # pyright: ignore[reportMissingImports]
@@ -21,7 +21,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from ...base.errors import Unsupported
 from ...core.learner import FULL_TOLERANCE, HALF_TOLERANCE
-from ...core.objective import Objective, State
+from ...core.objective import Objective
 from ...core.ops.softmax import entropy_of, softmax_parts
 from ...models.request_temperature import PROCESSOR, extra_args
 from ...models.token_draw import TemperatureRule
@@ -35,25 +35,9 @@ logger = logging.getLogger(__name__)
 _TELLING = 1e-3
 
 
-class Temperature(Protocol):
-    """Of one draw; made anew for each."""
-
-    def sampling(self) -> AbstractContextManager[None]:
-        """While it lasts, TRL samples at this temperature."""
-        ...
-
-    def of(self, entropy: Tensor) -> Tensor:
-        """[M, T] that sampled each token, from the entropy [M, T] (nats) of its logits at TRL's temperature."""
-        ...
-
-    def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
-        """Raises Unsupported where TRL's output and the facts [M, T] of the draw show another temperature."""
-        ...
-
-
 @dataclass(frozen=True)
 class Constant:
-    """TRL's own: `base` for every token.
+    """TRL's own temperature for every token of a draw; what the others of this file refine.
 
     Args:
         trainer: TRL's.
@@ -64,46 +48,45 @@ class Constant:
     base: float
 
     def sampling(self) -> AbstractContextManager[None]:
+        """While it lasts, TRL samples at this temperature."""
         return nullcontext()
 
     def of(self, entropy: Tensor) -> Tensor:
+        """[M, T] that sampled each token, from the entropy [M, T] (nats) of its logits at TRL's temperature."""
         return torch.full_like(entropy, self.base)
 
     def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
-        """What vLLM reports of a run's first draw must be what the trainer computes, as far as its precision goes.
+        """Holds TRL's output and the facts [M, T] of the draw to this temperature.
 
+        Here: what vLLM reports of a run's first draw must be what the trainer computes, as far as its precision goes.
         Later draws are not looked at: the two drift apart slowly, and a run is not to end of that.
 
         Raises:
-            Unsupported: it is not, and nothing weighs for the difference; where something does, this is a warning.
+            Unsupported: it is not, and no correction weighs for the difference; where one does, this is a warning.
         """
         trainer, args = self.trainer, self.trainer.args
         if not args.use_vllm or trainer.current is not None or "rollout_logprob" not in facts:
             return
         # Truncated or changed probabilities are others, and meant to be.
-        if args.repetition_penalty == 1.0 and contradicted(args) is None:
-            _require_same_policy(trainer, facts)
-
-
-def _require_same_policy(trainer: Any, facts: Mapping[str, Tensor]) -> None:
-    objective, args = trainer.policy_objective, trainer.args
-    apart = (facts["rollout_logprob"] - facts["old_logprob"]).abs().float()[facts["mask"]]
-    local = torch.stack([torch.full_like(apart.sum(), apart.numel()), apart.sum()])
-    tokens, total = trainer.accelerator.gather(local[None]).sum(0).tolist()
-    usual = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
-    tolerance = usual if args.ratio_tolerance is None else args.ratio_tolerance
-    mean = total / max(tokens, 1.0)
-    if mean <= tolerance:
-        return
-    found = (
-        f"{objective.name}: vLLM's log-probabilities are {mean:.2g} nats a token from those of TRL's trainer, above "
-        f"{tolerance:g}, so that it does not sample the policy that is trained: let both compute in one precision (a "
-        "server with --dtype float32 --logprobs-mode processed_logprobs for a trainer in float32, or bf16=True for "
-        "one in bfloat16), or set a larger ratio_tolerance"
-    )
-    if "rollout_logprob" not in objective.needs:
-        raise Unsupported(f"{found}; vllm_importance_sampling_correction=True would weigh for it")
-    logger.warning(f"{found}; vllm_importance_sampling_correction weighs for it")
+        if args.repetition_penalty != 1.0 or contradicted(args) is not None:
+            return
+        mask = facts["mask"]
+        tokens, apart = _totals(trainer, mask, (facts["rollout_logprob"] - facts["old_logprob"]).abs())
+        usual = FULL_TOLERANCE if _in_float32(trainer, args) else HALF_TOLERANCE
+        tolerance = usual if args.ratio_tolerance is None else args.ratio_tolerance
+        mean = apart / max(tokens, 1.0)
+        if mean <= tolerance:
+            return
+        objective = trainer.policy_objective
+        found = (
+            f"{objective.name}: vLLM's log-probabilities are {mean:.2g} nats a token from those of TRL's trainer, "
+            f"above {tolerance:g}, so that it does not sample the policy that is trained: let both compute in one "
+            "precision (a server with --dtype float32 --logprobs-mode processed_logprobs for a trainer in float32, or "
+            "bf16=True for one in bfloat16), or set a larger ratio_tolerance"
+        )
+        if "rollout_logprob" not in objective.needs:
+            raise Unsupported(f"{found}; vllm_importance_sampling_correction=True would weigh for it")
+        logger.warning(f"{found}; vllm_importance_sampling_correction weighs for it")
 
 
 class RuleProcessor(LogitsProcessor):
@@ -127,28 +110,39 @@ class RuleProcessor(LogitsProcessor):
 
 
 @dataclass(frozen=True)
-class Generated:
-    """The adaptive temperature of one draw by transformers' generation.
+class Adaptive(Constant):
+    """A method's rule at the numbers that its memory holds.
 
     Args:
-        processor: fresh, of this draw alone.
-        model: whose `generate` TRL calls, with no logits processor of its own.
+        rule: temperature from entropy and the base temperature.
+    """
+
+    rule: TemperatureRule
+
+    def of(self, entropy: Tensor) -> Tensor:
+        return self.rule(entropy, self.base)
+
+
+@dataclass(frozen=True)
+class Generated(Adaptive):
+    """The rule applied by a logits processor in transformers' generation.
+
+    Args:
+        processor: of this draw alone.
     """
 
     processor: RuleProcessor
-    model: Any
 
     def sampling(self) -> AbstractContextManager[None]:
-        original = self.model.generate
+        """TRL calls `generate` without a logits processor of its own."""
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
+        original = model.generate
 
         def generate(*args: Any, logits_processor: Any = None, **named: Any) -> Any:
             processors = LogitsProcessorList([*(logits_processor or ()), self.processor])
             return original(*args, logits_processor=processors, **named)
 
-        return replaced(self.model, "generate", generate)
-
-    def of(self, entropy: Tensor) -> Tensor:
-        return self.processor.rule(entropy, self.processor.base)
+        return replaced(model, "generate", generate)
 
     def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
         """Raises Unsupported where generation did not call the processor."""
@@ -156,34 +150,21 @@ class Generated:
             raise moved("transformers' generation was not asked with our logits processor")
 
 
-@dataclass
-class Served:
-    """The adaptive temperature of one draw by vLLM.
+@dataclass(frozen=True)
+class Served(Adaptive):
+    """The rule applied by vLLM, whose every request carries the numbers.
 
     Args:
-        trainer: TRL's, whose vLLM draws.
-        objective: whose temperature it is.
-        state: what its memories hold.
-        base: vLLM's temperature.
+        numbers: for a request.
     """
 
-    trainer: Any
-    objective: Objective
-    state: State
-    base: float
+    numbers: Mapping[str, float]
 
     def sampling(self) -> AbstractContextManager[None]:
-        """While it lasts, every request that TRL makes carries the numbers."""
         generation = self.trainer.vllm_generation
         before: Mapping[str, Any] = generation.generation_kwargs
         key = "extra_args" if generation.mode == "colocate" else "vllm_xargs"
-        numbers = {**(before.get(key) or {}), **extra_args(self.objective, self.state)}
-        return replaced(generation, "generation_kwargs", {**before, key: numbers})
-
-    def of(self, entropy: Tensor) -> Tensor:
-        rule = self.objective.temperature
-        assert rule is not None
-        return rule(entropy, self.base, self.state[rule])
+        return replaced(generation, "generation_kwargs", {**before, key: {**(before.get(key) or {}), **self.numbers}})
 
     @torch.no_grad()
     def check(self, output: Mapping[str, Any], facts: Mapping[str, Tensor]) -> None:
@@ -197,31 +178,35 @@ class Served:
         trainer, heat = self.trainer, self.of(facts["old_entropy"])
         rows = trainer.args.per_device_train_batch_size
         adapted = trainer.forward_passes.policy(trainer.model, output, rows, heat).logprob.float()
-        mask, base = facts["mask"], facts["old_logprob"]
-        reported = facts["rollout_logprob"]
-        apart = [(adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs()]
-        local = torch.stack([mask.sum().float(), *(x.where(mask, 0.0).sum() for x in apart)])
-        tokens, shift, to_adapted, to_base = trainer.accelerator.gather(local[None]).sum(0).tolist()
+        base, reported = facts["old_logprob"], facts["rollout_logprob"]
+        apart = ((adapted - base).abs(), (reported - adapted).abs(), (reported - base).abs())
+        tokens, shift, to_adapted, to_base = _totals(trainer, facts["mask"], *apart)
         if shift > _TELLING * tokens and to_adapted >= to_base:
             raise Unsupported(
-                f"{self.objective.name}: the log-probabilities that vLLM reports are {to_adapted / tokens:.2g} nats a "
-                f"token from those at the adapted temperature and {to_base / tokens:.2g} from those at {self.base:g}: "
-                "its logits processor does not run; update vLLM or TRL to the versions in docs/vllm.md, or switch the "
-                "adaptive temperature off"
+                f"{trainer.policy_objective.name}: the log-probabilities that vLLM reports are "
+                f"{to_adapted / tokens:.2g} nats a token from those at the adapted temperature and "
+                f"{to_base / tokens:.2g} from those at {self.base:g}: its logits processor does not run; update vLLM "
+                "or TRL to the versions in docs/vllm.md, or switch the adaptive temperature off"
             )
 
 
-def of_draw(trainer: Any) -> Temperature:
+def _totals(trainer: Any, mask: Tensor, *values: Tensor) -> list[float]:
+    """The number of tokens [M, T] that count, and the sum of each value over them, on all ranks."""
+    local = torch.stack([mask.sum().float(), *(x.float().where(mask, 0.0).sum() for x in values)])
+    return trainer.accelerator.gather(local[None]).sum(0).tolist()
+
+
+def of_draw(trainer: Any) -> Constant:
     """The method's rule where it has one and the trainer trains; evaluations are drawn at the constant."""
     base, objective, state = float(trainer.temperature), trainer.policy_objective, trainer.learner.memory
     adaptive = objective.temperature
-    if adaptive is None or not trainer.model.training:
-        return Constant(trainer, base)
-    if not trainer.use_vllm:
-        processor = RuleProcessor(functools.partial(adaptive, numbers=state[adaptive]), base)
-        return Generated(processor, trainer.accelerator.unwrap_model(trainer.model_wrapped))
     # vLLM draws the first rollout batch at one temperature: there are no numbers to send it yet.
-    return Served(trainer, objective, state, base) if state[adaptive] else Constant(trainer, base)
+    if adaptive is None or not trainer.model.training or (trainer.use_vllm and not state[adaptive]):
+        return Constant(trainer, base)
+    rule = functools.partial(adaptive, numbers=state[adaptive])
+    if trainer.use_vllm:
+        return Served(trainer, base, rule, extra_args(objective, state))
+    return Generated(trainer, base, rule, RuleProcessor(rule, base))
 
 
 @contextmanager
