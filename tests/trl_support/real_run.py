@@ -61,7 +61,7 @@ class Drawing(Tapped):
         memory = self.learner.state_dict()["memory"]
         output = super()._generate_and_score_completions(inputs)
         if self.model.training:
-            found = self.current.drawn
+            found = self.current.batch
             self.batches.append((found, gather_object(list(found.prompts)), memory))
         return output
 

@@ -17,7 +17,6 @@ RANGE = "trl>=1.16,<2"
 OVERRIDDEN = {
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("self", "inputs"),
-    "_prepare_inputs": ("self", "generation_batch"),
     "_compute_loss": ("self", "model", "inputs"),
 }
 # Methods that are called take at least these, by keyword.

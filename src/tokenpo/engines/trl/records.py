@@ -119,7 +119,7 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         seconds = round(time.perf_counter() - self._started, 4)
         trainer, current = self._trainer, self._trainer.current
         self._batches += 1
-        self._record_rollouts(current.drawn, current.step)
+        self._record_rollouts(current.batch, current.step)
         # Before TRL saves its last checkpoint, which knows how long the records are.
         last = self._ended() if state.global_step >= state.max_steps else {}
         if self._recorder is None:
@@ -128,10 +128,10 @@ class TokenPOCallback(TrainerCallback, ExportableState):
         summary = statistics.summary()
         del summary["grad_norm"]  # TRL's own log has it
         line = {"step": self._batches, "update": state.global_step}
-        line |= batch_metrics(trainer, current.drawn, current.step)
+        line |= batch_metrics(trainer, current.batch, current.step)
         line |= summary
         line |= {"lr": self._rate, "seconds_rollout": round(self._drawing, 4), "seconds_update": seconds, **last}
-        self._recorder.add(line, traces(trainer, self._batches, current.drawn, current.tracer.found))
+        self._recorder.add(line, traces(trainer, self._batches, current.batch, current.tracer.found))
 
     def _record_rollouts(self, batch: RolloutBatch, step: Step | None) -> None:
         """The whole batch, where it is due, on every rank; the first writes it down."""

@@ -1,9 +1,8 @@
 """`TokenPOTrainer`: TRL's GRPO trainer with an objective of ours.
 
-Four methods are overridden, each around TRL's own or in its place: `_calculate_rewards` (TRL keeps the raw rewards to
-itself), `_generate_and_score_completions` (credit, the last moment with whole groups in order), `_prepare_inputs` (the
-order of the rows, where groups are to stay whole) and `_compute_loss`. Everything else is TRL's; what the objective
-carries through the run is the learner's.
+Three methods are overridden: `_calculate_rewards` (TRL keeps the raw rewards to itself),
+`_generate_and_score_completions` (credit, the last moment with whole groups in order) and `_compute_loss`. Everything
+else is TRL's; what the objective carries through the run is the learner's.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from ...base.errors import TokenPOError, Unsupported
 from ...core.learner import HALF_TOLERANCE, Learner, RatioCheck, Step, Update
 from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
-from ...core.seeds import keyed_generator
 from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract
@@ -35,7 +33,7 @@ from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, facts, over_ranks
 from .temperature import of_draw, require_server, with_vllm
-from .updates import ROW, Cycle, Underway, by_groups, look
+from .updates import ROW, Cycle, InFlightBatch, look
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -100,7 +98,7 @@ class TokenPOTrainer(GRPOTrainer):
             )
         self.forward_passes = Forward.of(self, self.policy_objective)
         self.learner = self.fresh_learner()
-        self.current: Underway | None = None
+        self.current: InFlightBatch | None = None
         self.refill = Refill(self.train_dataset, args.seed, args.max_extra_batches)
         self._rewarded: tuple[Tensor, list[Any]] | None = None
         self._looked: Step | None = None
@@ -147,21 +145,10 @@ class TokenPOTrainer(GRPOTrainer):
         self._looked = None if train else step
         if train:
             traced = self.bookkeeping.wants_trace() and self.accelerator.is_main_process
-            self.current = Underway(self, batch, step, Tracer(self.args.trace_rollouts if traced else 0))
+            self.current = InFlightBatch(self, batch, step, Tracer(self.args.trace_rollouts if traced else 0))
             self.bookkeeping.begin(time.perf_counter() - started)
         device = batch.output["completion_ids"].device
         return batch.output | {ROW: torch.arange(batch.mine.start, batch.mine.stop, device=device)}
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        before = self._buffered_inputs
-        inputs = super()._prepare_inputs(generation_batch)
-        buffer = self._buffered_inputs
-        if self.args.minibatch_by == "rows" or not self.model.training or buffer is before:
-            return inputs
-        # A new rollout batch, which TRL has shuffled row by row.
-        draws = keyed_generator(self.args.seed, "minibatches", self.state.global_step)
-        buffer[:] = by_groups(buffer, self.num_generations, draws)
-        return buffer[self._step % len(buffer)]
 
     def drawn(self, inputs: Any, size: int) -> RolloutBatch:
         """TRL's own draw and rewards for these rows of this rank, and what is known of them over all ranks.

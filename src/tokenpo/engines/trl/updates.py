@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from ...base.errors import Unsupported
 from ...core.learner import Step, Update
 from ...core.objective import Objective
+from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...runs.tracer import Tracer
 from .contract import moved
@@ -121,12 +122,12 @@ class Cycle:
             )
 
 
-class Underway:
+class InFlightBatch:
     """A rollout batch between its generation and the next.
 
     Args:
         trainer: TRL's.
-        drawn: the rollout batch.
+        batch: the rollout batch.
         step: the learner's; None where no response has a token that counts.
         tracer: of the rows that this rank is to trace.
 
@@ -134,8 +135,8 @@ class Underway:
         update: the last that was begun.
     """
 
-    def __init__(self, trainer: Any, drawn: RolloutBatch, step: Step | None, tracer: Tracer) -> None:
-        self.drawn, self.step, self.tracer = drawn, step, tracer
+    def __init__(self, trainer: Any, batch: RolloutBatch, step: Step | None, tracer: Tracer) -> None:
+        self.batch, self.step, self.tracer = batch, step, tracer
         self.update: Update | None = None
         self._trainer, self._cycle = trainer, trainer.cycle
         self._rows: Tensor | None = None
@@ -149,7 +150,9 @@ class Underway:
         """
         cycle, trainer = self._cycle, self._trainer
         number, micro = cycle.place(trainer._step)
-        chunks, buffer = cycle.chunks_of(number), _buffer(trainer, cycle)
+        chunks, buffer = cycle.chunks_of(number), trainer._buffered_inputs
+        if not isinstance(buffer, list) or len(buffer) != cycle.chunks or any(ROW not in part for part in buffer):
+            raise moved("GRPOTrainer._buffered_inputs does not hold the steps_per_generation parts of a rollout batch")
         if buffer[chunks[micro]] is not inputs or trainer.current_gradient_accumulation_steps != cycle.accumulate:
             raise moved(
                 f"GRPOTrainer is at micro-batch {micro} of {trainer.current_gradient_accumulation_steps} with another "
@@ -184,27 +187,31 @@ class Underway:
         self._trainer.learner.check(self.update, lr=lr)
 
     def _begun(
-        self, step: Step, number: int, model: Any, buffer: Sequence[Mapping[str, Any]], chunks: Sequence[int]
+        self, step: Step, number: int, model: Any, buffer: Sequence[dict[str, Any]], chunks: Sequence[int]
     ) -> Update:
+        first = self._rows is None
         rows = self._rows_of(buffer)
         update = step.update(rows[:, chunks].flatten(), self._cycle.pass_of(number), step.first + number)
         if update.observes:
             once = list(dict.fromkeys(chunks))
             look(self._trainer, update, model, [buffer[chunk] for chunk in once], rows[:, once].flatten())
-        if self.update is None:
+        if first:
             plan = [self._cycle.chunks_of(last) for last in reversed(range(self._cycle.updates))]
             mine = torch.cat([buffer[chunk][ROW].sort().values for chunks in plan for chunk in chunks])
             self.tracer.choose(mine, step)
         return update
 
-    def _rows_of(self, buffer: Sequence[Mapping[str, Any]]) -> Tensor:
+    def _rows_of(self, buffer: Sequence[dict[str, Any]]) -> Tensor:
         """[ranks, chunks, M] the places of all rows; gathered once, as TRL does not shuffle again."""
-        if self._rows is not None:
-            return self._rows
-        mine = torch.stack([part[ROW] for part in buffer])
-        rows: Tensor = self._trainer.accelerator.gather(mine[None])
-        self._rows = rows
-        return rows
+        if self._rows is None:
+            trainer = self._trainer
+            if trainer.args.minibatch_by == "groups":
+                draws = keyed_generator(trainer.args.seed, "minibatches", trainer.state.global_step)
+                for part, dealt in zip(buffer, by_groups(buffer, trainer.num_generations, draws), strict=True):
+                    part.update(dealt)  # in place, as TRL hands out these very parts
+            self._rows = trainer.accelerator.gather(torch.stack([part[ROW] for part in buffer])[None])
+        assert self._rows is not None
+        return self._rows
 
 
 def look(trainer: Any, update: Update, model: Any, parts: Sequence[Mapping[str, Any]], rows: Tensor) -> None:
@@ -247,13 +254,6 @@ def padded(policy: Policy, width: int) -> Policy:
     """The policy of a micro-batch, as wide as the rollout batch."""
     known = {name: x for name, x in vars(policy).items() if x is not None}
     return Policy(**{name: pad(x, (0, width - x.shape[1])) for name, x in known.items()})
-
-
-def _buffer(trainer: Any, cycle: Cycle) -> list[Mapping[str, Any]]:
-    buffer = trainer._buffered_inputs
-    if not isinstance(buffer, list) or len(buffer) != cycle.chunks or any(ROW not in part for part in buffer):
-        raise moved("GRPOTrainer._buffered_inputs does not hold the steps_per_generation parts of a rollout batch")
-    return buffer
 
 
 def by_groups(chunks: Sequence[Mapping[str, Any]], size: int, generator: torch.Generator) -> list[dict[str, Any]]:
