@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenpo.base.intervals import bootstrap, interval
+from tokenpo.base.intervals import bootstrap, mean_of_shares
 from tokenpo.evidence.evaluate.estimators import pass_at_k, pass_hat_k
 
 SAMPLES, K, EVALUATIONS, RESAMPLES = 16, 4, 1000, 1000
@@ -35,7 +35,7 @@ def coverage(prompts: int, a: float, b: float, statistic: str) -> tuple[float, f
     for seed in range(EVALUATIONS):
         right = generator.binomial(SAMPLES, generator.beta(a, b, prompts))
         values = [estimate(int(c)) for c in right]
-        found = interval(values)
+        found = mean_of_shares(values)
         low, high = bootstrap(values, seed, RESAMPLES) if min(values) < max(values) else (found.low, found.high)
         ours += found.low <= truth <= found.high
         resampled += low <= truth <= high

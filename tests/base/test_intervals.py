@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpo.base.intervals import LEVEL, Interval, bootstrap, effective, interval, spread, student, widened, wilson
+from tokenpo.base.intervals import (
+    LEVEL,
+    Mean,
+    bootstrap,
+    effective,
+    mean_of_numbers,
+    mean_of_shares,
+    student,
+    widened,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 7), (60, 200)])
@@ -49,8 +59,8 @@ def test_rounding_errors_move_nothing() -> None:
     values = [0.0, 0.25, 0.25, 0.5, 0.75, 1.0, 0.5, 0.25]
     noisy = [value * (1 - 2.0**-52) for value in values]
     assert bootstrap(noisy) == pytest.approx(bootstrap(values), rel=1e-14)
-    assert interval([0.0, 1 - 2.0**-53, 1.0]) == interval([0, 1, 1]) == Interval(*wilson(2, 3), "wilson")
-    assert interval([0.3, 0.1 + 0.2]).kind == "wilson"
+    assert mean_of_shares([0.0, 1 - 2.0**-53, 1.0]) == mean_of_shares([0, 1, 1]) == Mean(2 / 3, *wilson(2, 3), "wilson")
+    assert mean_of_shares([0.3, 0.1 + 0.2]).kind == "wilson"
 
 
 def test_what_is_wrong_mirrors_what_is_right() -> None:
@@ -84,7 +94,7 @@ def test_the_interval_holds_the_truth_where_nearly_all_is_solved() -> None:
     table = np.array([1 - math.comb(16 - c, 4) / math.comb(16, 4) for c in range(17)])
     truth = float((1 - (1 - rng.beta(3, 0.2, 400_000)) ** 4).mean())
     drawn = [table[rng.binomial(16, rng.beta(3, 0.2, 100))].tolist() for _ in range(400)]
-    held = [found.low <= truth <= found.high for found in map(interval, drawn)]
+    held = [found.low <= truth <= found.high for found in map(mean_of_shares, drawn)]
     resampled = [low <= truth <= high for low, high in (bootstrap(values, 0, 500) for values in drawn[:200])]
     assert np.mean(resampled) < 0.9 < 0.95 <= np.mean(held)
 
@@ -92,20 +102,20 @@ def test_the_interval_holds_the_truth_where_nearly_all_is_solved() -> None:
 def test_numbers_without_bounds_are_resampled_or_have_none() -> None:
     """Rewards of 0 and 1 alone too: that they are trials is known of accuracies only."""
     for values in ([-2.0, 0.5, 3.0], [0.0, 1.0, 1.0]):
-        assert spread(values, 9) == Interval(*bootstrap(values, 9), "bootstrap")
+        assert mean_of_numbers(values, 9) == Mean(math.fsum(values) / len(values), *bootstrap(values, 9), "bootstrap")
     for values in ([], [0.3], [-2.0] * 5, [0.1 + 0.2, 0.3]):
-        none = spread(values)
+        none = mean_of_numbers(values)
         assert math.isnan(none.low) and math.isnan(none.high) and none.kind == ""
 
 
 def test_the_kind_follows_the_values() -> None:
-    assert interval([0, 1, 1, 0, 1]) == Interval(*wilson(3, 5), "wilson")
-    assert interval([0.25] * 8) == Interval(*wilson(2, 8), "wilson")
-    assert interval([0.0] * 4) == Interval(*wilson(0, 4), "wilson")
-    mixed = interval([0.0, 0.5, 1.0, 0.25])
-    assert mixed == Interval(*effective([0.0, 0.5, 1.0, 0.25]), "effective")
+    assert mean_of_shares([0, 1, 1, 0, 1]) == Mean(0.6, *wilson(3, 5), "wilson")
+    assert mean_of_shares([0.25] * 8) == Mean(0.25, *wilson(2, 8), "wilson")
+    assert mean_of_shares([0.0] * 4) == Mean(0.0, *wilson(0, 4), "wilson")
+    mixed = mean_of_shares([0.0, 0.5, 1.0, 0.25])
+    assert mixed == Mean(0.4375, *effective([0.0, 0.5, 1.0, 0.25]), "effective")
     assert mixed.low < 0.4375 < mixed.high
-    nothing = interval([])
+    nothing = mean_of_shares([])
     assert nothing.kind == "" and math.isnan(nothing.low) and math.isnan(nothing.high)
 
 

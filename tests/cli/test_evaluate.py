@@ -82,13 +82,13 @@ def test_it_agrees_with_the_evaluation_of_a_training_run(tmp_path: Path, capsys:
     common = ["tiny", "--task", "dial_sum", "--problems", "6", "--max-new-tokens", "40", "--seed", "3"]
     assert run(*common, "--samples-per-prompt", "4", "--temperature", "0.9", "--rows", "16", "--out", "a") == 0
     assert run(*common, "--temperature", "0", "--out", "b") == 0
-    sampled = (trained.average, trained.average_low, trained.average_high)
-    greedy = (trained.accuracy, trained.low, trained.high)
+    sampled = (trained.sampled.value, trained.sampled.low, trained.sampled.high)
+    greedy = (trained.greedy.value, trained.greedy.low, trained.greedy.high)
     for out, k, expected in (("a", 4, sampled), ("b", 1, greedy)):
         numbers = json.loads(Path(out, "results.json").read_text("utf-8"))["numbers"]
         [found] = [n for n in numbers if (n["metric"], n["k"]) == ("avg@k", k)]
         assert (found["value"], found["low"], found["high"]) == pytest.approx(expected, abs=1e-12)
-    assert 0 < trained.average < 1
+    assert 0 < trained.sampled.value < 1
 
 
 def test_a_run_brings_its_task_and_how_it_was_sampled(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -127,7 +127,7 @@ def test_graded_rewards_agree_with_a_training_run_too(capsys: pytest.CaptureFixt
         "task": {"name": "files", "options": given},
         "model": {"device": "cpu"},
     }
-    trained = measured(config).average_reward
+    trained = measured(config).sampled_reward
     told = [word for key, value in given.items() for word in ("--task-option", f"{key}={value}")]
     common = ["tiny", "--task", "files", *told, "--problems", "4", "--max-new-tokens", "20", "--rows", "16"]
     assert run(*common, "--samples-per-prompt", "3", "--out", "a") == 0

@@ -1,7 +1,7 @@
-"""95 % intervals of a mean over problems: of a proportion (Wilson), of shares (effective trials), of any (bootstrap).
+"""Means over problems with 95 % intervals: of a proportion (Wilson), of shares (effective trials), of any (bootstrap).
 
-The problems are the sample. How sure one may be of the mean over *other* problems of the same kind is what an interval
-says; it does not cover the seed of a training.
+The problems are the sample. An interval says how sure the mean over *other* problems of the same kind is; it does not
+cover the seed of a training.
 """
 
 from __future__ import annotations
@@ -23,39 +23,48 @@ _DIGITS = 12  # what is closer is equal but for rounding
 
 
 @dataclass(frozen=True)
-class Interval:
-    """From `low` to `high`, found by `kind`: "wilson", "effective", "bootstrap", or "" where there is none (both ends
-    NaN)."""
+class Mean:
+    """A mean over problems in its 95 % interval low..high.
 
-    low: float
-    high: float
-    kind: str
+    Args:
+        kind: of the interval: "wilson", "effective", "bootstrap", or "" where there is none (both ends NaN).
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f}" + (f" ({self.low:.3f} to {self.high:.3f})" if self.kind else "")
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The 95 % interval of the mean of `values` (each in 0..1), one value per problem.
+def mean_of_shares(values: Sequence[float]) -> Mean:
+    """The mean of `values` (each in 0..1), one value per problem; NaN without any.
 
     Values that are all 0 or 1 are independent trials, so the interval is Wilson's. Values that agree with each other
     show no spread, but are no proof: theirs is Wilson's too, of a proportion of as many trials. All others are worth
     more trials than there are problems, as `effective` says.
     """
     if not values:
-        return Interval(math.nan, math.nan, "")
-    values = [round(value, _DIGITS) for value in values]
-    if all(value in (0, 1) for value in values) or min(values) == max(values):
-        return Interval(*wilson(math.fsum(values), len(values)), "wilson")
-    return Interval(*effective(values), "effective")
+        return Mean(math.nan)
+    value, values = math.fsum(values) / len(values), [round(x, _DIGITS) for x in values]
+    if all(x in (0, 1) for x in values) or min(values) == max(values):
+        return Mean(value, *wilson(math.fsum(values), len(values)), "wilson")
+    return Mean(value, *effective(values), "effective")
 
 
-def spread(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The 95 % interval of the mean of `values`, any numbers, one value per problem, by resampling.
+def mean_of_numbers(values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Mean:
+    """The mean of `values`, any numbers, one value per problem; the interval is by resampling.
 
     Values that agree with each other, or a single one, have none: no bounds say how far off another may lie.
     """
-    values = [round(value, _DIGITS) for value in values]
+    if not values:
+        return Mean(math.nan)
+    value, values = math.fsum(values) / len(values), [round(x, _DIGITS) for x in values]
     if len(set(values)) < 2:
-        return Interval(math.nan, math.nan, "")
-    return Interval(*bootstrap(values, seed, resamples), "bootstrap")
+        return Mean(value)
+    return Mean(value, *bootstrap(values, seed, resamples), "bootstrap")
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
@@ -79,8 +88,8 @@ def effective(values: Sequence[float]) -> tuple[float, float]:
     [0.845, 0.999]
     """
     n, m = len(values), math.fsum(values) / len(values)
-    seen, trials = math.fsum((x - m) ** 2 for x in values), n * m * (1 - m)
-    return _score(m, student(LEVEL, n - 1) ** 2 / n * (seen + 0.5) / (trials + 0.5))
+    spread, trials = math.fsum((x - m) ** 2 for x in values), n * m * (1 - m)
+    return _score(m, student(LEVEL, n - 1) ** 2 / n * (spread + 0.5) / (trials + 0.5))
 
 
 def _score(m: float, k: float) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..base.intervals import interval, spread, wilson
+from ..base.intervals import Mean, mean_of_numbers, mean_of_shares
 from ..core.seeds import keyed_seed
 from ..models import LanguageModel, Sampling
 from ..recipe.config import Config
@@ -18,73 +18,45 @@ Draws = Callable[[int, int, int, Sampling], Draw]
 
 
 @dataclass(frozen=True)
-class MeanReward:
-    """Over problems, in the 95 % interval low..high; NaN where the problems' rewards all agree (`intervals.spread`)."""
-
-    value: float
-    low: float
-    high: float
-
-    @staticmethod
-    def of(scores: Sequence[Score], each: int, seed: int) -> MeanReward:
-        """`each` consecutive scores are of one problem."""
-        firsts = range(0, len(scores), each)
-        means = [math.fsum(score.reward for score in scores[i : i + each]) / each for i in firsts]
-        ends = spread(means, seed)
-        return MeanReward(math.fsum(means) / len(means), ends.low, ends.high)
-
-    def metrics(self, name: str) -> dict[str, float]:
-        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
-
-    def __str__(self) -> str:
-        ends = "" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})"
-        return f"{self.value:.3f}{ends}"
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """Results on held-out problems.
 
     Args:
         problems: how many.
-        accuracy: fraction solved greedily, in the 95 % interval low..high.
+        greedy: accuracy of the greedy responses.
         length: mean tokens of the greedy responses.
         k: samples per problem; 0: none were drawn.
-        average: mean accuracy over problems and samples (avg@k), in the 95 % interval average_low..average_high, which
-            takes the problems as the sample (`intervals.interval`).
-        reward: mean reward of the greedy responses; None where all rewards are 1 for a right and 0 for a wrong one.
-        average_reward: of the samples; None there, and where none were drawn.
+        sampled: accuracy over problems and samples (avg@k); the interval takes the problems as the sample. None where
+            none were drawn.
+        reward: of the greedy responses; None where all rewards are 1 for a right and 0 for a wrong one.
+        sampled_reward: of the samples; None there, and where none were drawn.
     """
 
     problems: int
-    accuracy: float
-    low: float
-    high: float
+    greedy: Mean
     length: float
     k: int
-    average: float
-    average_low: float
-    average_high: float
-    reward: MeanReward | None = None
-    average_reward: MeanReward | None = None
+    sampled: Mean | None = None
+    reward: Mean | None = None
+    sampled_reward: Mean | None = None
 
     def metrics(self) -> dict[str, float]:
         """For the step's line of metrics."""
-        greedy = {"accuracy": self.accuracy, "low": self.low, "high": self.high, "length": self.length}
-        sampled = {"avg": self.average, "avg_low": self.average_low, "avg_high": self.average_high, "k": self.k}
-        rewards = {"reward": self.reward, "avg_reward": self.average_reward}
-        graded = {key: x for name, mean in rewards.items() if mean is not None for key, x in mean.metrics(name).items()}
-        return {f"eval/{name}": value for name, value in (greedy | (sampled if self.k else {}) | graded).items()}
+        means = {"avg": self.sampled, "reward": self.reward, "avg_reward": self.sampled_reward}
+        metrics = {"accuracy": self.greedy.value, "low": self.greedy.low, "high": self.greedy.high}
+        metrics["length"] = self.length
+        for name, mean in means.items():
+            if mean is not None:
+                metrics |= {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
+            if name == "avg" and self.k:
+                metrics["k"] = self.k
+        return {f"eval/{name}": value for name, value in metrics.items()}
 
     def __str__(self) -> str:
-        text = f"greedy accuracy {self.accuracy:.3f} (95 % {self.low:.3f} to {self.high:.3f})"
-        if self.reward is not None:
-            text += f", greedy reward {self.reward}"
-        if self.k:
-            text += f", avg@{self.k} {self.average:.3f} ({self.average_low:.3f} to {self.average_high:.3f})"
-        if self.average_reward is not None:
-            text += f", sampled reward {self.average_reward}"
-        return f"{text}, mean length {self.length:.1f}, {self.problems} held-out problems"
+        parts = [f"greedy accuracy {self.greedy.value:.3f} (95 % {self.greedy.low:.3f} to {self.greedy.high:.3f})"]
+        means = {"greedy reward": self.reward, f"avg@{self.k}": self.sampled, "sampled reward": self.sampled_reward}
+        parts += [f"{name} {mean}" for name, mean in means.items() if mean is not None]
+        return ", ".join([*parts, f"mean length {self.length:.1f}", f"{self.problems} held-out problems"])
 
 
 def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
@@ -97,36 +69,32 @@ def evaluate(config: Config, lm: LanguageModel, task: Task) -> Evaluation:
 
 
 def evaluated(config: Config, task: Task, draws: Draws) -> Evaluation:
-    """The same of whatever draws the responses."""
-    options = config.evaluate
+    """The evaluation with responses from `draws`. `tokenpo eval` finds the same from the same samples and seed."""
+    k, seed = config.evaluate.samples, config.seed
     greedy = list(_draws(config, draws, task, 1, 0.0))
     scores = [score for piece in greedy for score in piece.scores]
-    right = [float(score.correct) for score in scores]
-    tokens = sum(int(piece.mask.sum()) for piece in greedy)
     rates: list[float] = []
     sampled: list[Score] = []
-    if options.samples:
-        for piece in _draws(config, draws, task, options.samples, config.rollout.temperature):
-            rates += piece.correct().double().view(len(piece.problems), options.samples).mean(1).tolist()
-            sampled += piece.scores
-    low, high = wilson(sum(right), len(right))
-    # As `tokenpo eval` finds it from the same samples and seed; it resamples with a generator of its own.
-    seed = config.seed
-    ends = interval(rates)
+    for piece in _draws(config, draws, task, k, config.rollout.temperature) if k else ():
+        rates += piece.correct().double().view(len(piece.problems), k).mean(1).tolist()
+        sampled += piece.scores
     graded = any(score.reward != score.correct for score in (*scores, *sampled))
     return Evaluation(
-        problems=len(right),
-        accuracy=sum(right) / len(right),
-        low=low,
-        high=high,
-        length=tokens / len(right),
-        k=options.samples,
-        average=math.fsum(rates) / len(rates) if rates else math.nan,
-        average_low=ends.low,
-        average_high=ends.high,
-        reward=MeanReward.of(scores, 1, seed) if graded else None,
-        average_reward=MeanReward.of(sampled, options.samples, seed) if graded and sampled else None,
+        problems=len(scores),
+        greedy=mean_of_shares([float(score.correct) for score in scores]),
+        length=sum(int(piece.mask.sum()) for piece in greedy) / len(scores),
+        k=k,
+        sampled=mean_of_shares(rates) if k else None,
+        reward=_mean_reward(scores, 1, seed) if graded else None,
+        sampled_reward=_mean_reward(sampled, k, seed) if graded and k else None,
     )
+
+
+def _mean_reward(scores: Sequence[Score], each: int, seed: int) -> Mean:
+    """Over problems; `each` consecutive scores are of one problem."""
+    firsts = range(0, len(scores), each)
+    means = [math.fsum(score.reward for score in scores[i : i + each]) / each for i in firsts]
+    return mean_of_numbers(means, seed)
 
 
 def _draws(config: Config, draws: Draws, task: Task, samples: int, temperature: float) -> Iterator[Draw]:

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from tokenpo.base.intervals import interval, spread, wilson
+from tokenpo.base.intervals import mean_of_numbers, mean_of_shares, wilson
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.engine import Engine, build_engine
 from tokenpo.models import Sampling
@@ -25,10 +25,10 @@ def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_pat
     assert first == second
     assert {split for split, _, _ in coin.seen} == {"test"}
     assert coin.seen[:5] == [("test", 0, 7), ("test", 0, 2), ("test", 2, 2), ("test", 4, 2), ("test", 6, 1)]
-    assert first.low <= first.accuracy <= first.high
+    assert first.greedy.low <= first.greedy.value <= first.greedy.high
     assert (first.problems, first.k) == (7, 4)
-    assert first.average * 28 == pytest.approx(round(first.average * 28))
-    assert first.metrics()["eval/avg"] == first.average
+    assert first.sampled.value * 28 == pytest.approx(round(first.sampled.value * 28))
+    assert first.metrics()["eval/avg"] == first.sampled.value
     whole = build_engine(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000}))
     assert evaluate(whole) == first
 
@@ -44,7 +44,7 @@ def test_a_finite_test_split_is_not_counted_twice(small, coin, tmp_path):
     object.__setattr__(engine.task, "test_size", 4)
     result = evaluate(engine)
     assert result.problems == 4
-    assert (result.low, result.high) == wilson(round(result.accuracy * 4), 4)
+    assert (result.greedy.low, result.greedy.high) == wilson(round(result.greedy.value * 4), 4)
 
 
 def graded(monkeypatch, coin, reward):
@@ -69,21 +69,21 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     ]
     means = [float(of_problem.double().mean()) / 10 for of_problem in lengths]
     result = evaluate(engine)
-    assert result.reward is not None and result.average_reward is not None
+    assert result.reward is not None and result.sampled_reward is not None
     assert result.reward.value == pytest.approx(result.length / 10, rel=1e-12)
-    assert result.average_reward.value == pytest.approx(sum(means) / 5, rel=1e-12)
-    expected = spread(means, 5)
+    assert result.sampled_reward.value == pytest.approx(sum(means) / 5, rel=1e-12)
+    expected = mean_of_numbers(means, 5)
     assert expected.kind == "bootstrap"
-    ends = (result.average_reward.low, result.average_reward.high)
+    ends = (result.sampled_reward.low, result.sampled_reward.high)
     assert ends == pytest.approx((expected.low, expected.high), rel=1e-12)
     told = result.metrics()
     assert (told["eval/avg_reward"], told["eval/avg_reward_low"], told["eval/avg_reward_high"]) == (
-        result.average_reward.value, *ends)  # fmt: skip
+        result.sampled_reward.value, *ends)  # fmt: skip
     assert told["eval/reward"] == result.reward.value
     assert f"greedy reward {result.reward.value:.3f}" in str(result)
-    assert f"sampled reward {result.average_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)
+    assert f"sampled reward {result.sampled_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)
     greedy = evaluate(build_engine(small(tmp_path, evaluate={"problems": 5, "samples": 0})))
-    assert greedy.reward == result.reward and greedy.average_reward is None
+    assert greedy.reward == result.reward and greedy.sampled_reward is None
 
 
 def test_rewards_that_all_agree_have_no_interval(small, coin, tmp_path, monkeypatch):
@@ -98,8 +98,8 @@ def test_problems_that_agree_are_no_proof(small, coin, tmp_path, monkeypatch):
     engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 2}))
     monkeypatch.setattr("tokenpo.runs.rollouts.draw.Draw.correct", lambda piece: torch.zeros(len(piece.problems) * 2))
     result = evaluate(engine)
-    assert (result.average_low, result.average_high) == wilson(0, 4)
-    assert result.average_high > 0.4
+    assert (result.sampled.low, result.sampled.high) == wilson(0, 4)
+    assert result.sampled.high > 0.4
 
 
 def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):
@@ -110,8 +110,8 @@ def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path
     assert engine.config.seed == 5
     states = torch.get_rng_state(), random.getstate()
     result = evaluate(engine)
-    expected = interval([1 / 3, 1, 0, 1 / 3])
-    assert (result.average_low, result.average_high) == (expected.low, expected.high)
-    assert result.average == pytest.approx(5 / 12, abs=1e-15)
+    expected = mean_of_shares([1 / 3, 1, 0, 1 / 3])
+    assert (result.sampled.low, result.sampled.high) == (expected.low, expected.high)
+    assert result.sampled.value == pytest.approx(5 / 12, abs=1e-15)
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from ...base.errors import TokenPOError
-from ...base.intervals import interval, spread
+from ...base.intervals import mean_of_numbers, mean_of_shares
 from ...page.table import Cell, Row, Table
 from ...page.terminal import print_parts
 from .estimators import METRICS, Vote
@@ -104,7 +104,7 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     finished = [sample.finished for sample in samples if sample.finished is not None]
     silent = _silent([sample.vote for sample in samples])
     numbers = tuple(
-        _estimate(metric, k, [] if metric == "maj@k" and silent else of_prompts, seed)
+        _estimate(metric, k, [] if metric == "maj@k" and silent else of_prompts)
         for (metric, k), of_prompts in values.items()
     )
     return Summary(
@@ -121,11 +121,9 @@ def summarise(samples: Sequence[Sample], ks: Sequence[int] | None = None, seed: 
     )
 
 
-def _estimate(metric: str, k: int, of_prompts: Sequence[float], seed: int) -> Estimate:
+def _estimate(metric: str, k: int, of_prompts: Sequence[float]) -> Estimate:
     known = [value for value in of_prompts if not math.isnan(value)]
-    value = math.fsum(known) / len(known) if known else math.nan
-    ends = interval(known)
-    return Estimate(metric, k, value, ends.low, ends.high, ends.kind, len(known))
+    return Estimate(metric, k, **vars(mean_of_shares(known)), prompts=len(known))
 
 
 def _reward(samples: Sequence[Sample], seed: int) -> Estimate | None:
@@ -138,8 +136,7 @@ def _reward(samples: Sequence[Sample], seed: int) -> Estimate | None:
     if all(sample.reward == sample.vote.correct for sample in samples):
         return None
     means = [math.fsum(rewards) / len(rewards) for rewards in of_prompts.values()]
-    ends = spread(means, seed)
-    return Estimate("reward", 1, math.fsum(means) / len(means), ends.low, ends.high, ends.kind, len(means))
+    return Estimate("reward", 1, **vars(mean_of_numbers(means, seed)), prompts=len(means))
 
 
 def _silent(votes: Sequence[Vote]) -> str:
