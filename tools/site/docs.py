@@ -19,7 +19,6 @@ from pathlib import Path
 
 import exact_picture
 import family
-import finished
 import host_fields
 import house
 import paper_recipes
@@ -42,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "methods"
 PAPERS = ROOT / "src" / "tokenpo" / "recipe" / "recipes" / "papers"
 PICTURE = "family.svg"
+BED, BED_COLUMNS = ROOT / "docs" / "bed.md", 8
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 EQUAL_ONES = "[the same everywhere](../family.md#methods-with-the-same-fingerprint)"
 
@@ -198,10 +198,17 @@ def exact(name: str) -> str:
 
 
 def on_the_bed(name: str) -> str:
-    """The rows of docs/bed.md that name a method; nothing for those that were not run there."""
+    """The rows of docs/bed.md, a finished study, that compare a method; nothing for those that were not run there."""
+    page = BED.read_text(encoding="utf-8")
+    head, _, *rows = (
+        line for line in page.splitlines() if line.startswith("| ") and line.count("|") == BED_COLUMNS + 1
+    )
+    rows = [row for row in rows if re.search(rf"[,−/] {name} [−/|]", row)]
+    if not rows:
+        return ""
     lead = "Paired runs of a small transformer, every method at its best learning rate: [the bed](../bed.md)."
-    rows = finished.rows_about(name)
-    return f"\n## On the bed\n\n{lead}\n\n{rows}\n" if rows else ""
+    table = "\n".join([head, "| " + " | ".join(["---"] * BED_COLUMNS) + " |", *rows])
+    return f"\n## On the bed\n\n{lead}\n\n{table}\n"
 
 
 @functools.cache

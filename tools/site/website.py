@@ -28,9 +28,9 @@ HERE = ROOT / "tools" / "site" / "assets"
 ASSETS = ("site.css", "gallery.js", "iframe-worker.js")
 ENGINES = ("embedded.loop", "trl", "verl", "vllm")
 EVIDENCE = (
-    "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "exact.world", "exact.truth",
-    "exact.study", "explain.explanation", "report",
+    "evaluate.estimators", "evaluate.summary", "compare.paired", "compare.verdict", "explain.explanation", "report",
 )  # fmt: skip
+LAB = ("coefficient", "exact.world", "exact.truth", "exact.study")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],
@@ -43,6 +43,7 @@ REFERENCE = {
     "runs": ["tokenpo.runs.read", "tokenpo.runs.rollouts"],
     "engines": [f"tokenpo.engines.{name}" for name in ENGINES],
     "evidence": [f"tokenpo.evidence.{name}" for name in EVIDENCE],
+    "lab": [f"tokenpo.lab.{name}" for name in LAB],
 }
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[#)])")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

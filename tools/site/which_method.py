@@ -19,15 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-import finished
-
 from tokenpo.base.text import number
 from tokenpo.lab.exact import at_checkpoint, study
 from tokenpo.lab.exact.catalogue import CATALOGUE
 from tokenpo.lab.exact.study import Number
 from tokenpo.lab.exact.worlds import WORLDS
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+sys.path[:0] = [str(ROOT / "studies"), str(ROOT / "studies" / "2026-11-23-bed")]
+
+import bed  # noqa: E402
+from ledger import Judged  # noqa: E402
+
 PAGE, SOURCE = DOCS / "which_method.md", DOCS / "which_method.toml"
 HEAD = "<!-- Written by tools/site/which_method.py from docs/which_method.toml, docs/exact*.json and the bed. -->\n\n"
 FAR = 2.0  # standard errors that a difference must have
@@ -97,7 +101,7 @@ class Evidence:
 
     def _judged(self) -> tuple[str, str]:
         """Of a verdict of the bed: the means over the seeds of its last look."""
-        for item in finished.judged():
+        for item in verdicts():
             claim, of = item.test.claim, (item.test.claim.method, item.test.claim.other)
             same = (self.world, self.measure) == (item.test.task, claim.metric) and claim.factor is None
             if not same or {*of} != {self.method, self.other}:
@@ -165,9 +169,20 @@ def rows(file: str, at: bool) -> Mapping[str, study.Row | at_checkpoint.Judged]:
     return at_checkpoint.load(path)[1] if at else study.load(path)
 
 
+@functools.cache
+def _bed() -> bed.Bed:
+    return bed.Bed.read(bed.HERE / "bed.toml", bed.HERE / "bed.jsonl")
+
+
+@functools.cache
+def verdicts() -> list[Judged]:
+    """Of the bed."""
+    return _bed().judged()
+
+
 def bed_values(task: str, metric: str) -> Mapping[str, list[float]]:
     """By method, one a seed."""
-    return finished.the_bed().found()[task]["values"][metric]
+    return _bed().found()[task]["values"][metric]
 
 
 def page() -> str:
