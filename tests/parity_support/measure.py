@@ -7,7 +7,6 @@ sets of weights stand for reference, old and current policy.
 
 from __future__ import annotations
 
-import copy
 import functools
 import tempfile
 from collections.abc import Sequence
@@ -19,14 +18,14 @@ import torch
 
 import tokenpo
 from engines.verl.support import batches
-from engines.verl.support.composed import composing
+from engines.verl.support.composed import composed
 from random_models import random_qwen
 from tokenpo.base.errors import Unsupported
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.trial import Inputs
 from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.objective import chosen
-from tokenpo.engines.verl.settings import configure
+from tokenpo.engines.verl.configure import configure
 from trl_support import beside, frozen
 from trl_support.reference import Reference, apart
 
@@ -116,15 +115,11 @@ def _trl(name: str, *, reported: bool) -> str | None:
 
 def _refused(names: Sequence[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {name: {} for name in names}
-    with composing() as compose:
-        base = compose("+algorithm.tokenpo.method=grpo")
     for name in names:
         if sentence := _trl(name, reported=False):
             found[name]["TRL"] = sentence
-        config = copy.deepcopy(base)
-        config.algorithm.tokenpo.method = name
         try:
-            configure(config)
+            configure(composed(f"+algorithm.tokenpo.method={name}"))
         except Unsupported as error:
             found[name]["verl"] = str(error)
     return found

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,23 +11,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module  # pyright: ignore[reportMissingImports]
-from omegaconf import DictConfig, OmegaConf, open_dict  # pyright: ignore[reportMissingImports]
+from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
 from tensordict import TensorDict  # pyright: ignore[reportMissingImports]
 from verl.trainer.ppo.v1 import trainer_base  # pyright: ignore[reportMissingImports]
 
 import tokenpo
 import tokenpo.engines.verl.plugin  # where the package is on the path but not installed
-from engines.verl.support.composed import BASE
+from engines.verl.support.composed import composed
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.learner import Learner
 from tokenpo.core.parts import RewardToGo
 from tokenpo.engines import launch
 from tokenpo.engines.verl.command import command
-from tokenpo.engines.verl.fields import REFUSED
+from tokenpo.engines.verl.configure import configure
 from tokenpo.engines.verl.layout import rollouts_of
 from tokenpo.engines.verl.plugin import refuse_experiments, refuse_legacy
-from tokenpo.engines.verl.settings import configure
+from tokenpo.engines.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import Config, parse_config
@@ -40,25 +37,24 @@ from .embedded import typed
 # A value other than verl's default, of the setting's own kind.
 OTHER = {
     "'grpo'": "gae", "False": "True", "True": "False", "None": "0.5", "0": "0.01", "'vanilla'": "gspo",
-    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "2.0": "3.0",
-    "0.0002": "0.002", "5.0": "6.0", "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'ppo_clip'": "reinforce",
-    "'low_var_kl'": "abs",
+    "'token-mean'": "seq-mean-token-mean", "1.0": "0.5", "0.2": "0.3", "3.0": "4.0", "0.0002": "0.002", "5.0": "6.0",
+    "0.1": "0.2", "1.05": "1.1", "0.001": "0.01", "'low_var_kl'": "abs",
 }  # fmt: skip
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-
-
-@functools.cache
-def _base() -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=BASE)
-
-
-def composed(*words: str) -> DictConfig:
-    """verl's own configuration with these overrides; Hydra, which is slow, is asked once."""
-    config = copy.deepcopy(_base())
-    with open_dict(config):
-        config.merge_with(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
-    return config
+# Rows that hold for some objectives, or have kinds of values: a method of theirs, and a value that is refused.
+WHERE = {
+    "algorithm.filter_groups.enable": ("ha_dw", "True"),
+    f"{ACTOR}.strategy": ("grpo", "megatron"),
+    f"{ACTOR}.optim.lr_scheduler_type": ("lopti", "cosine"),
+    f"{ACTOR}.optim.warmup_style": ("kl_cov", "cosine"),
+    f"{ACTOR}.optim.lr_warmup_steps": ("clip_cov", "5"),
+    f"{ACTOR}.optim.lr_warmup_steps_ratio": ("sent", "0.1"),
+    f"{ROLLOUT}.top_p": ("grpo", "0.9"),
+    f"{ROLLOUT}.top_k": ("dppo_tv", "50"),
+    f"{ROLLOUT}.name": ("hapo", "sglang"),
+    f"{ROLLOUT}.agent.default_agent_loop": ("hapo", "tool_agent"),
+}
+# What makes the method of such a row read what the row is about.
+BESIDE = {f"{ROLLOUT}.top_p": "algorithm.rollout_correction.rollout_is=token"}
 
 
 def _settings(method: str, *words: str) -> Callable[[Path], None]:
@@ -151,28 +147,15 @@ def _reads(method: str, name: str, option: str = "") -> Case:
     return Case(f"`{method}`{with_option}, which reads `{name}`", _settings(method, *words), (method, name), remedy)
 
 
-def _silent(name: str, value: Any, remedy: str) -> Case:
-    other, back = OTHER[repr(value)], "null" if value is None else value
-    return Case(f"`{name}={other}`", _settings("grpo", f"{name}={other}"), (f"{name}=", "grpo", remedy),
-                f"set {name}={back}")  # fmt: skip
-
-
-def _remembers(method: str) -> Case:
-    return Case(
-        f"`{method}`, which remembers, with verl's dynamic sampling",
-        _settings(method, "algorithm.filter_groups.enable=True"),
-        (method, "every rollout"),
-        "set algorithm.filter_groups.enable=False",
-    )
-
-
-def _other_sampler(known_as: str, name: str) -> Case:
-    return Case(
-        f"`hapo`'s adaptive temperature with {known_as}",
-        _settings("hapo", f"{ROLLOUT}.name={name}"),
-        ("hapo", "temperature", name),
-        f"set {ROLLOUT}.name=vllm, or +algorithm.tokenpo.options.tau=0",
-    )
+def _kept(setting: Setting) -> Case:
+    """A row of the table whose value is fixed, for some objectives or for all."""
+    method, other = WHERE.get(setting.key) or ("grpo", OTHER[repr(setting.only[0])])
+    back = "null" if setting.only[:1] == (None,) else next(iter(setting.only), None)
+    asked = f"`{setting.key}={other}`" + (f" with `{method}`" if setting.key in WHERE else "")
+    words = [word for key, word in BESIDE.items() if key == setting.key]
+    return Case(asked, _settings(method, f"{setting.key}={other}", *words),
+                (f"{setting.key}={other}", method, setting.why or setting.words),
+                setting.remedy or f"set {setting.key}={back}")  # fmt: skip
 
 
 CASES = [
@@ -188,62 +171,12 @@ CASES = [
     Case("a credit by token, with a reward on a tool's token", _arriving_at_a_tool, ("mine", "rm_scores"),
          "let the reward manager put them on the last token of the turn before"),
     _reads("tepo", "entropy_drift", "decreasing=analytic"),
-    *(_silent(*row) for row in REFUSED),
+    *(_kept(setting) for setting in SETTINGS if setting.only or setting.never),
     Case(
         "a correction of which what is rejected leaves the denominators",
         _settings("grpo", "+algorithm.tokenpo.correction.preset=mis_geo", "+algorithm.tokenpo.correction.leaves=true"),
         ("grpo", "correction.leaves = true"),
         "set +algorithm.tokenpo.correction.leaves=false",
-    ),
-    Case(
-        "`top_p` with a correction for the sampler",
-        _settings("grpo", f"{ROLLOUT}.top_p=0.9", "algorithm.rollout_correction.rollout_is=token"),
-        ("grpo", "rollout_logprob", "top_p = 0.9"),
-        f"set {ROLLOUT}.top_p=1",
-    ),
-    Case(
-        "`top_k` with a method that reads the sampler's log-probabilities",
-        _settings("dppo_tv", f"{ROLLOUT}.top_k=50"),
-        ("dppo_tv", "rollout_logprob", "top_k = 50"),
-        f"set {ROLLOUT}.top_k=-1",
-    ),
-    Case(
-        "an engine of verl's other than FSDP",
-        _settings("grpo", f"{ACTOR}.strategy=megatron"),
-        (f"{ACTOR}.strategy=megatron",),
-        f"set {ACTOR}.strategy=fsdp2",
-    ),
-    Case(
-        "`clip_cov`, of batch scope, with a learning rate that warms up",
-        _settings("clip_cov", f"{ACTOR}.optim.lr_warmup_steps=5"),
-        ("clip_cov", "learning-rate schedule"),
-        "lr_warmup_steps=0",
-    ),
-    Case(
-        "`sent`, of batch scope, with a learning rate that warms up for a share of the steps",
-        _settings("sent", f"{ACTOR}.optim.lr_warmup_steps_ratio=0.1"),
-        ("sent", "learning-rate schedule"),
-        "lr_warmup_steps_ratio=0",
-    ),
-    Case(
-        "`lopti`, of two passes, with a cosine schedule",
-        _settings("lopti", f"{ACTOR}.optim.lr_scheduler_type=cosine"),
-        ("lopti", "learning-rate schedule"),
-        "lr_scheduler_type=constant",
-    ),
-    Case(
-        "`kl_cov`, of batch scope, with a cosine schedule under its deprecated name",
-        _settings("kl_cov", f"{ACTOR}.optim.warmup_style=cosine"),
-        ("kl_cov", "learning-rate schedule"),
-        "warmup_style=null",
-    ),
-    *(_remembers(method) for method in ("ha_dw", "skywork_entropy", "aer")),
-    *(_other_sampler(*row) for row in (("SGLang", "sglang"), ("TensorRT-LLM", "trtllm"))),
-    Case(
-        "`hapo`'s adaptive temperature with an agent loop of verl's",
-        _settings("hapo", f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
-        ("hapo", "temperature", "tool_agent"),
-        f"set {ROLLOUT}.agent.default_agent_loop=tokenpo_single_turn",
     ),
     Case(
         "`hapo`'s adaptive temperature with a data set whose column `agent_name` names a loop of verl's",

@@ -12,7 +12,7 @@ from layout import cell, code, table
 from tokenpo.base.errors import Unsupported
 from tokenpo.engines import launch, prime_rl, skyrl
 from tokenpo.engines.trl import settings as trl
-from tokenpo.engines.verl import fields as verl
+from tokenpo.engines.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import parse_config
 
@@ -60,12 +60,11 @@ def written(options: Mapping[str, Any]) -> str:
 
 
 def verl_fields() -> str:
-    """One row for each key that our loss replaces or the adapter reads, one for each group of the others."""
-    rows = [
-        *((code(key), "refused", cell(f"{remedy[0].upper()}{remedy[1:]}")) for key, _, remedy in verl.REFUSED),
-        *((code(key), "honoured", cell(meaning)) for key, meaning in verl.HONOURED.items()),
-        *((names(group), "verl's own", label) for label, group in verl.THEIRS),
-    ]
+    """One row for each key that our loss replaces or the adapter reads, one for each group of verl's own."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in SETTINGS:
+        groups.setdefault((one.fate, one.words, "" if one.fate == "verl's own" else one.key), []).append(one.key)
+    rows = [(names(tuple(keys)), fate, cell(words)) for (fate, words, _), keys in groups.items()]
     return table(("key", "", "what becomes of it"), rows)
 
 

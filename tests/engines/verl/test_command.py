@@ -19,8 +19,8 @@ from pydantic import BaseModel  # noqa: E402
 from refusal_cases.verl import small_recipe  # noqa: E402
 from tokenpo.base.errors import TokenPOError, Unsupported  # noqa: E402
 from tokenpo.engines.verl.command import command, prepare, resumes  # noqa: E402
+from tokenpo.engines.verl.configure import configure  # noqa: E402
 from tokenpo.engines.verl.data import compute_score, write_parquet  # noqa: E402
-from tokenpo.engines.verl.settings import configure  # noqa: E402
 from tokenpo.recipe.config import Config  # noqa: E402
 from tokenpo.recipe.objective import build_objective  # noqa: E402
 from tokenpo.tasks.dial_sum import DialSum  # noqa: E402

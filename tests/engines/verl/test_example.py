@@ -31,7 +31,7 @@ def test_verl_and_our_trainer_accept_its_command(example: dict[str, Any], files:
     from verl.trainer.ppo.utils import need_reference_policy
     from verl.utils.config import validate_config
 
-    from tokenpo.engines.verl.settings import configure
+    from tokenpo.engines.verl.configure import configure
 
     words = example["command"]("model", "tepo", *files, "runs/verl-tepo")
     assert words[1:3] == ["-m", "verl.trainer.main_ppo"]

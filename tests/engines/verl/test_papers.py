@@ -60,7 +60,7 @@ def test_verl_and_our_trainer_accept_it(composed: tuple[str, Any]) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, RolloutConfig
 
-    from tokenpo.engines.verl.settings import configure
+    from tokenpo.engines.verl.configure import configure
 
     name, config = composed
     assert not need_critic(config)
@@ -122,7 +122,7 @@ def test_the_rows_are_scored_by_the_last_answer() -> None:
 def test_hydra_reads_our_spelling_of_every_value() -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from tokenpo.engines.verl.passthrough import literal
+    from tokenpo.engines.verl.command import literal
 
     parser = OverridesParser.create()
     for value in (

@@ -27,9 +27,9 @@ from tokenpo.base.errors import TokenPOError  # noqa: E402
 from tokenpo.core.learner import Learner  # noqa: E402
 from tokenpo.core.ops import entropy_score  # noqa: E402
 from tokenpo.engines.verl import layout, temperature  # noqa: E402
+from tokenpo.engines.verl.configure import Settings  # noqa: E402
 from tokenpo.engines.verl.plugin import after_import, refuse_legacy  # noqa: E402
 from tokenpo.engines.verl.replenish import Refills  # noqa: E402
-from tokenpo.engines.verl.settings import Settings  # noqa: E402
 from tokenpo.engines.verl.trainer import (  # noqa: E402
     DRIFT,
     FILE,
@@ -40,6 +40,7 @@ from tokenpo.engines.verl.trainer import (  # noqa: E402
     resume,
 )
 from tokenpo.models.request_temperature import read  # noqa: E402
+from tokenpo.recipe.config import parse_config  # noqa: E402
 
 
 def test_an_action_runs_after_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,14 +98,14 @@ def test_refills_end() -> None:
 def test_a_gradient_that_is_not_finite_stops_the_run(norm: float) -> None:
     """verl skips such an update with a printed line and goes on."""
     grpo = tokenpo.method("grpo")
-    stop = SimpleNamespace(learner=Learner(grpo, length=9), tokenpo=Settings(grpo, 0.05), global_steps=7)
+    stop = SimpleNamespace(learner=Learner(grpo, length=9), tokenpo=Settings(grpo), global_steps=7)
     metrics = {f"actor/{DRIFT}": 0.0, "actor/grad_norm": 1.0}
     check: Any = TokenPOTrainer._check
     check(stop, metrics)
     metrics["actor/grad_norm"] = reduce_metrics({"actor/grad_norm": [1.0, norm]})["actor/grad_norm"]
     with pytest.raises(TokenPOError, match=r"step 7: the gradient norm is .*nonfinite=skip"):
         check(stop, metrics)
-    stop.tokenpo = Settings(grpo, 0.05, nonfinite="skip")
+    stop.tokenpo = Settings(grpo, parse_config({"train": {"nonfinite": "skip"}}, "test"))
     check(stop, metrics)
 
 

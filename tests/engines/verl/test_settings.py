@@ -15,7 +15,7 @@ need("verl.workers.utils.padding", "verl is not installed: our settings were not
 
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
-from engines.verl.support.composed import composing  # noqa: E402
+from engines.verl.support.composed import composed  # noqa: E402
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported  # noqa: E402
 from tokenpo.core.parts import (  # noqa: E402
     K3,
@@ -27,26 +27,19 @@ from tokenpo.core.parts import (  # noqa: E402
     RolloutCorrection,
     SoftOverlong,
 )
+from tokenpo.engines.verl.configure import Settings, configure  # noqa: E402
 from tokenpo.engines.verl.correction import KEYS  # noqa: E402
-from tokenpo.engines.verl.fields import HONOURED, REFUSED, THEIRS  # noqa: E402
-from tokenpo.engines.verl.settings import Settings, configure  # noqa: E402
+from tokenpo.engines.verl.settings import SETTINGS  # noqa: E402
 from tokenpo.models.request_temperature import PROCESSOR  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def compose_verl() -> Any:
-    with composing() as make:
-        yield make
-
-
-def _asked(compose_verl: Any, *words: str) -> tuple[Settings, DictConfig]:
-    config = compose_verl(*words)
+def _asked(*words: str) -> tuple[Settings, DictConfig]:
+    config = composed(*words)
     return configure(config), config
 
 
-def test_the_objective_is_that_of_a_recipe(compose_verl: Any) -> None:
+def test_the_objective_is_that_of_a_recipe() -> None:
     got, config = _asked(
-        compose_verl,
         "+algorithm.tokenpo.method=hapo",
         "+algorithm.tokenpo.options.tau=0",
         "+algorithm.tokenpo.soft_overlong.cache=16",
@@ -71,69 +64,69 @@ def test_the_objective_is_that_of_a_recipe(compose_verl: Any) -> None:
         (["hapo"], "actor_rollout_ref.rollout.agent.default_agent_loop", "tokenpo_single_turn"),
     ],
 )
-def test_what_is_set(compose_verl: Any, words: list[str], key: str, value: Any) -> None:
+def test_what_is_set(words: list[str], key: str, value: Any) -> None:
     off = "actor_rollout_ref.rollout.calculate_log_probs=False"
-    got, config = _asked(compose_verl, off, f"+algorithm.tokenpo.method={words[0]}", *words[1:])
+    got, config = _asked(off, f"+algorithm.tokenpo.method={words[0]}", *words[1:])
     assert OmegaConf.select(config, key) == value
     assert any(note.startswith(f"set {key}={value} (was ") for note in got.notes)
 
 
-def test_vllm_is_told_the_processor(compose_verl: Any) -> None:
+def test_vllm_is_told_the_processor() -> None:
     place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
     words = ["+algorithm.tokenpo.method=hapo", "actor_rollout_ref.rollout.name=vllm"]
-    _, config = _asked(compose_verl, *words)
+    _, config = _asked(*words)
     assert list(OmegaConf.select(config, place)) == [PROCESSOR]
-    _, config = _asked(compose_verl, *words, f"+{place}=[mine]")
+    _, config = _asked(*words, f"+{place}=[mine]")
     assert list(OmegaConf.select(config, place)) == ["mine", PROCESSOR]
-    _, config = _asked(compose_verl, *words, "+algorithm.tokenpo.options.tau=0")
+    _, config = _asked(*words, "+algorithm.tokenpo.options.tau=0")
     assert OmegaConf.select(config, place) is None
 
 
-def test_grpo_changes_nothing_but_the_mode(compose_verl: Any) -> None:
-    config = compose_verl("+algorithm.tokenpo.method=grpo")
+def test_grpo_changes_nothing_but_the_mode() -> None:
+    config = composed("+algorithm.tokenpo.method=grpo")
     before = OmegaConf.to_container(config, resolve=False)
     got = configure(config)
     config.trainer.v1.trainer_mode = "tokenpo"
     assert OmegaConf.to_container(config, resolve=False) == before
-    assert got == Settings(tokenpo.method("grpo"), 0.05)
+    assert got.objective == tokenpo.method("grpo") and not got.notes and got.report is None
 
 
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
         ([], TokenPOError, r"needs a method: add \+algorithm.tokenpo.method=grpo"),
-        (["+algorithm.tokenpo.options.low=0.1"], TokenPOError, r"names no method"),
+        (["+algorithm.tokenpo.options.low=0.1"], TokenPOError, r"needs a method: add \+algorithm.tokenpo.method=grpo"),
         (["+algorithm.tokenpo.method=hap"], UnknownName, "did you mean 'hapo'"),
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.option.tau=1"], UnknownName, "did you mean 'options'"),
         (["+algorithm.tokenpo.method=hapo", "+algorithm.tokenpo.options.tua=1"], UnknownName, "did you mean 'tau'"),
         (["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.correction.cup=1"], UnknownName, "did you mean 'cap'"),
         *(
-            (
-                ["+algorithm.tokenpo.method=grpo", f"+algorithm.tokenpo.{word}"],
-                TokenPOError,
-                rf"{key} = .*: expected {kind}",
+            (["+algorithm.tokenpo.method=grpo", f"+algorithm.tokenpo.{word}"], TokenPOError, message)
+            for word, message in (
+                ("ratio_tolerance=x", r"^\+algorithm\.tokenpo\.ratio_tolerance: .* must be a number"),
+                ("ratio_tolerance=-1", r"ratio_tolerance: .* greater than 0"),
+                ("trace_every=-3", "no effect without a report"),
+                ("report=3", r"^\+algorithm\.tokenpo\.report: .*string"),
+                ("nonfinite=go", r"^\+algorithm\.tokenpo\.nonfinite: .*'stop' or 'skip'"),
+                ("options=[1]", "options of the method"),
             )
-            for word, key, kind in (
-                ("ratio_tolerance=x", "ratio_tolerance", "a number above 0"),
-                ("ratio_tolerance=-1", "ratio_tolerance", "a number above 0"),
-                ("trace_every=-3", "trace_every", "a whole number of steps, 0 for no traces"),
-                ("trace_every=true", "trace_every", "a whole number of steps"),
-                ("trace_rollouts=-2", "trace_rollouts", "a whole number of responses, 0 for no traces"),
-                ("report=3", "report", "a path"),
-                ("options=[1]", "options", "options of the method"),
-            )
+        ),
+        (
+            ["+algorithm.tokenpo.method=grpo", "+algorithm.tokenpo.report=x", "+algorithm.tokenpo.trace_every=true"],
+            TokenPOError,
+            r"^\+algorithm\.tokenpo\.trace_every: .* must be a number",
         ),
     ],
 )
-def test_a_mistake_is_named(compose_verl: Any, words: list[str], error: type, message: str) -> None:
+def test_a_mistake_is_named(words: list[str], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        configure(compose_verl(*words))
+        configure(composed(*words))
 
 
-def test_verls_own_correction_becomes_weights_and_verl_is_left_none(compose_verl: Any) -> None:
+def test_verls_own_correction_becomes_weights_and_verl_is_left_none() -> None:
     """Its numbers against verl's functions: tests/foreign/test_verl_corrections.py."""
     place = "algorithm.rollout_correction"
-    config = compose_verl(
+    config = composed(
         "+algorithm.tokenpo.method=grpo", f"{place}.rollout_is=token", f"{place}.rollout_rs=seq_mean_k3",
         f"{place}.rollout_rs_threshold=0.01", f"{place}.bypass_mode=True", f"{place}.loss_type=reinforce",
     )  # fmt: skip
@@ -148,20 +141,21 @@ def test_verls_own_correction_becomes_weights_and_verl_is_left_none(compose_verl
     assert config.actor_rollout_ref.rollout.calculate_log_probs
     with pytest.raises(TokenPOError, match="comes on top of RolloutCorrection"):
         configure(
-            compose_verl(
+            composed(
                 "+algorithm.tokenpo.method=grpo", f"{place}.rollout_is=token", "+algorithm.tokenpo.correction.cap=2"
             )
         )
 
 
-def test_what_would_be_ignored_is_compared_with_verls_own_default(compose_verl: Any) -> None:
-    config = compose_verl("+algorithm.tokenpo.method=grpo")
+def test_what_would_be_ignored_is_compared_with_verls_own_default() -> None:
+    config = composed("+algorithm.tokenpo.method=grpo")
     missing = object()
-    found = {name: OmegaConf.select(config, name, default=missing) for name, *_ in REFUSED if name != "critic.enable"}
+    usual = {one.key: one.only[0] for one in SETTINGS if one.fate == "refused" and one.key != "critic.enable"}
+    found = {name: OmegaConf.select(config, name, default=missing) for name in usual}
     found.pop("actor_rollout_ref.actor.loss_scale_factor"), found.pop("distillation.enabled")
     # No key of verl's YAML, but a field that may be added.
     assert found.pop("actor_rollout_ref.actor.policy_loss.rollout_correction") is missing
-    assert found == {name: value for name, value, _ in REFUSED if name in found}
+    assert found == {name: usual[name] for name in found}
 
 
 def _keys(node: Any, prefix: str) -> set[str]:
@@ -179,48 +173,48 @@ def _fields(kind: type, prefix: str) -> set[str]:
     return {f"{prefix}.{field.name}" for field in dataclasses.fields(kind) if field.name != "_target_"}
 
 
-def test_every_key_of_algorithm_and_actor_is_told_once(compose_verl: Any) -> None:
+def test_every_key_of_algorithm_and_actor_is_told_once() -> None:
     from verl.trainer.config import AlgoConfig
     from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
-    actor, config = "actor_rollout_ref.actor", compose_verl()
-    composed = _keys(config.algorithm, "algorithm") | _keys(config.actor_rollout_ref.actor, actor)
+    actor, config = "actor_rollout_ref.actor", composed()
+    present = _keys(config.algorithm, "algorithm") | _keys(config.actor_rollout_ref.actor, actor)
     for kind, place in (
         (AlgoConfig, "algorithm"),
         (FSDPActorConfig, actor),
         (PolicyLossConfig, f"{actor}.policy_loss"),
     ):
         # A section whose keys are in the YAML is told by them.
-        composed |= {name for name in _fields(kind, place) if not any(key.startswith(f"{name}.") for key in composed)}
-    told = [*(name for name, *_ in REFUSED), *HONOURED, *(name for _, names in THEIRS for name in names)]
+        present |= {name for name in _fields(kind, place) if not any(key.startswith(f"{name}.") for key in present)}
+    told = [setting.key for setting in SETTINGS]
     assert len(told) == len(set(told))
     told = [name for name in told if name.startswith(("algorithm.", f"{actor}."))]
     by = {
         key: [name for name in told if name == key or (name.endswith(".*") and key.startswith(name[:-1]))]
-        for key in composed
+        for key in present
     }
     assert {key: names for key, names in by.items() if len(names) != 1} == {}
     assert {name for names in by.values() for name in names} == set(told)
 
 
-def test_dynamic_sampling_goes_with_hapo(compose_verl: Any) -> None:
-    got, _ = _asked(compose_verl, "+algorithm.tokenpo.method=hapo", "algorithm.filter_groups.enable=True")
+def test_dynamic_sampling_goes_with_hapo() -> None:
+    got, _ = _asked("+algorithm.tokenpo.method=hapo", "algorithm.filter_groups.enable=True")
     assert got.objective == tokenpo.method("hapo")
 
 
-def test_what_is_unlikely_to_be_meant(compose_verl: Any) -> None:
+def test_what_is_unlikely_to_be_meant() -> None:
     words = ["+algorithm.tokenpo.method=kl_cov", "data.train_batch_size=64"]
-    once, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
-    often, _ = _asked(compose_verl, *words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
+    once, _ = _asked(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=64")
+    often, _ = _asked(*words, "actor_rollout_ref.actor.ppo_mini_batch_size=16")
     assert any("cannot act" in note for note in once.notes)
     assert not any("cannot act" in note for note in often.notes)
 
 
-def test_every_method_is_taken_or_refused_by_name(compose_verl: Any) -> None:
+def test_every_method_is_taken_or_refused_by_name() -> None:
     refused = set()
     for name in METHODS:
         try:
-            got, _ = _asked(compose_verl, f"+algorithm.tokenpo.method={name}")
+            got, _ = _asked(f"+algorithm.tokenpo.method={name}")
             assert dataclasses.replace(got.objective, name=name) == tokenpo.method(name)
         except Unsupported as error:
             refused.add(name)

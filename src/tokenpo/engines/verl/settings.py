@@ -1,258 +1,198 @@
-"""What a run asks for under `algorithm.tokenpo`, and verl's own settings: set for the objective, or refused."""
+"""verl's settings in one table: what our objective makes of each key of verl's configuration.
 
-# pyright: reportMissingImports=false
+`configure` refuses and sets by it; the table of docs/verl.md and the refusal cases are made of it. verl is not needed
+to read it. Tests compare its keys with those of the verl that is installed: every key of `algorithm` and
+`actor_rollout_ref.actor` is in one row, and of other sections those that concern an objective.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from omegaconf import DictConfig, OmegaConf, open_dict
-
-from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
-from ...core.negotiation import schedule_notes
 from ...core.objective import Objective
-from ...core.parts import AdaptiveTemperature, Rejection, walk
-from ...methods.corrections import applied
-from ...models.request_temperature import PROCESSOR
-from ...recipe.config import parse_config
-from ...recipe.objective import build_objective
-from . import correction, require_inputs
-from .fields import REFUSED
-from .temperature import LOOP, LOOPS
+from ...core.parts import AdaptiveTemperature
 
-PLACE = "algorithm.tokenpo"
-# Our key -> section of a recipe.
-_SECTIONS = {
-    "soft_overlong": "rollout",
-    "group_overlong": "rollout",
-    "correction": "rollout",
-    "reference_kl": "train",
-}
-# Our key -> its kinds, which of their values it takes, and both in words.
-_OWN: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
-    "options": ((dict,), lambda options: True, "options of the method, as in options.low=0.1"),
-    "nonfinite": ((str,), ("stop", "skip").__contains__, "stop or skip"),
-    "ratio_tolerance": ((int, float), lambda nats: nats > 0, "a number above 0"),
-    "report": ((str,), bool, "a path"),
-    "trace_every": ((int,), lambda steps: steps >= 0, "a whole number of steps, 0 for no traces"),
-    "trace_rollouts": ((int,), lambda rows: rows >= 0, "a whole number of responses, 0 for no traces"),
-}
-
-_STRATEGIES = ("fsdp", "fsdp2")
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
+LOOPS = (LOOP, "single_turn_agent")  # verl's own, which ours takes the place of
 
 
 @dataclass(frozen=True)
-class Settings:
-    """algorithm.tokenpo of a run.
+class Setting:
+    """One key of verl's configuration.
 
     Args:
-        objective: the method with what goes with it.
-        tolerance: nats, the largest mean |log-ratio| before the first update.
-        report: directory for what `tokenpo report` reads; None writes nothing.
-        trace_every: steps between traces of single tokens; 0 for none.
-        trace_rollouts: responses of one trace.
-        nonfinite: "stop" the run after an update whose gradient is not finite, or let verl "skip" it.
-        notes: what was set in verl's config, and what is unlikely to be meant.
+        key: one that ends with .* stands for all below it.
+        fate: refused at any value but one; honoured: the adapter reads or sets it; verl's own: it acts before or after
+            credit and loss, in code of verl's that is left as it is.
+        words: what becomes of it.
+        only: values that it may have, the remedy first; empty for any.
+        never: values that it must not have.
+        applies: objectives that `only` and `never` hold for.
+        why: they hold; `words` where it is empty.
+        remedy: another than to set the first value of `only`.
+        set_where: objectives that have it set to `becomes`, where it is allowed.
     """
 
-    objective: Objective
-    tolerance: float
-    report: str | None = None
-    trace_every: int = 10
-    trace_rollouts: int = 4
-    nonfinite: str = "stop"
-    notes: tuple[str, ...] = field(default=())
+    key: str
+    fate: Literal["refused", "honoured", "verl's own"]
+    words: str
+    only: tuple[Any, ...] = ()
+    never: tuple[Any, ...] = ()
+    applies: Callable[[Objective], bool] = lambda objective: True
+    why: str = ""
+    remedy: str = ""
+    set_where: Callable[[Objective], bool] = lambda objective: False
+    becomes: Any = True
+
+    def allows(self, value: Any, objective: Objective) -> bool:
+        if not self.applies(objective):
+            return True
+        return (not self.only or value in self.only) and value not in self.never
 
 
-def configure(config: DictConfig) -> Settings:
-    """The objective of the run; verl's config is set for it, in place, before verl's trainer reads it.
+def steps_alone(objective: Objective) -> bool:
+    """Whether its optimiser steps are called one by one."""
+    return objective.scope == "batch" or len(objective.split()) > 1
 
-    Raises:
-        UnknownName: a key, method or option that does not exist.
-        Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
+
+def _adapts(objective: Objective) -> bool:
+    return objective.temperature is not None
+
+
+def _reads(name: str) -> Callable[[Objective], bool]:
+    return lambda objective: name in objective.needs
+
+
+def _counts_drawn(objective: Objective) -> bool:
+    """Whether a memory must see every rollout that was drawn.
+
+    HAPO's entropy scale is measured over the rollouts that are trained on, as its authors do; a controller or a running
+    mean would be fed a biased half.
     """
-    raw = _raw(config)
-    objective, notes = _corrected(config, build_objective(parse_config(_recipe(raw, config), PLACE)))
-    _refuse(config, objective)
-    notes += [*_turn_on(config, objective), *_warnings(config, objective)]
-    own = {key: raw[key] for key in ("report", "trace_every", "trace_rollouts", "nonfinite") if key in raw}
-    if own.get("report") is not None:
-        own["report"] = str(Path(own["report"]).absolute())  # workers have directories of their own
-    return Settings(objective, float(raw.get("ratio_tolerance", 0.05)), notes=tuple(notes), **own)
+    return any(not isinstance(part, AdaptiveTemperature) for part in objective.memories)
 
 
-def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
-    """With verl's own correction for the policy that sampled as weights; verl then has none to apply."""
-    section: Any = OmegaConf.select(config, correction.PLACE)
-    asked: dict[str, Any] = {} if section is None else dict(section)
-    if all(asked.get(key, usual) == usual for key, usual in correction.KEYS.items()):
-        return objective, []
-    preset = correction.preset_of(asked)
-    with open_dict(config):
-        for key, usual in correction.KEYS.items():
-            OmegaConf.update(config, f"{correction.PLACE}.{key}", usual)
-    weights = " · ".join(map(repr, preset.weights)) or "no weight"
-    bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
-    note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
-    return applied(objective, preset, correction.PLACE), [note]
+def _refused(key: str, value: Any, words: str, **more: Any) -> Setting:
+    return Setting(key, "refused", words, (value,), **more)
 
 
-def _raw(config: DictConfig) -> dict[str, Any]:
-    section = config.algorithm.get("tokenpo")
-    if section is None or not isinstance(section, Mapping | DictConfig):
-        raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
-    raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else dict(section)
-    known = {"method", *_SECTIONS, *_OWN}
-    for key in raw:
-        if key not in known:
-            raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
-    if not isinstance(raw.get("method"), str):
-        raise TokenPOError(f"{PLACE}.method names no method: add +{PLACE}.method=grpo")
-    for key, (kinds, takes, words) in _OWN.items():
-        if key in raw and (isinstance(raw[key], bool) or not isinstance(raw[key], kinds) or not takes(raw[key])):
-            raise TokenPOError(f"{PLACE}.{key} = {raw[key]!r}: expected {words}")
-    for key in ("trace_every", "trace_rollouts"):
-        if key in raw and "report" not in raw:
-            raise TokenPOError(
-                f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or leave it out"
-            )
-    return raw
+def _honoured(key: str, words: str, **more: Any) -> Setting:
+    return Setting(key, "honoured", words, **more)
 
 
-def _recipe(raw: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
-    """The sections of a recipe that make the same objective."""
-    method = {"name": raw["method"], **raw.get("options", {})}
-    recipe: dict[str, Any] = {
-        "name": "verl", "method": method, "rollout": {"max_new_tokens": config.data.max_response_length}, "train": {},
-    }  # fmt: skip
-    for key, section in _SECTIONS.items():
-        if raw.get(key) is not None:
-            recipe[section][key] = raw[key]
-    return recipe
+def _theirs(words: str, names: Mapping[str, str]) -> tuple[Setting, ...]:
+    keys = (f"{place}.{name}" for place, some in names.items() for name in some.split())
+    return tuple(Setting(key, "verl's own", words) for key in keys)
 
 
-def _refuse(config: DictConfig, objective: Objective) -> None:
-    for name, value, remedy in REFUSED:
-        current = OmegaConf.select(config, name, default=value)
-        if name == "critic.enable" and current is None:
-            continue  # verl then follows adv_estimator
-        if current != value:
-            raise Unsupported(
-                f"{name}={current} would be ignored by {objective.name} in tokenpo's trainer for verl ({remedy}): set "
-                f"{name}={'null' if value is None else value}"
-            )
-    strategy = config.actor_rollout_ref.actor.strategy
-    if strategy not in _STRATEGIES:
-        raise Unsupported(
-            f"actor_rollout_ref.actor.strategy={strategy}: tokenpo's loss ran in verl's FSDP engines only, set "
-            "actor_rollout_ref.actor.strategy=fsdp2"
-        )
-    require_inputs(objective)
-    _refuse_sampling(config, objective)
-    multi = objective.scope == "batch" or len(objective.split()) > 1
-    if multi and not _constant_rate(config):
-        raise Unsupported(
-            f"{objective.name} takes its optimiser steps one by one, and verl would advance the learning-rate "
-            "schedule after each: set actor_rollout_ref.actor.optim.lr_scheduler_type=constant, warmup_style=null, "
-            "lr_warmup_steps=0 and lr_warmup_steps_ratio=0"
-        )
-    _refuse_filter(config, objective)
+_LOSS, _KL = f"{ACTOR}.policy_loss", "+algorithm.tokenpo.reference_kl"
+_BOUNDS, _METHOD = "bounds are options of the method", "+algorithm.tokenpo.method names the loss"
+_AGGREGATE, _DISCOUNT = "the method says how losses are aggregated", "no method of ours discounts"
+_CORRECTION, _FILTER, _RATE = "algorithm.rollout_correction", "algorithm.filter_groups", f"{ACTOR}.optim"
+_ALONE = {
+    "words": "constant, without warm-up, where an objective takes its optimiser steps one by one; else verl's own",
+    "applies": steps_alone,
+    "why": "it takes its optimiser steps one by one, and verl would advance the learning-rate schedule after each",
+}
+_KEPT = {
+    "words": "whole where the objective reads the sampler's log-probabilities",
+    "applies": _reads("rollout_logprob"),
+    "why": "rollout_logprob is reported of the tokens that this keeps, and scored by verl over the whole vocabulary",
+}
+_COLD = ", or +algorithm.tokenpo.options.tau=0"
+_HEAT = {"applies": _adapts, "why": "its temperature changes from token to token, which this cannot be told"}
 
-
-def _refuse_sampling(config: DictConfig, objective: Objective) -> None:
-    rollout = config.actor_rollout_ref.rollout
-    for name, whole in (("top_p", 1), ("top_k", -1)):
-        value = rollout.get(name, whole)
-        if "rollout_logprob" in objective.needs and value not in (whole, 0 if name == "top_k" else whole):
-            raise Unsupported(
-                f"{objective.name} reads rollout_logprob, which is reported of the tokens that {name} = {value} keeps, "
-                f"and scored by verl over the whole vocabulary: set actor_rollout_ref.rollout.{name}={whole}"
-            )
-    if any(isinstance(part, Rejection) and part.leaves for part in walk(objective)):
-        raise Unsupported(
-            f"{objective.name}: correction.leaves = true: verl counts the tokens of a step itself, rejected ones "
-            f"included: set +{PLACE}.correction.leaves=false"
-        )
-
-
-def _constant_rate(config: DictConfig) -> bool:
-    optim = config.actor_rollout_ref.actor.optim
-    warm = optim.get("lr_warmup_steps", -1)
-    warmup = warm if warm is not None and warm >= 0 else optim.get("lr_warmup_steps_ratio", 0.0)
-    # verl puts the deprecated name over the other.
-    kind = optim.get("warmup_style") or optim.get("lr_scheduler_type", "constant")
-    return kind == "constant" and not warmup
-
-
-def _refuse_filter(config: DictConfig, objective: Objective) -> None:
-    if not OmegaConf.select(config, "algorithm.filter_groups.enable", default=False):
-        return
-    # The entropy scale is measured over the rollouts that are trained on, as HAPO's authors do; a controller or a
-    # running mean of all that was drawn would be fed a biased half of it.
-    blind = [part for part in objective.memories if not isinstance(part, AdaptiveTemperature)]
-    if blind:
-        raise Unsupported(
-            f"{objective.name}: {type(blind[0]).__name__} must see every rollout that is drawn, and verl drops groups "
-            "before their entropies are known: set algorithm.filter_groups.enable=False"
-        )
-
-
-def _turn_on(config: DictConfig, objective: Objective) -> list[str]:
-    """Turns on in verl what the objective reads; one line for each setting that changed."""
-    changes: dict[str, Any] = {"trainer.v1.trainer_mode": "sync"}
-    if "entropy" in objective.needs:
-        changes["actor_rollout_ref.actor.calculate_entropy"] = True
-    if "rollout_logprob" in objective.needs:
-        changes["actor_rollout_ref.rollout.calculate_log_probs"] = True
-    if "ref_logprob" in objective.needs:
-        # verl starts its reference for this setting; the penalty itself is the objective's.
-        changes["actor_rollout_ref.actor.use_kl_loss"] = True
-        ref = config.actor_rollout_ref.ref
-        if ref.get("log_prob_micro_batch_size_per_gpu") is None and ref.get("log_prob_micro_batch_size") is None:
-            size = config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
-            changes["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"] = size
-    if objective.temperature is not None:
-        changes["actor_rollout_ref.rollout.agent.default_agent_loop"] = _loop(config, objective)
-        if config.actor_rollout_ref.rollout.name == "vllm":
-            place = "actor_rollout_ref.rollout.engine_kwargs.vllm.logits_processors"
-            changes[place] = list(dict.fromkeys([*(OmegaConf.select(config, place) or []), PROCESSOR]))
-    notes = []
-    for name, value in changes.items():
-        before = OmegaConf.select(config, name)
-        if before != value:
-            with open_dict(config):
-                OmegaConf.update(config, name, value)
-            if name != "trainer.v1.trainer_mode":
-                notes.append(f"set {name}={value} (was {before}) for {objective.name}")
-    return notes
-
-
-def _loop(config: DictConfig, objective: Objective) -> str:
-    rollout = config.actor_rollout_ref.rollout
-    if rollout.name in ("sglang", "trtllm"):
-        raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, which tokenpo's trainer for verl can tell "
-            f"vLLM and not {rollout.name}: set actor_rollout_ref.rollout.name=vllm, or +{PLACE}.options.tau=0"
-        )
-    loop = rollout.agent.default_agent_loop
-    if loop not in LOOPS:
-        raise Unsupported(
-            f"{objective.name} adapts the temperature from token to token, and verl's agent loop {loop} does not pass "
-            f"its statistics on: set actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}, or switch the "
-            f"adaptive temperature off with +{PLACE}.options.tau=0"
-        )
-    return LOOP
-
-
-def _warnings(config: DictConfig, objective: Objective) -> list[str]:
-    """What is allowed but unlikely to be meant."""
-    actor = config.actor_rollout_ref.actor
-    updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
-    size = "actor_rollout_ref.actor.ppo_mini_batch_size"
-    once = f"set {size} to data.train_batch_size and actor_rollout_ref.actor.ppo_epochs to 1"
-    notes = schedule_notes(objective, updates, f"lower {size}", once)
-    if config.actor_rollout_ref.rollout.n == 1:
-        notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")
-    return notes
+SETTINGS: tuple[Setting, ...] = (
+    _refused("algorithm.adv_estimator", "grpo", "the objective computes the advantage, and reads no critic"),
+    _refused("algorithm.use_kl_in_reward", False, f"{_KL}.beta=0.001 puts the divergence in the loss"),
+    _refused("algorithm.use_pf_ppo", False, "the objective sees every rollout"),
+    _refused("algorithm.norm_adv_by_std_in_grpo", True, "choose a method without the deviation, such as dr_grpo"),
+    _refused("algorithm.gamma", 1.0, _DISCOUNT),
+    _refused("algorithm.lam", 1.0, _DISCOUNT),
+    # Where it is not set, verl follows adv_estimator.
+    Setting("critic.enable", "refused", "no objective of ours reads a critic", (False, None)),
+    _refused(f"{_LOSS}.loss_mode", "vanilla", _METHOD),
+    _refused(f"{_LOSS}.clip_cov_ratio", 0.0002, "it is options.fraction of clip_cov"),
+    _refused(f"{_LOSS}.clip_cov_lb", 1.0, "it is options.cov_low of clip_cov"),
+    _refused(f"{_LOSS}.clip_cov_ub", 5.0, "it is options.cov_high of clip_cov"),
+    _refused(f"{_LOSS}.kl_cov_ratio", 0.0002, "it is options.fraction of kl_cov"),
+    _refused(f"{_LOSS}.ppo_kl_coef", 0.1, "it is options.coef of kl_cov"),
+    _refused(f"{_LOSS}.dro_beta", None, _METHOD),
+    _refused(f"{_LOSS}.rollout_correction", None, "+algorithm.tokenpo.correction.level=token weighs"),
+    _refused(f"{ACTOR}.tau_pos", 1.0, "it is options.tau_pos of sapo"),
+    _refused(f"{ACTOR}.tau_neg", 1.05, "it is options.tau_neg of sapo"),
+    _refused(f"{ACTOR}.loss_agg_mode", "token-mean", _AGGREGATE),
+    _refused(f"{ACTOR}.loss_scale_factor", None, _AGGREGATE),
+    _refused(f"{ACTOR}.clip_ratio", 0.2, f"{_BOUNDS}, +algorithm.tokenpo.options.low=..."),
+    _refused(f"{ACTOR}.clip_ratio_low", 0.2, _BOUNDS),
+    _refused(f"{ACTOR}.clip_ratio_high", 0.2, _BOUNDS),
+    _refused(f"{ACTOR}.clip_ratio_c", 3.0, "the dual clip is an option of the method"),
+    _refused(f"{ACTOR}.entropy_coeff", 0, "choose a method with an entropy bonus, such as aer"),
+    # Switched on all the same for an objective that reads the reference: verl starts its reference model for it.
+    _refused(f"{ACTOR}.use_kl_loss", False, f"{_KL}.beta=0.001 turns the reference on",
+             set_where=_reads("ref_logprob")),
+    _refused(f"{ACTOR}.kl_loss_coef", 0.001, f"{_KL}.beta is the coefficient"),
+    _refused(f"{ACTOR}.kl_loss_type", "low_var_kl", f"{_KL}.estimator names it"),
+    _refused(f"{ACTOR}.shuffle", False, "the responses of an optimiser step must be countable in the driver"),
+    _refused("distillation.enabled", False, "distillation replaces the loss"),
+    _honoured(f"{_CORRECTION}.rollout_is", "becomes `RolloutCorrection` in the objective's weights"),
+    _honoured(f"{_CORRECTION}.rollout_is_threshold", "its bounds; `lo_hi` masks"),
+    _honoured(f"{_CORRECTION}.rollout_is_batch_normalize", "divided by its mean over the rollout batch"),
+    _honoured(f"{_CORRECTION}.rollout_rs", "becomes `Rejection`; what is rejected counts in the denominators, as in "
+              "verl's own V1 trainer"),
+    _honoured(f"{_CORRECTION}.rollout_rs_threshold", "its bounds; those of k1 are on 1/ρ"),
+    _honoured(f"{_CORRECTION}.bypass_mode", "the objective reads the sampler's log-probabilities in the place of the "
+              "old ones, which verl computes all the same"),
+    _honoured(f"{_CORRECTION}.loss_type", "`reinforce`, with `bypass_mode`: the surrogate becomes A · lp"),
+    _honoured(f"{_FILTER}.enable", "groups whose rewards are all equal are dropped; refused for methods whose memory "
+              "sees all that was drawn", only=(False,), applies=_counts_drawn, why="its memory must see every rollout "
+              "that is drawn, and verl drops groups before their entropies are known"),
+    _honoured(f"{_FILTER}.metric", "verl compares it within a group"),
+    _honoured(f"{_FILTER}.max_num_gen_batches", "bound on the generation batches of a step; 0 is 10"),
+    _honoured(f"{ACTOR}.strategy", "`fsdp` or `fsdp2`, others are refused", only=("fsdp2", "fsdp"),
+              why="tokenpo's loss ran in verl's FSDP engines only"),
+    _honoured(f"{ACTOR}.ppo_mini_batch_size", "prompts of an optimiser step, over which denominators are counted"),
+    _honoured(f"{ACTOR}.ppo_epochs", "passes over a rollout batch, each of an objective that has several"),
+    _honoured(f"{ACTOR}.calculate_entropy", "switched on where the objective reads the current entropy",
+              set_where=_reads("entropy")),
+    _honoured(f"{_RATE}.lr_scheduler_type", only=("constant",), **_ALONE),
+    _honoured(f"{_RATE}.warmup_style", only=(None, "constant"), **(_ALONE | {"words": "verl's old name of it"})),
+    _honoured(f"{_RATE}.lr_warmup_steps", only=(0, -1, None), **_ALONE),
+    _honoured(f"{_RATE}.lr_warmup_steps_ratio", only=(0, None), **_ALONE),
+    _honoured(f"{ROLLOUT}.calculate_log_probs", "switched on where the objective reads the sampler's "
+              "log-probabilities", set_where=_reads("rollout_logprob")),
+    _honoured(f"{ROLLOUT}.top_p", only=(1,), **_KEPT),
+    _honoured(f"{ROLLOUT}.top_k", only=(-1, 0), **_KEPT),
+    _honoured(f"{ROLLOUT}.name", "`sglang` and `trtllm` are refused where the temperature adapts",
+              never=("sglang", "trtllm"), remedy=f"set {ROLLOUT}.name=vllm{_COLD}", **_HEAT),
+    _honoured(f"{ROLLOUT}.agent.default_agent_loop", f"`{LOOP}` in the place of verl's single-turn loop where the "
+              "temperature adapts; others are refused there", only=LOOPS, set_where=_adapts, becomes=LOOP,
+              remedy=f"set {ROLLOUT}.agent.default_agent_loop={LOOP}{_COLD}", **_HEAT),
+    *_theirs("read by verl only with a key that is refused", {
+        "algorithm": "kl_penalty kl_ctrl.* pf_ppo.* gdpo_reward_keys gdpo_reward_weights",
+        ACTOR: "calculate_sum_pi_squared",
+    }),
+    *_theirs("read by nothing in verl 0.9.1", {
+        ACTOR: "use_rollout_log_probs ppo_infer_micro_batch_size_per_gpu ppo_infer_max_token_len_per_gpu",
+    }),
+    *_theirs("dynamic sampling", {_FILTER: "max_inflight_gen_batches"}),
+    *_theirs("micro-batches, whose split changes nothing", {
+        ACTOR: "ppo_micro_batch_size ppo_micro_batch_size_per_gpu use_dynamic_bsz ppo_max_token_len_per_gpu "
+        "data_loader_seed",
+    }),
+    *_theirs("optimiser", {
+        ACTOR: "grad_clip",
+        _RATE: "optimizer optimizer_impl lr total_training_steps weight_decay betas clip_grad min_lr_ratio num_cycles "
+        "zero_indexed_step override_optimizer_config",
+    }),
+    *_theirs("forward pass, memory, processes", {
+        ACTOR: "fsdp_config.* qat.* use_torch_compile use_fused_kernels use_prefix_grouper use_remove_padding "
+        "freeze_vision_tower ulysses_sequence_parallel_size entropy_from_logits_with_chunking "
+        "entropy_from_logits_chunk_size entropy_checkpointing pad_to_length",
+    }),
+    *_theirs("checkpoints, profiles", {ACTOR: "checkpoint.* profiler.*"}),
+    *_theirs("filled by verl", {ACTOR: "rollout_n engine model_config global_batch_info"}),
+)  # fmt: skip

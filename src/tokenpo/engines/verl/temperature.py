@@ -20,10 +20,9 @@ from ...base.errors import Unsupported
 from ...core.objective import Objective, State
 from ...models.request_temperature import extra_args
 from .layout import texts
+from .settings import LOOP, LOOPS
 
 FIELD = "tokenpo_temperature"
-LOOP = "tokenpo_single_turn"  # our agent loop in verl's table
-LOOPS = frozenset({LOOP, "single_turn_agent"})  # verl's own, which ours takes the place of
 
 
 def sampler_numbers(objective: Objective, state: State) -> str | None:

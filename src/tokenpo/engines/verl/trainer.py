@@ -30,12 +30,14 @@ from ...core.objective import Objective, State
 from ...core.parts import walk
 from ...runs.directory import describe_foreign
 from . import record, steps, temperature
+from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of
 from .loss import DRIFT, WorkerLoss
 from .replenish import Refills
-from .settings import Settings, configure
+from .settings import steps_alone
 
 NAME = "tokenpo"
+TOLERANCE = 0.05  # nats, the largest mean |log-ratio| before the first update
 FILE = "tokenpo.json"  # the learner, beside verl's checkpoint
 REMEDY = (
     "give the actor's log-prob pass and its update the same precision and attention, or raise "
@@ -68,7 +70,8 @@ class TokenPOTrainer(PPOTrainerSync):
         """Every worker's loss from now on is that of this pass."""
         _take_along(self.objective)
         heat = float(self.config.actor_rollout_ref.rollout.temperature)
-        loss = WorkerLoss(self.objective, self.learner.length, heat, part, self.tokenpo.report)
+        report = self.tokenpo.report
+        loss = WorkerLoss(self.objective, self.learner.length, heat, part, None if report is None else str(report))
         self.actor_rollout_wg.set_loss_fn(loss)
 
     def _build_replay_buffer(self) -> Any:
@@ -103,7 +106,7 @@ class TokenPOTrainer(PPOTrainerSync):
         out = credit_fields(self.objective, rollouts, step.credit, where, plan)
         if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
             columns = steps.get(batch, ["prompts", "responses", "reward_model"])
-            most = self.tokenpo.trace_rollouts
+            most = self.tokenpo_record.most
             facts = record.traced_rows(step, where, self.global_steps, plan, most, columns, self.tokenizer)
             out.update(record.marks(range(len(batch)), facts))
         return steps.put(batch, out)
@@ -115,12 +118,12 @@ class TokenPOTrainer(PPOTrainerSync):
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         plan, passes = self._plan(len(batch)), len(self.objective.split())
-        if self.objective.scope == "row" and passes == 1:
-            batch = super()._update_actor(batch, metrics)
-        else:
+        if steps_alone(self.objective):
             step, where = self.learner.step, self.tokenpo_rows
             assert step is not None and where is not None  # phase one ran before
             steps.one_by_one(self, step, where, batch, metrics, plan)
+        else:
+            batch = super()._update_actor(batch, metrics)
         self.learner.updates += passes * self.config.actor_rollout_ref.actor.ppo_epochs * len(plan)
         self._check(metrics)
         if self.tokenpo_record is not None:
@@ -141,7 +144,7 @@ class TokenPOTrainer(PPOTrainerSync):
             )
         self.learner.compare(mean=drift)
         norm = metrics["actor/grad_norm"]  # a mean over the updates, so one that is not finite shows
-        if self.tokenpo.nonfinite == "stop" and not math.isfinite(norm):
+        if self.tokenpo.asked.train.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
                 f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
                 "can go on from its last checkpoint: find what made it, or set +algorithm.tokenpo.nonfinite=skip"
@@ -179,7 +182,7 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
         settings.objective,
         length=config.data.max_response_length,
         seed=config.actor_rollout_ref.actor.data_loader_seed,
-        ratio=RatioCheck("verl", REMEDY, settings.tolerance, over="mean"),
+        ratio=RatioCheck("verl", REMEDY, settings.asked.train.ratio_tolerance or TOLERANCE, over="mean"),
     )
 
 
@@ -235,10 +238,8 @@ def resume(learner: Learner, file: Path) -> None:
 def _record(settings: Settings, config: DictConfig, step: int) -> record.Record | None:
     if settings.report is None:
         return None
-    greedy = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0
-    begun = record.Record.begin(
-        Path(settings.report), step, settings.trace_every, settings.trace_rollouts, greedy=greedy
-    )
+    greedy, out = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0, settings.asked.output
+    begun = record.Record.begin(settings.report, step, out.trace_every, out.trace_rollouts, greedy=greedy)
     summary = {
         "method": {"name": settings.objective.name},
         "train": {"steps": config.trainer.total_training_steps},

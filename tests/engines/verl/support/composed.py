@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import copy
+import functools
 
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 BASE = [
     "trainer.v1.trainer_mode=tokenpo", "algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=cpu",
@@ -15,8 +15,15 @@ BASE = [
 ]  # fmt: skip
 
 
-@contextmanager
-def composing() -> Iterator[Callable[..., DictConfig]]:
-    """Makes a configuration from overrides while it lasts."""
+def composed(*words: str) -> DictConfig:
+    """A configuration of its own with these overrides; Hydra, which is slow, is asked once."""
+    config = copy.deepcopy(_base())
+    with open_dict(config):
+        config.merge_with(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
+    return config
+
+
+@functools.cache
+def _base() -> DictConfig:
     with initialize_config_module("verl.trainer.config", version_base=None):
-        yield lambda *words: compose("ppo_trainer", overrides=[*BASE, *words])
+        return compose("ppo_trainer", overrides=BASE)

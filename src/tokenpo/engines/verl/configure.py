@@ -1,0 +1,170 @@
+"""What a run asks for under `algorithm.tokenpo`, and verl's own settings: set for the objective, or refused."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ...base.errors import TokenPOError, UnknownName, Unsupported, nearest
+from ...core.negotiation import schedule_notes
+from ...core.objective import Objective
+from ...core.parts import Rejection, walk
+from ...methods.corrections import applied
+from ...models.request_temperature import PROCESSOR
+from ...recipe.config import Config, parse_config
+from ...recipe.objective import build_objective
+from . import correction, require_inputs
+from .settings import ROLLOUT, SETTINGS
+
+PLACE = "algorithm.tokenpo"
+PROCESSORS = f"{ROLLOUT}.engine_kwargs.vllm.logits_processors"
+_REF_ROWS = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
+# Our key -> its place in a recipe, which says what it may be.
+_PLACES = {
+    "soft_overlong": ("rollout", "soft_overlong"), "group_overlong": ("rollout", "group_overlong"),
+    "correction": ("rollout", "correction"), "reference_kl": ("train", "reference_kl"),
+    "nonfinite": ("train", "nonfinite"), "ratio_tolerance": ("train", "ratio_tolerance"), "report": ("output", "dir"),
+    "trace_every": ("output", "trace_every"), "trace_rollouts": ("output", "trace_rollouts"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """algorithm.tokenpo of a run.
+
+    Args:
+        objective: the method with what goes with it.
+        asked: our keys as the recipe of an embedded run would have them.
+        notes: what was set in verl's config, and what is unlikely to be meant.
+    """
+
+    objective: Objective
+    asked: Config = Config()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def report(self) -> Path | None:
+        """The directory for what `tokenpo report` reads, absolute: workers have directories of their own."""
+        return Path(self.asked.output.dir).absolute() if self.asked.output.dir else None
+
+
+def configure(config: DictConfig) -> Settings:
+    """The objective of the run; verl's config is set for it, in place, before verl's trainer reads it.
+
+    Raises:
+        UnknownName: a key, method or option that does not exist.
+        Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
+    """
+    raw = _raw(config)
+    recipe, told = _recipe(raw, config)
+    asked = parse_config(recipe, PLACE, told)
+    objective, notes = _corrected(config, build_objective(asked))
+    _refuse(config, objective)
+    return Settings(objective, asked, (*notes, *_set(config, objective), *_warnings(config, objective)))
+
+
+def _raw(config: DictConfig) -> dict[str, Any]:
+    section = config.algorithm.get("tokenpo")
+    raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
+        raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
+    known = {"method", "options", *_PLACES}
+    for key in raw:
+        if key not in known:
+            raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
+    if not isinstance(raw.get("options", {}), Mapping):
+        raise TokenPOError(f"{PLACE}.options = {raw['options']!r}: expected options of the method, as in options.low=1")
+    for key in ("trace_every", "trace_rollouts"):
+        if key in raw and "report" not in raw:
+            raise TokenPOError(f"{PLACE}.{key} has no effect without a report: add +{PLACE}.report=DIR, or drop it")
+    return dict(raw)
+
+
+def _recipe(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+    """The sections of a recipe that ask for the same, and whom an error in them names: our keys."""
+    recipe: dict[str, Any] = {
+        "name": "verl",
+        "method": {"name": raw["method"], **raw.get("options", {})},
+        "rollout": {"max_new_tokens": config.data.max_response_length},
+    }
+    told: dict[tuple[str, ...], str] = {("method",): f"+{PLACE}.options"}
+    for key, (section, name) in _PLACES.items():
+        if raw.get(key) is not None:
+            recipe.setdefault(section, {})[name] = raw[key]
+            told[section, name] = f"+{PLACE}.{key}"
+    return recipe, told
+
+
+def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
+    """With verl's own correction for the policy that sampled as weights; verl then has none to apply."""
+    section: Any = OmegaConf.select(config, correction.PLACE)
+    asked: dict[str, Any] = {} if section is None else dict(section)
+    if all(asked.get(key, usual) == usual for key, usual in correction.KEYS.items()):
+        return objective, []
+    preset = correction.preset_of(asked)
+    for key, usual in correction.KEYS.items():
+        _update(config, f"{correction.PLACE}.{key}", usual)
+    weights = " · ".join(map(repr, preset.weights)) or "no weight"
+    bypass = ", and the policy that sampled in the place of the old one" if preset.bypass else ""
+    note = f"{correction.PLACE} became, in {objective.name}: {weights}{bypass}; verl itself corrects nothing"
+    return applied(objective, preset, correction.PLACE), [note]
+
+
+def _refuse(config: DictConfig, objective: Objective) -> None:
+    require_inputs(objective)
+    for setting in SETTINGS:
+        usual = next(iter(setting.only), None)
+        value = OmegaConf.select(config, setting.key, default=usual)
+        if not setting.allows(value, objective):
+            raise Unsupported(
+                f"{objective.name} in verl leaves no room for {setting.key}={value} ({setting.why or setting.words}): "
+                + (setting.remedy or f"set {setting.key}={'null' if usual is None else usual}")
+            )
+    if any(isinstance(part, Rejection) and part.leaves for part in walk(objective)):
+        raise Unsupported(
+            f"{objective.name}: correction.leaves = true: verl counts the tokens of a step itself, rejected ones "
+            f"included: set +{PLACE}.correction.leaves=false"
+        )
+
+
+def _set(config: DictConfig, objective: Objective) -> list[str]:
+    """Sets in verl what the objective reads; one line for each setting that changed."""
+    changes = {setting.key: setting.becomes for setting in SETTINGS if setting.set_where(objective)}
+    ref = config.actor_rollout_ref.ref
+    if "ref_logprob" in objective.needs and not (
+        ref.get("log_prob_micro_batch_size_per_gpu") or ref.get("log_prob_micro_batch_size")
+    ):
+        changes[_REF_ROWS] = config.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
+    if objective.temperature is not None and config.actor_rollout_ref.rollout.name == "vllm":
+        changes[PROCESSORS] = list(dict.fromkeys([*(OmegaConf.select(config, PROCESSORS) or []), PROCESSOR]))
+    _update(config, "trainer.v1.trainer_mode", "sync")
+    before = {key: OmegaConf.select(config, key) for key in changes}
+    for key, value in changes.items():
+        _update(config, key, value)
+    return [
+        f"set {key}={value} (was {before[key]}) for {objective.name}"
+        for key, value in changes.items()
+        if value != before[key]
+    ]
+
+
+def _update(config: DictConfig, key: str, value: Any) -> None:
+    with open_dict(config):
+        OmegaConf.update(config, key, value)
+
+
+def _warnings(config: DictConfig, objective: Objective) -> list[str]:
+    """What is allowed but unlikely to be meant."""
+    actor = config.actor_rollout_ref.actor
+    updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
+    size = "actor_rollout_ref.actor.ppo_mini_batch_size"
+    once = f"set {size} to data.train_batch_size and actor_rollout_ref.actor.ppo_epochs to 1"
+    notes = schedule_notes(objective, updates, f"lower {size}", once)
+    if config.actor_rollout_ref.rollout.n == 1:
+        notes.append("actor_rollout_ref.rollout.n is 1: a group of one has no advantage over itself")
+    return notes
