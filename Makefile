@@ -10,7 +10,7 @@ VLLM    ?= .venv-vllm
 # HASHES=1 takes only files whose sha256 stands in constraints-hashes.txt, for a new .venv; torch excepted (SECURITY.md).
 HASHES  ?=
 # Those of speed; crash, verifiers, long_run, long_log and fuzz are figures of trust and are run by name (docs/trust.md).
-BENCHMARKS := import_time objective quantiles sampler step token_stats fused_objective scaling estimate profile_quickstart
+BENCHMARKS := import_time objective sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
 

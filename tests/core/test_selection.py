@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.core.blocks import TrustInBlocks
 from tokenpo.methods.cov import RandomCovariant, TopCovariant
 
 MASK = torch.tensor([[True, True], [True, False]])
@@ -26,9 +25,7 @@ def _batch(advantage: torch.Tensor = ADVANTAGE, logprob: torch.Tensor = LOGPROB,
 
 def _trust(clipped: torch.Tensor):
     """A look at a step whose clipped tokens are these."""
-    return TrustInBlocks(
-        lambda rows: dataclasses.replace(tokenpo.method("kl_cov").surrogate(rows), clipped=clipped), _batch()
-    )
+    return lambda: dataclasses.replace(tokenpo.method("kl_cov").surrogate(_batch()), clipped=clipped)
 
 
 NONE = torch.zeros_like(MASK)

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..base import notebook
 from ..base.errors import TokenPOError
-from .blocks import TrustInBlocks, in_blocks
 from .ops import masked
 from .parts import (
     AdaptiveTemperature,
@@ -217,7 +216,7 @@ class Objective:
         seen = self.seen(batch)
         for part in dict.fromkeys(walk(self, inner_first=True)):
             if isinstance(part, BatchSignal):
-                look = TrustInBlocks(self.phase_two().trust, seen)
+                look = functools.partial(self.phase_two().trust, seen)
                 signal = self._answers.tensor("signal", part, batch.mask, seen, look, generator)
                 seen, batch = seen.with_signal(part, signal), batch.with_signal(part, signal)
         return batch
@@ -244,8 +243,6 @@ class Objective:
     def loss(self, batch: Batch, totals: Totals, terms: Collection[str] | None = None) -> Loss:
         """Phase two on any rows of an optimiser step; losses of disjoint rows add up to the loss of the step.
 
-        Many rows are taken a block at a time, and hold little more than the gradient and the terms that are kept.
-
         Args:
             batch: any rows; with scope "batch" and less than the whole step, rows of what `observe` returned.
             totals: denominators of the whole optimiser step.
@@ -256,8 +253,7 @@ class Objective:
             TokenPOError: a part of a step without the statistics of the whole, or a term that there is not.
         """
         seen = self.observed(self.seen(batch), totals)
-        phase_two = self.phase_two()
-        return in_blocks(lambda rows: phase_two.loss(rows, totals, terms), seen)
+        return self.phase_two().loss(seen, totals, terms)
 
     def phase_two(self, answers: Answers | None = None) -> PhaseTwo:
         """The slots that make the loss; `answers` asks them in place of what a loss does."""

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..base.errors import choose
-from .ops import masked
 from .parts import Aggregate, Penalty, Selection, SurrogateStage, Weight
 from .protocol import Answers
 from .types import Batch, Loss, Totals, Trust
@@ -73,7 +72,7 @@ class PhaseTwo:
             mask = mask & self.answers.tensor("selection", self.only, mask, batch)
         # In the loss's precision before the product, not after; a number is taken to it by the product.
         coefficient = coefficient.to(dtype) if isinstance(coefficient, Tensor) else coefficient
-        return masked.ones(mask, dtype).mul_(coefficient)
+        return coefficient * mask.to(dtype)
 
 
 def _terms(

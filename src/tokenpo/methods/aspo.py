@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from ..base.errors import choose
 from ..core.objective import Objective
-from ..core.ops import flags
-from ..core.ops.known import sloped
 from ..core.parts import (
     Bounds,
     FixedBounds,
@@ -56,15 +56,13 @@ class Asymmetric(SurrogateStage):
     def __call__(self, batch: Batch) -> Trust:
         ratio, advantage = TokenRatio()(batch), batch.credit.advantage
         lower, upper = self.bounds(batch)
-        still = ratio.detach()
-        negative = flags.less(advantage, 0)
-        positive = 1 - negative
-        outside = negative * flags.less(still, lower) + positive * flags.greater(still, upper)
-        kept = negative * still.clamp(min=lower) + positive / still.clamp(max=upper)
-        weighted = kept.clamp_(max=self.dual).mul_(advantage)
-        # sg[weight] A r / sg[r]: its value is that of r / sg[r] = 1, its slope in r is what is left.
-        value = sloped(weighted, ratio, weighted * (1 - outside) / still)
-        return Trust(value, ratio, lower, upper, outside.mul_(advantage).bool())
+        still, negative = ratio.detach(), advantage < 0
+        outside = torch.where(negative, still < lower, still > upper)
+        kept = torch.where(negative, still.clamp(min=lower), 1 / still.clamp(max=upper))
+        weighted = kept.clamp(max=self.dual) * advantage
+        # sg[weight] A r / sg[r] has the value of the weight, and a slope in r inside the bounds.
+        value = weighted * torch.where(outside, 1.0, ratio / still)
+        return Trust(value, ratio, lower, upper, outside & advantage.bool())
 
 
 @published(PAPER)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.ops import covariance, flags, masked, ranked
+from ..core.ops import covariance, ranked
 from ..core.parts import Anchor, BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, TokenMean, Unclipped
 from ..core.ranges import Fraction, Limit, NotNegative, Number, Share, above, numbers_where
 from ..core.types import Batch
@@ -52,11 +52,10 @@ class RandomCovariant(BatchSignal):
         self.require(cov_high=above(self.cov_low).because("the lower end of the band"))
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        tokens = int(masked.count(batch.mask))
-        covariances = covariance.in_blocks(batch.credit.advantage, batch.policy.logprob, tokens)
-        low, high = self.cov_low, self.cov_high
-        inside = torch.cat([flags.greater(x, low).mul_(flags.less(x, high)).bool() for x in covariances])
-        eligible = (batch.mask & inside & ~trust.clipped()).flatten().nonzero()[:, 0]
+        tokens = int(batch.mask.sum())
+        cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
+        inside = (cov > self.cov_low) & (cov < self.cov_high)
+        eligible = (batch.mask & inside & ~trust().clipped).flatten().nonzero()[:, 0]
         count = max(1, int(self.fraction * tokens))
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         order = torch.randperm(eligible.numel(), generator=generator)[:count].to(eligible.device)
@@ -70,7 +69,7 @@ class TopCovariant(BatchSignal):
     fraction: Fraction
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
-        tokens = int(masked.count(batch.mask))
+        tokens = int(batch.mask.sum())
         cov = covariance.tokenwise(batch.credit.advantage, batch.policy.logprob, tokens)
         top = ranked.largest(cov.flatten(), batch.mask.flatten(), max(1, int(self.fraction * tokens)))
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)

@@ -63,7 +63,7 @@ class ForkingShare(Signal):
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         entropy, mask = rollouts.need("old_entropy"), rollouts.mask
-        kept = masked.ones(entropy >= ranked.quantile(entropy[mask], self.quantile), entropy.dtype)
+        kept = (entropy >= ranked.quantile(entropy[mask], self.quantile)).to(entropy.dtype)
         return kept / masked.mean(kept, mask)
 
 

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from ..base.errors import choose
-from ..core.blocks import in_groups
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
@@ -43,6 +42,7 @@ from ..core.parts import (
     SequenceMean,
     TokenMean,
 )
+from ..core.parts.credit import by_group
 from ..core.ranges import NOT_NEGATIVE, Finite, Limit, NotNegative, Positive, Range, Share, limit
 from ..core.types import Rollouts
 from .paper import Paper, published
@@ -93,7 +93,7 @@ class PolarTokens(CreditStage):
         return self.whole_batch
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
-        return self.of(rollouts, bonus) if self.whole_batch else in_groups(self.of, rollouts, bonus)
+        return self.of(rollouts, bonus) if self.whole_batch else by_group(self.of, rollouts, bonus)
 
     def of(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         """The advantages [N, T] of whole groups, from rewards and `bonus` [N]."""

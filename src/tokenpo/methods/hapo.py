@@ -31,7 +31,6 @@ from torch import Tensor
 
 from ..base.errors import choose
 from ..core.objective import Objective
-from ..core.ops import flags
 from ..core.ops.group import Groups
 from ..core.parts import (
     AdaptiveTemperature,
@@ -108,8 +107,8 @@ class Redistribution(Weight):
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         h = batch.signal(self.score)
         low, high = (1 + trust.lower) / 2, (1 + trust.upper) / 2
-        neutral = flags.greater(trust.ratio, low) * flags.less(trust.ratio, high)
-        return 1 + self.beta * h * flags.equal(neutral, flags.at_most(h, 0))
+        neutral = (trust.ratio > low) & (trust.ratio < high)
+        return 1 + self.beta * h * (neutral == (h <= 0))
 
 
 @published(PAPER)

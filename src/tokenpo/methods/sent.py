@@ -61,7 +61,7 @@ class CovarianceTails(BatchSignal):
         border = ranked.smallest(values, max(1, int(self.low_entropy * values.numel())) - 1)
         low = batch.mask & (entropy <= border)
         advantage, logprob = (masked.keep(x, low) for x in (batch.credit.advantage, batch.policy.logprob))
-        cov = covariance.tokenwise(advantage, logprob, int(masked.count(low)))[low]
+        cov = covariance.tokenwise(advantage, logprob, low.sum())[low]
         count = max(1, int(self.fraction * cov.numel()))
         tails = torch.zeros_like(cov)
         tails[cov.topk(count).indices] = self.strong

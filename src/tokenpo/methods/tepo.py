@@ -28,7 +28,6 @@ from torch import Tensor
 
 from ..base.errors import choose
 from ..core.objective import Objective
-from ..core.ops import flags
 from ..core.ops.ratio import log_ratio
 from ..core.parts import (
     K1,
@@ -64,7 +63,7 @@ class BelowOld(Part):
     idle_on_policy = True
 
     def __call__(self, batch: Batch) -> Tensor:
-        return flags.less(batch.need("entropy"), batch.need("old_entropy"))
+        return batch.need("entropy") < batch.need("old_entropy")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class StepSign(Part):
     def __call__(self, batch: Batch) -> Tensor:
         lp = batch.policy.logprob
         change = lp.exp() * (lp + batch.need("entropy")) - batch.need("entropy_drift")
-        return flags.greater(batch.credit.advantage * change, 0)
+        return batch.credit.advantage * change > 0
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class BelowReference(Part):
     reads = {"ref_logprob"}
 
     def __call__(self, batch: Batch) -> Tensor:
-        return flags.greater(batch.policy.logprob.detach(), batch.need("ref_logprob"))
+        return batch.policy.logprob > batch.need("ref_logprob")
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,8 @@ class MaskedKl(Penalty):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         # The advantage of padding is 0.
-        strength = flags.greater(batch.credit.advantage, 0).mul_(self.decreasing(batch)).mul_(self.beta)
-        return self.estimator(self.log_ratio(batch)) * strength
+        held = (batch.credit.advantage > 0) & self.decreasing(batch)
+        return self.beta * self.estimator(self.log_ratio(batch)) * held
 
     def log_ratio(self, batch: Batch) -> Tensor:
         """[N, T] lp − lp_old, or lp_ref − lp as in GRPO; nats."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from tokenpo.core.ops import covariance
@@ -31,15 +30,3 @@ def test_a_token_alone_covaries_with_nothing_and_none_is_no_division_by_zero() -
     advantage, logprob = torch.tensor([[2.0, 0.0]]), torch.tensor([[-3.0, 0.0]])
     assert covariance.tokenwise(advantage, logprob, 1)[0, 0] == 0
     assert covariance.tokenwise(0 * advantage, 0 * logprob, 0).tolist() == [[0, 0]]
-
-
-@pytest.mark.parametrize("places", [1, 12, 64])
-def test_blocks_are_the_whole(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """7 rows of 6 places: one row at a time, two and a last one, all at once."""
-    monkeypatch.setattr(covariance, "_PLACES", places)
-    generator = torch.Generator().manual_seed(0)
-    advantage, logprob = (torch.randn(7, 6, generator=generator).requires_grad_() for _ in range(2))
-    parts = list(covariance.in_blocks(advantage, logprob, 30))
-    assert len(parts) == {1: 7, 12: 4, 64: 1}[places]
-    assert torch.equal(torch.cat(parts), covariance.tokenwise(advantage, logprob, 30))
-    assert not any(part.requires_grad for part in parts)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tokenpo.core.ops import kl
+from tokenpo.core.ops.sloped import sloped
 
 LN2 = math.log(2)
 
@@ -48,8 +49,21 @@ def test_a_distance_that_is_rounding_has_no_slope() -> None:
 
 def test_k3_is_exact_for_small_steps() -> None:
     """At x = 1e-4 in float32, eˣ − 1 − x loses everything; expm1 keeps x²/2 + x³/6 = 5.00017e-9 to 1e-3 of itself."""
-    seen = float(kl.k3(torch.tensor(1e-4, dtype=torch.float32)))
-    assert seen == pytest.approx(5.00017e-9, rel=2e-3)
+    x = torch.tensor(1e-4, dtype=torch.float32, requires_grad=True)
+    seen = kl.k3(x)
+    assert seen.item() == pytest.approx(5.00017e-9, rel=2e-3)
+    seen.backward()  # eˣ − 1 in float32 is 1.00017e-4
+    assert x.grad.item() == pytest.approx(1.000050e-4, rel=1e-6)
+
+
+def test_k3_within_is_flat_where_a_bound_binds() -> None:
+    """Reach ln 2, at most 0.2: at ln 2 the value 1 − ln 2 = 0.307 is cut to 0.2; −ln 2 gives ln 2 − 1/2 = 0.193; −3 is
+    as far as −ln 2."""
+    x = torch.tensor([LN2, -LN2, -3.0, 0.5], dtype=torch.float64, requires_grad=True)
+    value = kl.k3_within(x, LN2, 0.2)
+    value.sum().backward()
+    assert value.tolist() == pytest.approx([0.2, LN2 - 0.5, LN2 - 0.5, math.exp(0.5) - 1.5], rel=1e-14)
+    assert x.grad.tolist() == pytest.approx([0.0, -0.5, 0.0, math.exp(0.5) - 1], rel=1e-14)
 
 
 def test_k1_and_k3_are_unbiased_for_the_divergence() -> None:
@@ -60,3 +74,11 @@ def test_k1_and_k3_are_unbiased_for_the_divergence() -> None:
     assert float((q * kl.k1(x)).sum()) == pytest.approx(exact, rel=1e-14)
     assert float((q * kl.k3(x)).sum()) == pytest.approx(exact, rel=1e-14)
     assert (kl.k3(x) > 0).all()
+
+
+def test_sloped_has_any_value_and_any_slope() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = sloped(torch.tensor([10.0, 20.0, 30.0]), x, torch.tensor([0.0, 1.0, -2.0]))
+    assert y.tolist() == [10, 20, 30]
+    (y * torch.tensor([1.0, 5.0, 7.0])).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 5, -14]

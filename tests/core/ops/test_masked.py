@@ -59,39 +59,7 @@ def test_keep_is_where(dtype: torch.dtype) -> None:
     assert torch.equal(x.nan_to_num(7), x_was.nan_to_num(7))
 
 
-@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (3, 3), (3,), ()])
-def test_keep_broadcasts(shape: tuple[int, ...]) -> None:
-    x = torch.arange(1.0, 1 + torch.Size(shape).numel()).double().view(shape).requires_grad_()
-    expected = torch.where(MASK, x, 0.0)
-    assert torch.equal(masked.keep(x, MASK), expected)
-    weights = torch.arange(9.0).double().view(3, 3)
-    (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
-    (seen,) = torch.autograd.grad((masked.keep(x, MASK) * weights).sum(), x)
-    assert torch.equal(seen, wanted)
-
-
-def test_keep_reads_any_layout() -> None:
-    x = torch.arange(9.0).view(3, 3).t()
-    assert torch.equal(masked.keep(x, MASK.t()), torch.where(MASK.t(), x, 0.0))
-
-
 def test_keep_stops_a_gradient_that_is_not_a_number() -> None:
     x = torch.ones(3, 3, dtype=torch.float64, requires_grad=True)
     masked.keep(x, MASK).backward(X)
     assert x.grad is not None and torch.equal(x.grad, torch.where(MASK, X, 0.0))
-
-
-def test_keep_can_be_differentiated_twice() -> None:
-    x = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: masked.keep(x, MASK) ** 3, x)
-
-
-def test_count() -> None:
-    assert masked.count(MASK).tolist() == 3
-    assert masked.count(MASK, 1).tolist() == [[2], [1], [0]]
-    assert masked.count(MASK, 0).tolist() == [[2, 1, 0]]
-    assert masked.count(torch.ones(1, 300, dtype=torch.bool), 1).tolist() == [[300]]  # more than a byte holds
-
-
-def test_ones() -> None:
-    assert masked.ones(MASK, torch.float64).tolist() == MASK.double().tolist()

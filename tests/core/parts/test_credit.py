@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import tokenpo
+from timing import peak_bytes
 from tokenpo.core.parts import GroupAdvantage
 
 
@@ -68,3 +70,30 @@ def test_rows_without_tokens_are_in_no_group(rollouts) -> None:
 def test_keeps_the_dtype_of_the_rewards(rollouts) -> None:
     facts = rollouts([1, 1], [1, 0], [0, 0], torch.float32)
     assert GroupAdvantage()(facts, torch.zeros(2)).dtype == torch.float32
+
+
+def _in_groups(rows: int, size: int) -> tokenpo.Rollouts:
+    """Groups of right and wrong responses of 64 tokens at most, in no order."""
+    g = torch.Generator().manual_seed(1)
+    mask = torch.arange(64) < torch.randint(1, 65, (rows, 1), generator=g)
+    reward = (torch.rand(rows, generator=g) < 0.5).float()
+    group = 7 * (torch.arange(rows) // size)[torch.randperm(rows, generator=g)]
+    tables = -torch.rand(2, rows, 64, generator=g)
+    return tokenpo.Rollouts(mask, reward, group, tables[0], old_entropy=-tables[1])
+
+
+@pytest.mark.parametrize("size", [1, 3, 24])
+def test_by_group_is_the_same_at_once(size: int) -> None:
+    rollouts = _in_groups(24, size)
+    stage, bonus = tokenpo.method("gtpo").credit, torch.zeros(24)
+    seen = stage(rollouts, bonus)
+    assert torch.equal(seen, stage.of(rollouts, bonus).to(seen.dtype))
+    assert seen.any() or size == 1
+
+
+def test_memory_by_group() -> None:
+    """Held at once are the credit, what masks it, and one group's tensors: at once gtpo makes more than ten."""
+    rollouts = _in_groups(512, 8)
+    size = 4 * rollouts.mask.numel()
+    assert peak_bytes(lambda: tokenpo.method("gtpo", scope="batch").prepare(rollouts)) / size > 10
+    assert peak_bytes(lambda: tokenpo.method("gtpo").prepare(rollouts)) / size < 4

@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from .known import sloped
-
 
 def pessimistic(
     ratio: Tensor, advantage: Tensor, lower: Tensor | float, upper: Tensor | float, dual: float | None = None
@@ -25,16 +23,13 @@ def pessimistic(
     >>> clipped
     tensor([False,  True,  True, False,  True])
     """
-    still, advantage = ratio.detach(), advantage.detach()
-    lower, upper = (x.detach().to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper))
-    free, value = still * advantage, still.clamp(min=lower).clamp_(max=upper) * advantage
-    torch.minimum(value, free, out=value)
-    if dual is not None and math.isfinite(dual):
-        # Where A ≥ 0 the value is ≥ 0 and stays.
-        torch.maximum(value, advantage.clamp(max=0).to(value.dtype) * dual, out=value)
-    # Written over `free`, which is not needed again: a new tensor would cost a pass over fresh memory.
-    cut = torch.ne(value, free, out=free)
-    clipped = cut.bool()
-    if not ratio.requires_grad:
-        return value, clipped
-    return sloped(value, ratio, torch.addcmul(advantage, cut, advantage, value=-1, out=cut)), clipped
+    advantage = advantage.detach()
+    lower, upper = (x.to(ratio.dtype) if isinstance(x, Tensor) else x for x in (lower, upper))
+    free = ratio * advantage
+    with torch.no_grad():
+        value = torch.minimum(free, ratio.clamp(min=lower).clamp(max=upper) * advantage)
+        if dual is not None and math.isfinite(dual):
+            # Where A ≥ 0 the value is ≥ 0 and stays.
+            value = torch.maximum(value, dual * advantage.clamp(max=0).to(value.dtype))
+        clipped = value != free
+    return torch.where(clipped, value, free), clipped

@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import flags
-from .known import sloped
+from .sloped import sloped
 
 # Nats, about ten times what two float32 passes of a tiny model over the same weights leave between them.
 ROUNDING = 1e-5
@@ -26,21 +25,17 @@ def k2(x: Tensor) -> Tensor:
 
 
 def k3(x: Tensor) -> Tensor:
-    """eˣ − 1 − x, as expm1(x) − x to keep small values exact."""
+    """eˣ − 1 − x, as expm1(x) − x to keep small values exact, with the slope expm1(x); torch would take eˣ − 1."""
     slope = x.detach().expm1()
     return sloped(slope - x.detach(), x, slope)
 
 
 def k3_within(x: Tensor, reach: float, most: float) -> Tensor:
     """k3 of x bounded to ±reach nats, at most `most` nats; flat where either bound binds."""
-    bounded = x.detach().clamp(-reach, reach)
-    slope = bounded.expm1()
-    value = slope - bounded
-    free = flags.equal(bounded, x.detach()) * flags.at_most(value, most)
-    return sloped(value.clamp(max=most), x, slope * free)
+    return k3(x.clamp(-reach, reach)).clamp(max=most)
 
 
 def absolute(x: Tensor) -> Tensor:
     """|x|, flat within ±1e-5: of the same policy, scored by two engines, x is rounding, whose sign means nothing."""
-    size = x.detach().abs()
-    return sloped(size, x, torch.sign(x.detach()).mul_(flags.greater(size, ROUNDING)))
+    size = x.abs()
+    return torch.where(size > ROUNDING, size, size.detach())

@@ -7,28 +7,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from . import flags, masked
-from .known import sloped
+from . import masked
 
 BOUND = 20.0
 
 
 def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """lp − lp_old in nats, bounded to ±20, [N, T]."""
-    x = logprob - old_logprob
-    bounded = x.detach().clamp(-BOUND, BOUND)
-    return sloped(bounded, x, flags.equal(bounded, x)) if x.requires_grad else bounded
+    return (logprob - old_logprob).clamp(-BOUND, BOUND)
 
 
 def importance(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     """r_t = exp(lp − lp_old), the exponent bounded to ±20 and flat beyond, [N, T]; no gradient to lp_old."""
-    x = (logprob - old_logprob).detach()
-    bounded = x.clamp(-BOUND, BOUND)
-    if not logprob.requires_grad:
-        return bounded.exp_()
-    inside = flags.equal(bounded, x)
-    ratio = bounded.exp_()
-    return sloped(ratio, logprob, inside.mul_(ratio))
+    return log_ratio(logprob, old_logprob.detach()).exp()
 
 
 def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
@@ -38,8 +29,7 @@ def geometric(log_ratios: Tensor, mask: Tensor) -> Tensor:
 
 def geometric_token(log_ratios: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
     """s_it = sg[s_i] · exp(lp − sg[lp]) [N, T]: the value of s_i, the gradient of its own token (GSPO-token)."""
-    ratio = geometric(log_ratios.detach(), mask)
-    return sloped(ratio, logprob, ratio)
+    return geometric(log_ratios.detach(), mask) * (logprob - logprob.detach()).exp()
 
 
 def arithmetic(log_ratios: Tensor, mask: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ops import masked
 from ..ranges import Positive
 from .protocols import Aggregate
 
@@ -28,7 +27,7 @@ class SequenceMean(Aggregate):
     """Every response counts alike, and every token inside it: 1 / (|o_i| · sequences of the step). GRPO."""
 
     def __call__(self, mask: Tensor, totals: Totals) -> Tensor:
-        length = masked.count(mask, 1).clamp(min=1)
+        length = mask.sum(1, keepdim=True).clamp(min=1)
         return 1.0 / (length.double() * max(totals.sequences, 1))
 
 

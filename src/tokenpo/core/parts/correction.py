@@ -193,7 +193,7 @@ class Rejection(BatchWeight):
                 f"{self} leaves the denominators, but what it rejects is still in the mask: give phase two and its "
                 "Totals what objective.counted(rollouts) returns, as Learner.begin does"
             )
-        return masked.ones(kept, batch.policy.logprob.dtype)
+        return kept.to(batch.policy.logprob.dtype)
 
     def kept_of(self, batch: Batch) -> Tensor:
         """[N, T] bool, the response tokens that meet all criteria."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -112,3 +113,12 @@ class RewardToGo(CreditStage):
         alike = Groups.of(together, torch.ones_like(together, dtype=torch.bool))
         found[held] = GroupAdvantage(self.std, self.eps).of(alike, turns.to_go(reward, self.gamma)[held])
         return turns.spread(found)
+
+
+def by_group(credit: Callable[[Rollouts, Tensor], Tensor], rollouts: Rollouts, bonus: Tensor) -> Tensor:
+    """`credit(rollouts, bonus)` [N, T] of one group at a time: its intermediate tensors are a group's."""
+    whole = torch.empty_like(rollouts.old_logprob)
+    sizes = torch.unique(rollouts.group, return_counts=True)[1].tolist()
+    for rows in rollouts.group.argsort(stable=True).split(sizes):
+        whole[rows] = credit(rollouts.rows(rows), bonus[rows]).to(whole.dtype)
+    return whole

@@ -8,9 +8,9 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...base.errors import TokenPOError
 from ...base.user_code import told
@@ -80,16 +80,8 @@ class Signal(Part):
         raise NotImplementedError
 
 
-class Look(Protocol):
-    """The surrogate of a whole optimiser step, evaluated when it is asked for."""
-
-    def __call__(self) -> Trust:
-        """Every field."""
-        ...
-
-    def clipped(self) -> Tensor:
-        """That field alone, [N, T] bool; the others are not kept."""
-        ...
+# The surrogate of a whole optimiser step, evaluated when it is called.
+Look: TypeAlias = "Callable[[], Trust]"
 
 
 class BatchSignal(Part):

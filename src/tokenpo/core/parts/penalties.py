@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..ops import flags, kl
+from ..ops import kl
 from ..ops.ratio import log_ratio
 from ..ranges import AboveZero, Finite, NotNegative
 from .part import BatchSignal, MemorySignal, Part, Signal
@@ -181,4 +181,4 @@ class Anchor(Penalty):
 
     def __call__(self, batch: Batch, trust: Trust) -> Tensor:
         distance = kl.absolute(log_ratio(batch.policy.logprob, batch.rollouts.old_logprob))
-        return self.coef * flags.number(batch.signal(self.strength), distance.dtype) * distance
+        return self.coef * batch.signal(self.strength).to(distance.dtype) * distance

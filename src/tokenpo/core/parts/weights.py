@@ -139,7 +139,7 @@ class Keep(BatchWeight):
     selection: Selection | Signal | BatchSignal
 
     def of_batch(self, batch: Batch) -> Tensor:
-        return masked.ones(selected(self.selection, batch), batch.policy.logprob.dtype)
+        return selected(self.selection, batch).to(batch.policy.logprob.dtype)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Drop(BatchWeight):
     selection: Selection | Signal | BatchSignal
 
     def of_batch(self, batch: Batch) -> Tensor:
-        return masked.ones(~selected(self.selection, batch), batch.policy.logprob.dtype)
+        return (~selected(self.selection, batch)).to(batch.policy.logprob.dtype)
 
 
 def _over_mean(weight: Tensor, mean: Tensor) -> Tensor:
