@@ -15,7 +15,7 @@ import tokenpo
 from foreign_support import ours
 from foreign_support.trl_trainer import GRPOConfig, loss, rollouts
 from oracle_support import Sample, close, ragged, run, tensors
-from tokenpo.core.parts import GroupAdvantage, RolloutCorrection, SoftOverlong
+from tokenpo.core.parts import GroupAdvantage, SoftOverlong
 
 G = 4
 seeds = pytest.mark.parametrize("seed", range(2))
@@ -116,35 +116,6 @@ def test_soft_overlong() -> None:
 
 
 # The correction for the engine that sampled ----------------------------------------------------------------------
-
-
-OPEN = 1e9  # ours is always bounded above
-BOUNDS = [(0.0, 1.5), (0.7, OPEN), (0.7, 1.5)]
-
-
-@seeds
-@pytest.mark.parametrize(("low", "high"), BOUNDS)
-@pytest.mark.parametrize("constraint", ["truncate", "mask"])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_vllm_correction_is_a_weight(level: str, constraint: str, low: float, high: float, seed: int) -> None:
-    """A factor on the clipped surrogate, none on the divergence: our rollout correction in the slot of weights."""
-    sample = _batch(seed)
-    weight = RolloutCorrection(level == "sequence", constraint == "mask", high, low)
-    got, advantage = ours(dataclasses.replace(tokenpo.method("grpo", beta=0.3), weights=(weight,)), sample)
-    how = {
-        "use_vllm": True,
-        "vllm_importance_sampling_mode": f"{level}_{constraint}",
-        "vllm_importance_sampling_clip_min": low or None,
-        "vllm_importance_sampling_clip_max": None if high == OPEN else high,
-    }
-    correction = rollouts(sample, num_generations=G, **how)["importance_sampling_ratio"]
-    assert correction.shape == (sample.mask.shape if level == "token" else (len(sample.reward), 1))
-    factor = (correction * sample.mask)[sample.mask]
-    np.testing.assert_allclose(got.terms["weight"][sample.mask], factor, rtol=1e-10)
-    edges = {0.0} if constraint == "mask" else {low, high} - {0.0, OPEN}
-    assert edges <= set(factor) and len(set(factor) - edges) > 3  # the bounds bind, and not everywhere
-    settings = {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, **how}
-    close(got, loss(sample, advantage, correction=correction, **settings))
 
 
 def test_the_default_correction_drops_whole_responses_beyond_3() -> None:

@@ -1,13 +1,15 @@
-"""Trains with our settings on frozen rollouts and evaluates every micro-batch by TRL's own loss, too.
+"""Trains with TRL on frozen rollouts and evaluates every micro-batch in two ways.
 
-    own_run.py MODEL_DIR CASES.json OUT
+    beside_run.py CASES.json OUT
 
-A case has the settings of TRL's loss that say the same under `theirs`. Both losses see the same rows, weights and
-advantages. Every case makes OUT/NAME-rankR.json: one record of each micro-batch.
+A case with settings of TRL's under `theirs` is held to TRL's own loss, at the same rows, weights and advantages. Any
+other compares the loss in the model's head with the same by TRL's own pass. Every case makes OUT/NAME-rankR.json: one
+record of each micro-batch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -18,18 +20,77 @@ import torch
 from trl import GRPOTrainer
 
 from tokenpo.engines.trl import TokenPOConfig
-from tokenpo.engines.trl.loss import by_policy, in_head
+from tokenpo.engines.trl.loss import MicroLoss, by_policy, in_head
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.trl.updates import ROW
 from trl_support import frozen
-from trl_support.both_run import Both, distance
 from trl_support.frozen_run import built
+from trl_support.tapped import Tapped
 
 THEIRS = "theirs_"
 reported = frozen.reported
 
 
-class Beside(Both):
+class Beside(Tapped):
+    """Before a micro-batch is learned from: how far the two ways are apart at it, from the same old policy."""
+
+    apart: list[dict[str, Any]]
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        if self.model.training:
+            self.apart.append(self._micro(model, inputs))
+        return super()._compute_loss(model, inputs)
+
+    def _micro(self, model: Any, inputs: Any) -> dict[str, Any]:
+        update = self.current.update_of(model, inputs)
+        ours = self.forward_passes
+        theirs = dataclasses.replace(ours, in_head=False)
+        one = in_head(ours, model, inputs, update)
+        first = self.gradient(one.value)
+        other = by_policy(theirs, model, inputs, update)
+        if other.batch is not None:
+            other.batch.policy.logprob.retain_grad()
+        second = self.gradient(other.value)
+        return _compared(one, other) | {"gradient": distance(first, second)}
+
+    def gradient(self, value: torch.Tensor) -> list[torch.Tensor]:
+        """Of one loss alone, through DDP where there is one; what has been accumulated stays."""
+        leaves = [x for x in self.model.parameters() if x.requires_grad]
+        held = [x.grad for x in leaves]
+        for x in leaves:
+            x.grad = None
+        value.backward()
+        found = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
+        for x, grad in zip(leaves, held, strict=True):
+            x.grad = grad
+        return found
+
+
+def _compared(one: MicroLoss, other: MicroLoss) -> dict[str, Any]:
+    if one.batch is None or other.batch is None or one.loss is None or other.loss is None:
+        return {"tokens": 0, "loss": [float(one.value), float(other.value)]}
+    mask = one.batch.mask
+    pulls = [part.batch.policy.logprob.grad[mask] for part in (one, other)]
+    # Without the bounds of the ratio, which depend on no policy and may be infinite.
+    names = sorted(set(one.loss.terms) - {"low", "high"})
+    terms = [torch.stack([part.loss.terms[name][mask] for name in names]) for part in (one, other)]
+    return {
+        "tokens": int(mask.sum()),
+        "loss": [float(one.loss.value), float(other.loss.value)],
+        "pull": distance([pulls[0]], [pulls[1]]),
+        "entropy": distance([one.entropy[mask]], [other.entropy[mask]]),
+        "terms": distance([terms[0]], [terms[1]]),
+        "ratio_is_one": float((one.loss.terms["ratio"][mask] == 1).float().mean()),
+    }
+
+
+def distance(a: list[torch.Tensor], b: list[torch.Tensor]) -> list[float]:
+    """Norm of the difference, and of the second."""
+    left, right = torch.cat([x.flatten() for x in a]), torch.cat([x.flatten() for x in b])
+    return [float((left - right).norm()), float(right.norm())]
+
+
+class BesideTrl(Beside):
     """Before a micro-batch is learned from: TRL's own loss of it, and ours."""
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -89,13 +150,27 @@ def near(batch: int, row: int) -> list[float]:
     return [x - 1.5 for x in reported(batch, row)]
 
 
-def run(model: str, case: dict[str, Any], out: Path) -> None:
+def heads(case: dict[str, Any], out: Path) -> Beside:
+    more = {}
+    if case.get("lora"):
+        from peft import LoraConfig
+
+        # Both of its factors begin at random, so that both have a gradient.
+        more["peft_config"] = LoraConfig(
+            r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False
+        )
+    trainer = built(Beside, case["model"], case, out / case["name"], **more)
+    assert trainer.forward_passes.in_head
+    return trainer
+
+
+def trls(case: dict[str, Any], out: Path) -> BesideTrl:
     more: dict[str, Any] = {}
     if case.get("served"):
         # TRL would start vLLM; here the rollout_func says what it would have reported.
         asked = TokenPOConfig("unused", use_cpu=True, bf16=False, use_vllm=True, **case["settings"])
         more["method"] = chosen(asked, case["method"], own_rollouts=False)
-    trainer = built(Beside, model, case, out / case["name"], **more)
+    trainer = built(BesideTrl, case["model"], case, out / case["name"], **more)
     if case.get("served"):
         trainer.use_vllm, trainer._last_loaded_step = True, 0
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -107,13 +182,15 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
     trainer.epsilon_low = args.epsilon
     trainer.epsilon_high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     trainer.eos_token_ids = list(range(*case["ends"])) if "ends" in case else trainer.eos_token_ids
-    trainer.apart = []
-    trainer.train()
-    rank = trainer.accelerator.process_index
-    (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.apart))
+    return trainer
 
 
 if __name__ == "__main__":
-    frozen.reported = near
-    for case in json.loads(Path(sys.argv[2]).read_text()):
-        run(sys.argv[1], case, Path(sys.argv[3]))
+    out = Path(sys.argv[2])
+    for case in json.loads(Path(sys.argv[1]).read_text()):
+        frozen.reported = near if "theirs" in case else reported
+        trainer = (trls if "theirs" in case else heads)(case, out)
+        trainer.apart = []
+        trainer.train()
+        rank = trainer.accelerator.process_index
+        (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.apart))
