@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tokenpo import Batch, Objective, Rollouts
-from tokenpo.methods import Paper, published
+from tokenpo.methods import Paper
 from tokenpo.core.parts import Clip, CreditStage, FixedBounds, TokenMean, Weight
 from tokenpo.core.types import Trust
 
@@ -44,7 +44,7 @@ class Position(Weight):
         return place / batch.mask.sum(1, keepdim=True).clamp(min=1)
 
 
-@published(Paper("An example", "0000.00000", "", "reconstructed"))
+@Paper("An example", "0000.00000", "reconstructed")
 def late(*, low: float = 0.2, high: float = 0.2) -> Objective:
     """Late tokens weigh more.
 

@@ -1,4 +1,4 @@
-"""A method from outside the package, in three places: its file (`own_method`), one line of the table, its test."""
+"""A method from outside the package: its file (`own_method`), one line of the table, its test."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "late", module)
     spec.loader.exec_module(module)
-    monkeypatch.setitem(METHODS, "late", module.late)  # place two: one line of the table
+    monkeypatch.setitem(METHODS, "late", module.late)
     return module
 
 
-# Place three: its test.
 def test_it_obeys_the_laws(late: ModuleType) -> None:
     tokenpo.check_method(tokenpo.method("late", high=0.3))
 
@@ -54,7 +53,7 @@ def test_by_hand(late: ModuleType) -> None:
 # What follows by itself from the line in the table.
 def test_it_is_a_method_like_any_other(late: ModuleType) -> None:
     assert tokenpo.method("late", low=0.1).surrogate.bounds.low == 0.1
-    assert paper("late") == Paper("An example", "0000.00000", "", "reconstructed")
+    assert paper("late") == Paper("An example", "0000.00000", "reconstructed")
     assert paper("late").reference == "arXiv:0000.00000"
     assert "weights     Position()" in str(tokenpo.method("late"))
     with pytest.raises(tokenpo.UnknownName, match=r"^method late has no option 'hihg'; did you mean 'high'\?$"):
@@ -71,5 +70,5 @@ def test_a_builder_without_a_paper_still_builds(monkeypatch: pytest.MonkeyPatch)
     assert tokenpo.method("bare", low=0.1) == tokenpo.method("grpo", low=0.1)
     with pytest.raises(tokenpo.UnknownName, match="method bare has no option 'lwo'"):
         tokenpo.method("bare", lwo=0.1)
-    with pytest.raises(tokenpo.TokenPOError, match=r"method bare names no paper: mark its builder with @published"):
+    with pytest.raises(tokenpo.TokenPOError, match=r"method bare names no paper: put @Paper\(...\) above its builder"):
         paper("bare")

@@ -34,7 +34,7 @@ NEGATED = {
     cst.LessThanEqual: cst.GreaterThan,
 }  # fmt: skip
 # Their functions stay functions; mutmut leaves out everything that is decorated.
-DECORATORS = re.compile(r"published\(.*\)|torch\.(no|enable)_grad\(\)|functools\.cache")
+DECORATORS = re.compile(r"Paper\(.*\)|PAPER|torch\.(no|enable)_grad\(\)|functools\.cache", re.DOTALL)
 
 
 def bracketed(x: cst.BaseExpression) -> cst.BaseExpression:

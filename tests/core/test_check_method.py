@@ -29,7 +29,7 @@ from tokenpo.core.parts import (
 )
 from tokenpo.core.types import Trust
 
-PLAIN = Objective("plain", credit=GroupAdvantage(), surrogate=Unclipped(), aggregate=TokenMean())
+PLAIN = Objective(credit=GroupAdvantage(), surrogate=Unclipped(), aggregate=TokenMean(), name="plain")
 
 
 def _broken(objective: Any) -> set[str]:

@@ -26,7 +26,7 @@ from tokenpo.core.types import Loss, Rollouts, Totals
 H = 6
 LENGTHS = (3, 0, 9, 1, 4, 4, 2, 5)
 M = sum(LENGTHS)
-PLAIN = Objective("plain", credit=GroupAdvantage(), surrogate=Clip(FixedBounds(0.2, 0.28)), aggregate=TokenMean())
+PLAIN = Objective(credit=GroupAdvantage(), surrogate=Clip(FixedBounds(0.2, 0.28)), aggregate=TokenMean(), name="plain")
 BONUS = dataclasses.replace(PLAIN, name="bonus", penalties=(EntropyBonus(0.1),))
 
 

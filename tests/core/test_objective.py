@@ -123,7 +123,7 @@ def _batch(objective: Objective, **policy: Tensor) -> Batch:
     return Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=policy)
 
 
-PLAIN = Objective("plain", credit=GroupAdvantage(std=False), surrogate=Unclipped(), aggregate=TokenMean())
+PLAIN = Objective(credit=GroupAdvantage(std=False), surrogate=Unclipped(), aggregate=TokenMean(), name="plain")
 TOTALS = Totals(tokens=3, sequences=2, length=2)
 LP = [[math.log(0.5), 0.0, 0.0], [math.log(0.25), 0.0, 0.0]]
 

@@ -29,8 +29,8 @@ from tokenpo.core.parts import (
     StraightThrough,
     walk,
 )
-from tokenpo.core.ranges import Share, members, range_of
-from tokenpo.methods import METHODS, kinds_of, options_of, published
+from tokenpo.core.ranges import Share, members
+from tokenpo.methods import METHODS, Paper, options_of
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0)
 WHOLE = (-1, 0, 2)
@@ -64,30 +64,19 @@ TOGETHER = {
 }
 
 
-def _choices(name: str, option: str) -> list[str]:
-    """The words that a text option knows, from its own message."""
-    with pytest.raises(tokenpo.UnknownName) as raised:
-        tokenpo.method(name, **{option: "?"})
-    said, _, known = str(raised.value).partition("known: ")
-    assert said == f"{name}: {option}='?' is no choice; "
-    return known.split(", ")
-
-
 def _settings(name: str) -> Iterator[dict[str, Any]]:
     """Without options, and with each switch and each word of the method, one at a time."""
     yield BESIDE.get(name, {})
-    for option, parameter in options_of(METHODS[name]).items():
-        kinds = kinds_of(parameter)
-        values = _choices(name, option) if "str" in kinds else [not parameter.default] if "bool" in kinds else []
-        for value in values:
-            yield {**BESIDE.get(name, {}), option: value}
+    for key, option in options_of(METHODS[name]).items():
+        for value in [not option.default] if "bool" in option.kinds else option.choices:
+            yield {**BESIDE.get(name, {}), key: value}
 
 
 def _tried(name: str) -> Iterator[tuple[str, Any]]:
-    for option, parameter in options_of(METHODS[name]).items():
-        for kind in (kind.partition("[")[0] for kind in kinds_of(parameter)):
-            for value in TRIED.get(kind, ()):
-                yield option, value
+    for key, option in options_of(METHODS[name]).items():
+        for kind in option.kinds:
+            for value in TRIED.get(kind.partition("[")[0], ()):
+                yield key, value
 
 
 def _is_finite(objective: Objective) -> bool:
@@ -105,10 +94,9 @@ def _is_finite(objective: Objective) -> bool:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_number_names_its_range(name: str) -> None:
-    for option, parameter in options_of(METHODS[name]).items():
-        assert not isinstance(parameter.annotation, str), f"{option}: {parameter.annotation}"
-        numeric = {"float", "int", "tuple[float, float]", "tuple[float, ...]"} & {*kinds_of(parameter)}
-        assert bool(numeric) == (range_of(parameter.annotation) is not None), option
+    for key, option in options_of(METHODS[name]).items():
+        numeric = {"float", "int", "tuple[float, float]", "tuple[float, ...]"} & {*option.kinds}
+        assert bool(numeric) == (option.allowed is not None), key
 
 
 @pytest.mark.filterwarnings("ignore:tr_grpo. inside the ratio")
@@ -212,11 +200,11 @@ def _accepting(value: float) -> set[str]:
     """METHOD.OPTION for every number that may have this value."""
     found = set()
     for name, build in METHODS.items():
-        for option, parameter in options_of(build).items():
-            if "float" in kinds_of(parameter):
+        for key, option in options_of(build).items():
+            if "float" in option.kinds:
                 with contextlib.suppress(tokenpo.TokenPOError):
-                    build(**{option: value})
-                    found.add(f"{name}.{option}")
+                    build(**{key: value})
+                    found.add(f"{name}.{key}")
     return found
 
 
@@ -286,7 +274,7 @@ def test_a_value_with_a_meaning_is_accepted(name: str, options: dict[str, Any]) 
 
 
 def test_a_published_method_of_the_users_own_names_the_part_and_its_field() -> None:
-    @published(METHODS["grpo"].paper)  # type: ignore[attr-defined]
+    @Paper("An example", "0000.00000", "own")
     def mine(*, strength: float = 0.1) -> Objective:
         return dataclasses.replace(GRPO, name="mine", penalties=(ReferenceKl(strength),))
 
@@ -295,7 +283,7 @@ def test_a_published_method_of_the_users_own_names_the_part_and_its_field() -> N
 
 
 def test_an_annotated_option_of_the_users_own_is_held_to_its_range() -> None:
-    @published(METHODS["grpo"].paper)  # type: ignore[attr-defined]
+    @Paper("An example", "0000.00000", "own")
     def mine(*, strength: Share | None = 0.1) -> Objective:
         return dataclasses.replace(GRPO, name="mine", penalties=(ReferenceKl(strength or 0.0),))
 

@@ -1,308 +1,79 @@
-"""The table of methods: its defaults are the published ones, written out, and its names are checked."""
+"""The table of methods: names, papers, options and their words hold together, and mistakes are named."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import importlib
+import inspect
+import json
+import pkgutil
 import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 import tokenpo
 from tokenpo.core.parts import Clip, FixedBounds, GroupAdvantage, GroupOverlong, ReferenceKl, SoftOverlong
-from tokenpo.methods import METHODS, gtpo, hapo, paper
-
-GROUP = "GroupAdvantage(std=True, eps=1e-06)"
-SCORE = "OldEntropyScore(quantile=0.8, released_sign=False)"
-HIGH = "HighInResponse(quantile=0.8, current=False)"
-SPURIOUS = "Drop(selection=Spurious(prob=0.002, quantile=0.75, current=True))"
-
-
-def _clip(bounds: str, ratio: str = "TokenRatio()", dual: float | None = None) -> str:
-    return f"Clip(bounds={bounds}, ratio={ratio}, dual={dual})"
-
-
-def _fixed(low: float, high: float) -> str:
-    return f"FixedBounds(low={low}, high={high})"
-
-
-def _divergence(threshold: float, *, kl: bool) -> str:
-    region = f"BinaryDivergence(threshold={threshold}, anchor=RolloutRatio(), kl={kl})"
-    return f"DetachedClip(bounds={_fixed(1.0, 19.0)}, ratio=RolloutRatio(), region={region})"
-
-
-# What each method is without options: credit, surrogate, aggregate, and further slots where they are used.
-DEFAULTS = {
-    "grpo": (GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()", {}),
-    "dr_grpo": (
-        "GroupAdvantage(std=False, eps=1e-06)", _clip(_fixed(0.2, 0.2)), "ConstantLength(length=None)", {},
-    ),
-    "dapo": (GROUP, _clip(_fixed(0.2, 0.28), dual=10.0), "TokenMean()", {}),
-    "gspo": (GROUP, _clip(_fixed(0.0003, 0.0004), "GeometricSequence()"), "SequenceMean()", {}),
-    "gspo_token": (GROUP, _clip(_fixed(0.0003, 0.0004), "GeometricToken()"), "SequenceMean()", {}),
-    "clip_cov": (
-        GROUP, _clip(_fixed(1.0, 1.0)), "TokenMean()",
-        {"weights": "Drop(selection=RandomCovariant(fraction=0.0002, cov_low=1.0, cov_high=5.0))"},
-    ),
-    "kl_cov": (
-        GROUP, "Unclipped(ratio=TokenRatio())", "TokenMean()",
-        {"penalties": "Anchor(coef=1.0, strength=TopCovariant(fraction=0.002))"},
-    ),
-    "tepo_v1": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricToken()"), "TokenMean()", {}),
-    "tepo": (
-        GROUP, _clip(_fixed(0.2, 0.2), "GeometricToken()"), "TokenMean()",
-        {
-            "penalties": "MaskedKl(beta=1.0, decreasing=BelowOld(), estimator=K3(), to_reference=False)",
-            "needs": "entropy, old_entropy",
-        },
-    ),
-    "gtpo": (
-        "PolarTokens(base=1.0, share=0.1, collection='with_zeros', whole_batch=False, clamp=None, threshold=0.0, "
-        "eps=1e-06)",
-        _clip(_fixed(0.2, 0.28)), "TokenMean()", {"needs": "old_entropy"},
-    ),
-    "grpo_s": (
-        "PolarSequences(base=1.0, share=0.1, geometric=False, threshold=0.0)",
-        _clip(_fixed(0.2, 0.28), "ArithmeticSequence()"), "SequenceMean()", {"needs": "old_entropy"},
-    ),
-    "tr_grpo": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {
-            "weights": "ProbabilityWeight(curve=Sigmoid(alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, "
-            "outside=False), old=False)",
-        },
-    ),
-    "hapo": (
-        "TokenGroupAdvantage(fallback=5.0, eps=1e-06)",
-        _clip(f"AdaptiveBounds(low=0.2, high=0.2, alpha=1.0, score={SCORE})", dual=10.0), "TokenMean()",
-        {
-            "weights": f"Redistribution(beta=1.0, score={SCORE})",
-            "temperature": "AdaptiveTemperature(tau=0.05, quantile=0.8, released_sign=False)",
-            "needs": "old_entropy",
-        },
-    ),
-    "adv_reweight": (
-        GROUP, _clip(_fixed(0.2, 0.24), dual=10.0), "TokenMean()",
-        {
-            "weights": "ProbabilityWeight(curve=Affine(a=0.2), old=True)",
-            "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
-            "needs": "ref_logprob",
-        },
-    ),
-    "cispo": (
-        GROUP, f"DetachedClip(bounds={_fixed(1.0, 0.28)}, ratio=TokenRatio(), region=None)", "TokenMean()", {},
-    ),
-    "vineppo": (
-        "WhitenedGain(by=Continuations(cuts=EveryTokens(every=16), count=9, mixed=False, start=False, own=False, "
-        "lean=0.0), below=None)",
-        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "gain"},
-    ),
-    "spo": (
-        "WhitenedGain(by=Continuations(cuts=Improbable(interval=5, below=0.9), count=9, mixed=False, start=False, "
-        "own=False, lean=0.0), below=0.9)",
-        _clip(_fixed(0.2, 0.2)), "TokenMean()",
-        {"weights": "SignalWeight(signal=OverImprobable(below=0.9))", "needs": "gain"},
-    ),
-    "eb_cispo": (
-        "ShrunkAdvantage(eps=1e-06)", f"DetachedClip(bounds={_fixed(1.0, 2.0)}, ratio=TokenRatio(), region=None)",
-        "TokenMean()", {},
-    ),
-    "gmpo": (GROUP, "GeometricMean(low=0.4, high=0.4)", "SequenceMean()", {}),
-    "sapo": (GROUP, "SoftGate(tau_pos=1.0, tau_neg=1.05)", "SequenceMean()", {}),
-    "aspo": (
-        GROUP,
-        f"Asymmetric(bounds=SelectedBounds(selection={HIGH}, inside={_fixed(0.4, 0.4)}, outside={_fixed(0.2, 0.2)}), "
-        "dual=3.0)",
-        "TokenMean()", {"needs": "old_entropy"},
-    ),
-    "archer": (
-        GROUP, _clip(f"SelectedBounds(selection={HIGH}, inside={_fixed(0.5, 0.5)}, outside={_fixed(0.2, 0.2)})"),
-        "TokenMean()",
-        {
-            "penalties": f"ReferenceKl(beta=0.001, estimator=K3(), scale=Drop(selection={HIGH}), inside=None)",
-            "needs": "old_entropy, ref_logprob",
-        },
-    ),
-    "ce_gppo": (
-        GROUP, f"GradientPreserving(bounds={_fixed(0.2, 0.2)}, beta1=0.75, beta2=1.0, dual=None)", "TokenMean()", {},
-    ),
-    "dppo_tv": (GROUP, _divergence(0.15, kl=False), "TokenMean()", {"needs": "rollout_logprob"}),
-    "dppo_kl": (GROUP, _divergence(0.05, kl=True), "TokenMean()", {"needs": "rollout_logprob"}),
-    "forking_tokens": (
-        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
-        {
-            "weights": "Keep(selection=HighInBatch(threshold=OldEntropyQuantile(quantile=0.8)))",
-            "needs": "old_entropy",
-        },
-    ),
-    "stapo": (
-        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
-        {
-            "weights": f"NormalisedWeight(weight={SPURIOUS}, mean=CurrentMean(weight={SPURIOUS}))",
-            "needs": "entropy",
-        },
-    ),
-    "edge_grpo": (
-        f"EntropyDriven(group={GROUP})", _clip(_fixed(0.2, 0.2)), "SequenceMean()", {"needs": "old_entropy"},
-    ),
-    "rloo": ("LeaveOneOut()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
-    "reinforce_pp": ("WhitenedReturn(beta=0.0)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
-    "reinforce_pp_baseline": ("WhitenedBaseline()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
-    "raft": ("PositiveReward()", "LogLikelihood()", "TokenMean()", {}),
-    "raft_pp": ("PositiveReward()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
-    "reinforce_rej": ("MixedReward()", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
-    "gpg": ("RescaledAdvantage()", "LogLikelihood()", "TokenMean()", {}),
-    "opo": ("LengthWeighted()", "LogLikelihood()", "TokenMean()", {}),
-    "sent": (
-        GROUP, "Unclipped(ratio=TokenRatio())", "TokenMean()",
-        {
-            "penalties": "Anchor(coef=1.0, strength=CovarianceTails(fraction=0.0002, low_entropy=0.8, strong=2.0, "
-            "weak=0.5, current=True))",
-            "needs": "entropy",
-        },
-    ),
-    "s_grpo": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "RowNormalised(weight=Keep(selection=RandomTokens(fraction=0.5, always=0)))"},
-    ),
-    "tw_grpo": (
-        "GroupAdvantage(std=True, eps=0.0001)", _clip(_fixed(0.2, 0.28)), "TokenMean()",
-        {"weights": "SignalWeight(signal=PositionWeight(alpha=1.7))", "needs": "divergence"},
-    ),
-    "nthr": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {
-            "weights": "SignalWeight(signal=SparedTokens(beta=1.0, eta=None))",
-            "penalties": "ReferenceKl(beta=0.0001, estimator=K3(), scale=None, inside=None)",
-            "needs": "influence, ref_logprob",
-        },
-    ),
-    "thr": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "SignalWeight(signal=HiddenReward(p=0.1, mask=True))", "needs": "influence"},
-    ),
-    "arm": (
-        f"ConfidenceShift(alpha=0.1, fraction=0.2, only_correct=False, group={GROUP})",
-        _clip(_fixed(0.2, 0.28)), "TokenMean()", {"needs": "prompt_logprob"},
-    ),
-    "lopti": (
-        GROUP, _clip(_fixed(0.2, 0.24), dual=10.0), "TokenMean()",
-        {
-            "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
-            "passes": "OldProbability(threshold=0.4, below=True) · OldProbability(threshold=0.4, below=False)",
-            "needs": "ref_logprob",
-        },
-    ),
-    "ha_dw": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "DifficultyWeight(scale=1.3, ease=Ease(history=10, current=False))"},
-    ),
-    "skywork_entropy": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
-        {
-            "penalties": "EntropyBonus(coef=GatedCoefficient(target=0.2, delta=0.0001, largest=0.005, initial=0.0, "
-            "released=False))",
-            "needs": "entropy, old_entropy",
-        },
-    ),
-    "aer": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
-        {
-            "penalties": "EntropyBonus(coef=DifficultyCoefficient(tau=0.4, rho=0.5, delta=0.0001, largest=0.005, "
-            "initial=0.0, proportional=False))",
-            "needs": "entropy, old_entropy",
-        },
-    ),
-    "t_spmo": ("PrefixTree(pairs=True)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "token_ids"}),
-    "grpo_passk": ("BestMargin(std=True, eps=1e-06)", _clip(_fixed(0.2, 0.2)), "TokenMean()", {}),
-    "maxrl": (
-        "OverMean(centred=True, hopeless=False, eps=1e-06)", _clip(_fixed(0.2, 0.2), dual=3.0), "TokenMean()", {},
-    ),
-    "hmpo": (
-        GROUP, _clip(_fixed(0.2, 0.28), dual=10.0), "TokenMean()",
-        {
-            "shaping": "MedianLength(scale=1.0, shift=0.8, cap=1.0, additive=False, threshold=0.0, by_score=False)",
-            "penalties": "ReferenceKl(beta=0.001, estimator=K3(), scale=None, inside=None)",
-            "needs": "ref_logprob",
-        },
-    ),
-    "topr": (
-        "SignedOutcome(threshold=0.5)", "DetachedClip(bounds=Tapered(), ratio=ProductSequence(), region=None)",
-        "ConstantLength(length=1.0)", {},
-    ),
-    "luspo": (GROUP, _clip(_fixed(0.2, 0.2), "GeometricSequence()"), "ConstantLength(length=1.0)", {}),
-    "vespo": (
-        GROUP, "SoftWeight(positive=Gamma(shape=2.0, rate=3.0), negative=Gamma(shape=3.0, rate=2.0), "
-        "inside=None)", "TokenMean()", {},
-    ),
-    "dhpo": (
-        GROUP, f"MixOfMins(token={_fixed(0.2, 0.28)}, sequence={_fixed(0.0003, 0.0004)}, share=EvenShare())",
-        "SequenceMean()", {},
-    ),
-    "egspo": (
-        GROUP, _clip(_fixed(0.2, 0.28)), "TokenMean()",
-        {
-            "weights": "Attenuated(selection=HighInBatch(threshold=OldEntropyQuantile(quantile=0.8)), attenuation=0.5, "
-            "chord=False)",
-            "needs": "old_entropy",
-        },
-    ),
-    "opsm": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "SequenceMean()",
-        {"weights": "Drop(selection=Strayed(delta=0.5, sampler=False))"},
-    ),
-    "rollout_is": (
-        GROUP, f"DetachedClip(bounds={_fixed(1.0, math.inf)}, ratio=RolloutRatio(), region=Between(low=0.2, high=0.2))",
-        "TokenMean()", {"needs": "rollout_logprob"},
-    ),
-    "prime_rl": (
-        "GroupAdvantage(std=False, eps=1e-06)", "Unclipped(ratio=RolloutRatio())", "TokenMean()",
-        {
-            "weights": "Keep(selection=NearSampler(low=0.2, high=0.2))",
-            "penalties": "SquaredLogRatio(coef=0.001)",
-            "needs": "rollout_logprob",
-        },
-    ),
-    "dro": (GROUP, "Regularised()", "TokenMean()", {"penalties": "ToOld(beta=0.05)"}),
-    "m2po": (GROUP, _clip("Budgeted(reach=Reach(budget=0.04), low=0.3, high=0.5)"), "TokenMean()", {}),
-    "m2po_rollout": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
-        {"weights": "Keep(selection=Nearest(most=0.04))", "needs": "rollout_logprob"},
-    ),
-    "fipo": (
-        GROUP, _clip(_fixed(0.2, 0.2)), "TokenMean()",
-        {"weights": "FutureWeight(decay=32.0, least=1.0, most=1.2, safety=4.0, dual=None)"},
-    ),
-    "real": ("Label()", "ByLabel()", "SequenceMean()", {"weights": "SignalWeight(signal=Slope(tau=0.5))"}),
-    "gdpo": (
-        "Decoupled(eps=0.0001, batch_eps=0.0001, tokens=False, leave_one_out=False, weights=())",
-        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "rewards"},
-    ),
-    "otb": (
-        "OptimalBaseline(zero_tail=True, steps=False, cap=None)", _clip(_fixed(0.2, 0.2)), "TokenMean()",
-        {"needs": "old_collision"},
-    ),
-    "mt_grpo": (
-        "FirstTurn(coef=1.0, outcome_rewards=1, group=GroupAdvantage(std=True, eps=0.0001))", _clip(_fixed(0.2, 0.2)),
-        "TokenMean()", {"needs": "rewards, turn"},
-    ),
-    "gigpo": (
-        "GroupInGroup(step=RewardToGo(gamma=1.0, anchored=True, std=False, eps=1e-06), omega=1.0, by_turn=True)",
-        _clip(_fixed(0.2, 0.2)), "TokenMean()", {"needs": "anchor, token_reward, turn"},
-    ),
-}  # fmt: skip
+from tokenpo.methods import METHODS, gtpo, hapo, options_of, paper
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_defaults(name: str) -> None:
-    """Name by name what methods run with when nobody says otherwise."""
-    credit, surrogate, aggregate, others = DEFAULTS[name]
-    slots = {
-        "shaping": "-", "credit": credit, "surrogate": surrogate, "weights": "-", "penalties": "-",
-        "aggregate": aggregate, "temperature": "-", "passes": "-", "needs": "-", **others,
-    }  # fmt: skip
-    lines = [f"objective {name}", *(f"  {slot:<12}{choice}" for slot, choice in slots.items())]
-    assert str(tokenpo.method(name)).splitlines() == lines
+def test_a_method_has_one_name_and_says_what_its_options_mean(name: str) -> None:
+    build = METHODS[name]
+    assert name == build.__name__ == build().name == getattr(tokenpo.methods, name).__name__
+    shown = inspect.getdoc(build) or ""
+    for key, option in options_of(build).items():
+        assert option.words and not option.words.endswith("."), key
+        assert f"\n    {key}: {option.words}" in shown
+        assert option.default is None or not option.choices or option.default in option.choices, key
+        for choice in option.choices:
+            assert f'"{choice}"' in shown, f"{key}={choice}"
+
+
+def test_no_file_was_forgotten() -> None:
+    """Every builder with a paper, in whichever file of the package, has its line in the table."""
+    modules = [
+        importlib.import_module(f"tokenpo.methods.{x.name}") for x in pkgutil.iter_modules(tokenpo.methods.__path__)
+    ]
+    found = {name for module in modules for name, x in vars(module).items() if hasattr(x, "paper")}
+    assert found == set(METHODS)
+
+
+CODE = """
+import tokenpo
+from tokenpo import Objective
+
+known: Objective = tokenpo.methods.hapo(low=0.1)
+misspelt = tokenpo.methods.hapo(lwo=0.1)
+of_another_kind = tokenpo.methods.hapo(low="0.1")
+no_choice = tokenpo.methods.hapo(entropy="present")
+none: Objective = tokenpo.methods.dapo(dual=None)
+by_name: Objective = tokenpo.method("hapo", low=0.1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed")
+def test_a_type_checker_knows_the_options(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text(CODE)
+    source = str(Path(tokenpo.__file__).parents[1])
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"include": ["code.py"], "extraPaths": [source]}))
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "-p", str(tmp_path)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=False, timeout=300).stdout)
+    wrong = [CODE.splitlines()[x["range"]["start"]["line"]].partition(" ")[0] for x in found["generalDiagnostics"]]
+    assert wrong == ["misspelt", "of_another_kind", "no_choice"]
+
+
+def test_an_objective_without_a_name_gets_that_of_its_function(tmp_path: Path) -> None:
+    made = "tokenpo.Objective(of.credit, of.surrogate, of.aggregate"
+    lines = ["import tokenpo", "of = tokenpo.methods.grpo()", f"def mine(): return {made})"]
+    lines += [f"def other(): return {made}, name='its own')", "def whole(): return of"]
+    (tmp_path / "late.py").write_text("\n".join(lines))
+    names = {x: tokenpo.method(f"{tmp_path}/late.py:{x}").name for x in ("mine", "other", "whole")}
+    assert names == {"mine": "mine", "other": "its own", "whole": "grpo"}
 
 
 def test_tepo_takes_gspos_clip() -> None:

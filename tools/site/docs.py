@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
 docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, the tables of docs/papers_recipes.md, docs/trl.md and
-docs/verl.md, and the stub of tokenpo.methods.
+docs/verl.md.
 
 python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
@@ -22,20 +22,18 @@ import family
 import host_fields
 import house
 import paper_recipes
-import stub
 import task_page
-from layout import GENERATED, arguments, cell, code, linked, plain, prose, table
+from layout import GENERATED, cell, code, linked, plain, prose, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
-from tokenpo.core.ranges import range_of
 from tokenpo.lab.exact import sentences, study
 from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 from tokenpo.lab.fingerprint import explorer
 from tokenpo.lab.fingerprint.curves import EQUAL, axes_of
 from tokenpo.lab.fingerprint.drawing import draw, panels
-from tokenpo.methods import METHODS, kinds_of, options_of, paper
+from tokenpo.methods import METHODS, options_of, paper
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "methods"
@@ -263,15 +261,14 @@ def needs(objective: Objective) -> str:
 
 
 def options(name: str) -> str:
-    """The builder's keywords as a table: values and default from its signature, meaning from its docstring."""
-    meaning = arguments(inspect.getdoc(METHODS[name]) or "")
+    """The builder's keywords as a table: values, default and meaning from its signature."""
     rows = []
-    for option, parameter in options_of(METHODS[name]).items():
-        if option not in meaning:
-            raise SystemExit(f"{name}: option {option} has no line under Args in its builder's docstring")
-        allowed = range_of(parameter.annotation)
-        values = allowed.text if allowed else " or ".join(code(kind) for kind in kinds_of(parameter))
-        rows.append((f"`{option}`", cell(values), code(repr(parameter.default)), cell(meaning[option])))
+    for key, option in options_of(METHODS[name]).items():
+        if not option.words:
+            raise SystemExit(f"{name}: the annotation of option {key} has no words")
+        names = [f'"{choice}"' for choice in option.choices] or option.kinds
+        values = cell(option.allowed.text) if option.allowed else " or ".join(map(code, names))
+        rows.append((f"`{key}`", values, code(repr(option.default)), cell(option.words)))
     return table(("option", "value", "default", "meaning"), rows) if rows else "None."
 
 
@@ -314,7 +311,6 @@ def generated() -> dict[Path, str]:
     rows, worlds = studied()
     if rows:
         files[PAGES.parent / "exact.svg"] = exact_picture.drawing(rows, worlds)
-    files[stub.STUB] = stub.text()
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)

@@ -36,10 +36,10 @@ def show(options: argparse.Namespace) -> int:
         return _fingerprint(options.out, entry.label, objective)
     if options.out:
         raise TokenPOError("show writes a file only with --fingerprint: add it, or leave out --out")
-    build = inspect.unwrap(builder(entry.method))
+    build = builder(entry.method)
     # The signature without the annotations, whose place is the docstring.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
-    print((inspect.getdoc(inspect.getmodule(build)) or "").strip())
+    print((inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or "").strip())
     print(f"\n{entry.method}({parameters})\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
     return 0
 

@@ -68,7 +68,7 @@ class Objective:
     """J = Σ coefficient · (weight · surrogate − penalties), maximised; `loss` is −J.
 
     Args:
-        name: what messages and reports call it.
+        name: what messages and reports call it; a method has that of its builder.
         credit: rewards of whole groups to advantages of tokens.
         surrogate: ratio and trust region.
         aggregate: coefficient of each token's loss.
@@ -83,7 +83,7 @@ class Objective:
             the place of `old_logprob`.
     """
 
-    name: str
+    name: str = dataclasses.field(default="unnamed", kw_only=True)
     credit: CreditStage
     surrogate: SurrogateStage
     aggregate: Aggregate

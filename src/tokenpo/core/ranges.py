@@ -91,8 +91,11 @@ Count = Annotated[int, whole(1)]
 
 def members(hint: object) -> Iterator[tuple[object, Range | None]]:
     """Each type that an annotation names, with its range where it has one: `Share | None` has two."""
-    for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
-        kind, *notes = get_args(one) if get_origin(one) is Annotated else (one,)
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(kind) in (Union, UnionType):
+        for one in get_args(kind):
+            yield from members(one)
+    else:
         yield kind, next((note for note in notes if isinstance(note, Range)), None)
 
 

@@ -12,47 +12,38 @@ than 12 times beta, and by nothing once k3 > 10: bounded_kl=True. Here only the 
 Reductions: a = 0, dual=None and equal lengths is GRPO with the same clip and beta.
 """
 
-from __future__ import annotations
+from typing import Annotated
 
 from ..core.objective import Objective
 from ..core.parts import K3, Clip, FixedBounds, GroupAdvantage, K3Within, ProbabilityWeight, ReferenceKl, TokenMean
 from ..core.parts.weights import Affine
-from ..core.ranges import AboveOne, Limit, NotNegative, Share
-from .paper import Paper, published
+from ..core.ranges import Share
+from .options import Beta, BoundedKl, Dual, High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code",
+
+@Paper(
+    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs",
+    "2505.12929",
+    "code",
     code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
     "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
-)  # fmt: skip
-
-
-@published(PAPER)
+)
 def adv_reweight(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.24,
-    dual: AboveOne | None = 10.0,
-    a: Share = 0.2,
-    beta: NotNegative = 1e-3,
-    bounded_kl: bool = False,
+    low: Low = 0.2,
+    high: High = 0.24,
+    dual: Dual = 10.0,
+    a: Annotated[Share, "strength"] = 0.2,
+    beta: Beta = 1e-3,
+    bounded_kl: BoundedKl = False,
 ) -> Objective:
-    """Tokens weigh a p_old + 1 − a: the improbable ones a little less.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        dual: dual clip for negative advantages; None switches it off.
-        a: strength, 0 <= a <= 1.
-        beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
-        bounded_kl: log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code.
-    """
+    """Tokens weigh a p_old + 1 − a: the improbable ones a little less."""
     estimator = K3Within(5.0, 10.0) if bounded_kl else K3()
     return Objective(
-        name="adv_reweight",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high), dual=dual),
+        TokenMean(),
         weights=(ProbabilityWeight(Affine(a), old=True),),
         penalties=(ReferenceKl(beta, estimator),) if beta else (),
-        aggregate=TokenMean(),
     )

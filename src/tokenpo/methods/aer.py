@@ -15,30 +15,21 @@ Departures: unknown, the paper's forms could not be read.
 Reductions: largest = 0 is GRPO over tokens; rho = inf treats all prompts alike.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-from ..base.errors import choose
+from torch import Tensor
+
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
-from ..core.ranges import AboveZero, Limit, NotNegative, Share, between
-from .paper import Paper, published
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..core.types import Rollouts
-
-PAPER = Paper(
-    "Rethinking Entropy Regularization in Large Reasoning Models", "2510.10959", "", "second-hand + reconstructed",
-    "the difficulty function and the rule of the coefficient",
-)  # fmt: skip
+from ..core.ranges import AboveZero, NotNegative, between
+from ..core.types import Rollouts
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -84,35 +75,31 @@ class DifficultyCoefficient(MemorySignal):
         return (numbers["coefficient"] * difficulty)[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
+@Paper(
+    "Rethinking Entropy Regularization in Large Reasoning Models",
+    "2510.10959",
+    "second-hand + reconstructed",
+    "the difficulty function and the rule of the coefficient",
+)
 def aer(
     *,
-    tau: NotNegative = 0.4,
-    rho: AboveZero = 0.5,
-    rule: str = "sign",
-    delta: NotNegative = 1e-4,
-    largest: NotNegative = 0.005,
-    start: NotNegative = 0.0,
-    low: Share = 0.2,
-    high: Limit = 0.2,
+    tau: Annotated[NotNegative, "target as a share of the first batch's mean entropy"] = 0.4,
+    rho: Annotated[AboveZero, "accuracy from which a prompt gets no bonus; inf gives all prompts the same"] = 0.5,
+    rule: Annotated[
+        Literal["sign", "proportional"],
+        'the coefficient follows the "sign" of the distance to the target, or is "proportional" to it',
+    ] = "sign",
+    delta: Annotated[NotNegative, "step of the coefficient after a rollout batch"] = 1e-4,
+    largest: Annotated[NotNegative, "bound of the coefficient"] = 0.005,
+    start: Annotated[NotNegative, "coefficient before the first batch"] = 0.0,
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """GRPO over tokens with an entropy bonus for hard prompts, steered to a share of the initial entropy.
-
-    Args:
-        tau: target as a share of the first batch's mean entropy.
-        rho: accuracy from which a prompt gets no bonus; inf gives all prompts the same.
-        rule: the coefficient follows the "sign" of the distance to the target, or is "proportional" to it.
-        delta: step of the coefficient after a rollout batch.
-        largest: bound of the coefficient.
-        start: coefficient before the first batch.
-        low: clip below.
-        high: clip above.
-    """
-    proportional = choose("aer: rule", rule, {"sign": False, "proportional": True})
+    """GRPO over tokens with an entropy bonus for hard prompts, steered to a share of the initial entropy."""
+    proportional = rule == "proportional"
     return Objective(
-        name="aer",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         penalties=(EntropyBonus(DifficultyCoefficient(tau, rho, delta, largest, start, proportional)),),
-        aggregate=TokenMean(),
     )

@@ -14,47 +14,40 @@ over the low-entropy tokens, which is about 1/quantile larger.
 Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
 """
 
-from __future__ import annotations
+from typing import Annotated
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import Clip, Drop, FixedBounds, GroupAdvantage, HighInResponse, ReferenceKl, SelectedBounds, TokenMean
-from ..core.ranges import AboveOne, NotNegative, Share
-from .paper import Paper, published
+from ..core.ranges import NotNegative, Share
+from .options import Dual, OfPolicy, OfResponse
+from .paper import Paper
 
-PAPER = Paper(
-    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "", "code",
+
+@Paper(
+    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR",
+    "2507.15778",
+    "code",
     code="wizard-III/ArcherCodeR@8a1785b:verl/trainer/ppo/core_algos.py; "
     "wizard-III/ArcherCodeR@8a1785b:verl/workers/actor/dp_actor.py",
-)  # fmt: skip
-
-
-@published(PAPER)
+)
 def archer(
     *,
-    low_clip: Share = 0.2,
-    high_clip: Share = 0.5,
-    kl: NotNegative = 1e-3,
-    quantile: Share = 0.8,
-    dual: AboveOne | None = None,
-    entropy: str = "old",
+    low_clip: Annotated[Share, "clip, below and above, of tokens with low entropy"] = 0.2,
+    high_clip: Annotated[Share, "clip of tokens with high entropy"] = 0.5,
+    kl: Annotated[
+        NotNegative,
+        "coefficient of the k3 divergence from the reference on tokens with low entropy; 0 asks for no reference",
+    ] = 1e-3,
+    quantile: OfResponse = 0.8,
+    dual: Dual = None,
+    entropy: OfPolicy = "old",
 ) -> Objective:
-    """A wide clip and no KL where entropy is high, a narrow clip and a KL where it is low.
-
-    Args:
-        low_clip: clip, below and above, of tokens with low entropy.
-        high_clip: clip of tokens with high entropy.
-        kl: coefficient of the k3 divergence from the reference on tokens with low entropy; 0 asks for no reference.
-        quantile: of a response's entropies, in [0, 1]; above it they are high.
-        dual: dual clip for negative advantages; None switches it off.
-        entropy: of the "old" or of the "current" policy.
-    """
-    high = HighInResponse(quantile, choose("archer: entropy", entropy, {"old": False, "current": True}))
+    """A wide clip and no KL where entropy is high, a narrow clip and a KL where it is low."""
+    high = HighInResponse(quantile, entropy == "current")
     bounds = SelectedBounds(high, FixedBounds(high_clip, high_clip), FixedBounds(low_clip, low_clip))
     return Objective(
-        name="archer",
-        credit=GroupAdvantage(),
-        surrogate=Clip(bounds, dual=dual),
+        GroupAdvantage(),
+        Clip(bounds, dual=dual),
+        TokenMean(),
         penalties=(ReferenceKl(kl, scale=Drop(high)),) if kl else (),
-        aggregate=TokenMean(),
     )

@@ -16,9 +16,8 @@ the first. At least one token of a response counts.
 Reductions: alpha = 0 is DAPO with dual=None.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -27,15 +26,10 @@ from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
-from ..core.ranges import Finite, Fraction, Limit, Share
+from ..core.ranges import Finite, Fraction
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
-    "2602.05281", "", "second-hand",
-    "alpha, the tokens of the prompt that count, and the responses that are moved are open",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -71,23 +65,22 @@ class ConfidenceShift(CreditStage):
         return masked.mean(ranked, least, dim=1)[:, 0].exp()
 
 
-@published(PAPER)
+@Paper(
+    "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
+    "2602.05281",
+    "second-hand",
+    "alpha, the tokens of the prompt that count, and the responses that are moved are open",
+)
 def arm(
-    *, alpha: Finite = 0.1, fraction: Fraction = 0.2, only_correct: bool = False, low: Share = 0.2, high: Limit = 0.28
+    *,
+    alpha: Annotated[Finite, "size of the shift; 0 switches it off"] = 0.1,
+    fraction: Annotated[
+        Fraction, "share of the response's tokens, the least probable ones, that its confidence is taken from"
+    ] = 0.2,
+    only_correct: Annotated[bool, "shift only the responses whose reward exceeds the group's mean"] = False,
+    low: Low = 0.2,
+    high: High = 0.28,
 ) -> Objective:
-    """Advantages fall with the policy's confidence in the response and rise with its confidence in the prompt.
-
-    Args:
-        alpha: size of the shift; 0 switches it off.
-        fraction: share of the response's tokens, the least probable ones, that its confidence is taken from.
-        only_correct: shift only the responses whose reward exceeds the group's mean.
-        low: clip below.
-        high: clip above.
-    """
+    """Advantages fall with the policy's confidence in the response and rise with its confidence in the prompt."""
     shifted = ConfidenceShift(alpha, fraction, only_correct)
-    return Objective(
-        name="arm",
-        credit=shifted if alpha else shifted.group,
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+    return Objective(shifted if alpha else shifted.group, Clip(FixedBounds(low, high)), TokenMean())

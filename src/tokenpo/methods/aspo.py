@@ -16,13 +16,11 @@ dual · A · lp, with the same gradient.
 Reductions: at lp = lp_old the gradient is DAPO's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import (
     Bounds,
@@ -36,13 +34,8 @@ from ..core.parts import (
 )
 from ..core.ranges import AboveOne, Share
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "ASPO: Asymmetric Importance Sampling Policy Optimization", "2510.06062", "", "code",
-    code="wizard-III/Archer2.0@b08d963:verl/trainer/ppo/core_algos.py; "
-    "wizard-III/Archer2.0@b08d963:verl/workers/actor/dp_actor.py",
-)  # fmt: skip
+from .options import OfPolicy, OfResponse
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -65,24 +58,24 @@ class Asymmetric(SurrogateStage):
         return Trust(value, ratio, lower, upper, outside & advantage.bool())
 
 
-@published(PAPER)
+@Paper(
+    "ASPO: Asymmetric Importance Sampling Policy Optimization",
+    "2510.06062",
+    "code",
+    code="wizard-III/Archer2.0@b08d963:verl/trainer/ppo/core_algos.py; "
+    "wizard-III/Archer2.0@b08d963:verl/workers/actor/dp_actor.py",
+)
 def aspo(
-    *, low_eps: Share = 0.2, high_eps: Share = 0.4, quantile: Share = 0.8, dual: AboveOne = 3.0, entropy: str = "old"
+    *,
+    low_eps: Annotated[Share, "clip of tokens with low entropy"] = 0.2,
+    high_eps: Annotated[Share, "clip of tokens with high entropy"] = 0.4,
+    quantile: OfResponse = 0.8,
+    dual: Annotated[AboveOne, "largest weight of a gradient"] = 3.0,
+    entropy: OfPolicy = "old",
 ) -> Objective:
-    """Positive tokens are weighted by the inverse ratio, with wider bounds where entropy is high.
-
-    Args:
-        low_eps: clip of tokens with low entropy.
-        high_eps: clip of tokens with high entropy.
-        quantile: of a response's entropies, in [0, 1]; above it they are high.
-        dual: largest weight of a gradient.
-        entropy: of the "old" or of the "current" policy.
-    """
-    current = choose("aspo: entropy", entropy, {"old": False, "current": True})
+    """Positive tokens are weighted by the inverse ratio, with wider bounds where entropy is high."""
+    current = entropy == "current"
     high, low = FixedBounds(high_eps, high_eps), FixedBounds(low_eps, low_eps)
     return Objective(
-        name="aspo",
-        credit=GroupAdvantage(),
-        surrogate=Asymmetric(SelectedBounds(HighInResponse(quantile, current), high, low), dual),
-        aggregate=TokenMean(),
+        GroupAdvantage(), Asymmetric(SelectedBounds(HighInResponse(quantile, current), high, low), dual), TokenMean()
     )

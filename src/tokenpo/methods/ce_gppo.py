@@ -15,23 +15,17 @@ is theirs; the formulas have none, and none is the default here.
 Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
 from ..core.objective import Objective
 from ..core.parts import FixedBounds, GroupAdvantage, SurrogateStage, TokenMean, TokenRatio
-from ..core.ranges import AboveOne, Limit, NotNegative, Share
+from ..core.ranges import AboveOne, NotNegative
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "CE-GPPO: Coordinating Entropy via Gradient-Preserving Clipping Policy Optimization in Reinforcement Learning",
-    "2509.20712", "", "code",
-    code="Kwai-Klear/CE-GPPO@10558fe:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .options import DualOfScripts, High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -59,27 +53,19 @@ class GradientPreserving(SurrogateStage):
         return Trust(value, ratio, lower, upper, clipped)
 
 
-@published(PAPER)
+@Paper(
+    "CE-GPPO: Coordinating Entropy via Gradient-Preserving Clipping Policy Optimization in Reinforcement Learning",
+    "2509.20712",
+    "code",
+    code="Kwai-Klear/CE-GPPO@10558fe:verl/trainer/ppo/core_algos.py",
+)
 def ce_gppo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    beta1: NotNegative = 0.75,
-    beta2: NotNegative = 1.0,
-    dual: AboveOne | None = None,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta1: Annotated[NotNegative, "coefficient of wrong tokens below the clip"] = 0.75,
+    beta2: Annotated[NotNegative, "coefficient of right tokens above it"] = 1.0,
+    dual: DualOfScripts = None,
 ) -> Objective:
-    """Clipped tokens keep a gradient whose weight is the bound times a coefficient.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        beta1: coefficient of wrong tokens below the clip.
-        beta2: coefficient of right tokens above it.
-        dual: dual clip for negative advantages, 10 in the authors' scripts; None switches it off.
-    """
-    return Objective(
-        name="ce_gppo",
-        credit=GroupAdvantage(),
-        surrogate=GradientPreserving(FixedBounds(low, high), beta1, beta2, dual),
-        aggregate=TokenMean(),
-    )
+    """Clipped tokens keep a gradient whose weight is the bound times a coefficient."""
+    return Objective(GroupAdvantage(), GradientPreserving(FixedBounds(low, high), beta1, beta2, dual), TokenMean())

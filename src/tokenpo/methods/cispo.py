@@ -11,33 +11,28 @@ Departures: none known. The group's deviation has ddof 1 and eps 1e-6, as everyw
 Reductions: at lp = lp_old the gradient is DAPO's.
 """
 
-from __future__ import annotations
+from typing import Annotated
 
 from ..core.objective import Objective
 from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, TokenMean
-from ..core.ranges import Limit, Share, limit, require
-from .paper import Paper, published
-
-PAPER = Paper(
-    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
-)  # fmt: skip
+from ..core.ranges import limit, require
+from .options import Ceiling, Floor
+from .paper import TRL, VERL, Paper
 
 
-@published(PAPER)
-def cispo(*, high: Limit = 0.28, low: Share = 1.0, absolute: bool = False) -> Objective:
-    """The importance weight is clipped and detached, so every token keeps a gradient.
-
-    Args:
-        high: cap of the weight, ratio ≤ 1 + high.
-        low: floor of the weight, ratio ≥ 1 − low; 1 leaves it open.
-        absolute: `high` is the cap itself, ratio ≤ high, which is ≥ 1.
-    """
+@Paper(
+    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
+    "2506.13585",
+    "code",
+    code=f"{VERL}; {TRL}",
+)
+def cispo(
+    *,
+    high: Ceiling = 0.28,
+    low: Floor = 1.0,
+    absolute: Annotated[bool, "`high` is the cap itself, ratio ≤ high, which is ≥ 1"] = False,
+) -> Objective:
+    """The importance weight is clipped and detached, so every token keeps a gradient."""
     if absolute:
         require("cispo", "high", high, limit(1).because("as absolute=True makes it the cap itself"))
-    return Objective(
-        name="cispo",
-        credit=GroupAdvantage(),
-        surrogate=DetachedClip(FixedBounds(low, high - 1 if absolute else high)),
-        aggregate=TokenMean(),
-    )
+    return Objective(GroupAdvantage(), DetachedClip(FixedBounds(low, high - 1 if absolute else high)), TokenMean())

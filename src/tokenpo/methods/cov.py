@@ -15,8 +15,6 @@ KL-Cov is idle as long as lp = lp_old, up to 1e-5 nats, which two engines that s
 several updates per rollout.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated
@@ -27,14 +25,17 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import covariance, ranked
 from ..core.parts import Anchor, BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, TokenMean, Unclipped
-from ..core.ranges import Fraction, Limit, NotNegative, Number, Share, above, numbers_where
+from ..core.ranges import Fraction, NotNegative, Number, above, numbers_where
 from ..core.types import Batch
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
 PAPER = Paper(
-    "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models", "2505.22617", "", "code",
+    "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models",
+    "2505.22617",
+    "code",
     code="PRIME-RL/Entropy-Mechanism-of-RL@8850579:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+)
 BelowInfinity = Annotated[float, numbers_where("a number below inf", lambda x: x < math.inf)]
 
 
@@ -75,45 +76,29 @@ class TopCovariant(BatchSignal):
         return torch.zeros_like(batch.mask).flatten().index_fill_(0, top, True).view_as(batch.mask)
 
 
-@published(PAPER)
+@PAPER
 def clip_cov(
     *,
-    low: Share = 1.0,
-    high: Limit = 1.0,
-    fraction: Fraction = 2e-4,
-    cov_low: BelowInfinity = 1.0,
-    cov_high: Number = 5.0,
+    low: Low = 1.0,
+    high: High = 1.0,
+    fraction: Annotated[Fraction, "share of all tokens that are dropped; one token at least"] = 2e-4,
+    cov_low: Annotated[BelowInfinity, "lower end of the band of covariances; -inf is none"] = 1.0,
+    cov_high: Annotated[Number, "upper end, > cov_low; inf is none"] = 5.0,
 ) -> Objective:
-    """A random few of the tokens with high covariance get no gradient.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        fraction: share of all tokens that are dropped, 0 < fraction <= 1; one token at least.
-        cov_low: lower end of the band of covariances; -inf is none.
-        cov_high: upper end, > cov_low; inf is none.
-    """
+    """A random few of the tokens with high covariance get no gradient."""
     return Objective(
-        name="clip_cov",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         weights=(Drop(RandomCovariant(fraction, cov_low, cov_high)),),
-        aggregate=TokenMean(),
     )
 
 
-@published(PAPER)
-def kl_cov(*, fraction: Fraction = 2e-3, coef: NotNegative = 1.0) -> Objective:
-    """The tokens with the highest covariance are held at the old policy.
-
-    Args:
-        fraction: share of all tokens that are held, 0 < fraction <= 1; one token at least.
-        coef: coefficient of |lp − lp_old| on them, >= 0.
-    """
-    return Objective(
-        name="kl_cov",
-        credit=GroupAdvantage(),
-        surrogate=Unclipped(),
-        penalties=(Anchor(coef, TopCovariant(fraction)),),
-        aggregate=TokenMean(),
-    )
+@PAPER
+def kl_cov(
+    *,
+    fraction: Annotated[Fraction, "share of all tokens that are held; one token at least"] = 2e-3,
+    coef: Annotated[NotNegative, "coefficient of |lp − lp_old| on them"] = 1.0,
+) -> Objective:
+    """The tokens with the highest covariance are held at the old policy."""
+    return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=(Anchor(coef, TopCovariant(fraction)),))

@@ -11,47 +11,29 @@ to the sampling loop: `rollout.dynamic_sampling` in a recipe of the embedded eng
 Reductions: with equal clips, equal lengths and dual=None it is GRPO.
 """
 
-from __future__ import annotations
+from typing import Annotated
 
 from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, SoftOverlong, TokenMean
-from ..core.ranges import AboveOne, Count, Limit, Share
-from .paper import Paper, published
-
-PAPER = Paper(
-    "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from ..core.ranges import Count
+from .options import Dual, High, Low
+from .paper import VERL, Paper
 
 
-@published(PAPER)
+@Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", "code", code=VERL)
 def dapo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.28,
-    dual: AboveOne | None = 10.0,
-    overlong_length: Count | None = None,
-    overlong_cache: Count | None = None,
+    low: Low = 0.2,
+    high: High = 0.28,
+    dual: Dual = 10.0,
+    overlong_length: Annotated[Count | None, "L_max of the soft overlong penalty, tokens"] = None,
+    overlong_cache: Annotated[Count | None, "L_cache of the same; give both or neither"] = None,
 ) -> Objective:
-    """Token mean over the batch, a clip that leaves more room above, and a soft penalty on overlong responses.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        dual: dual clip for negative advantages; None switches it off.
-        overlong_length: L_max of the soft overlong penalty, tokens.
-        overlong_cache: L_cache of the same; give both or neither.
-    """
+    """Token mean over the batch, a clip that leaves more room above, and a soft penalty on overlong responses."""
     if (overlong_length is None) != (overlong_cache is None):
         raise TokenPOError("dapo: the soft overlong penalty needs both overlong_length and overlong_cache")
     shaping = ()
     if overlong_length is not None and overlong_cache is not None:
         shaping = (SoftOverlong(overlong_length, overlong_cache),)
-    return Objective(
-        name="dapo",
-        shaping=shaping,
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
-        aggregate=TokenMean(),
-    )
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), dual=dual), TokenMean(), shaping=shaping)

@@ -18,14 +18,12 @@ Reductions: a = 1 is GRPO, a = 0 is GSPO-token. At lp = lp_old the gradient is t
 where both ratios are on the same side of 1 and of their bounds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import (
     Clip,
@@ -39,12 +37,7 @@ from ..core.parts import (
 )
 from ..core.ranges import Limit, Share
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Orchestrating Tokens and Sequences: Dynamic Hybrid Policy Optimization for RLVR", "2601.05607", "",
-    "reconstructed", "only the abstract could be read: mixture, weights, clips and denominator are ours",
-)  # fmt: skip
+from .paper import Paper
 
 
 class TokenShare(Part):
@@ -128,31 +121,31 @@ class MinOfMixes(Mixture):
         )
 
 
-@published(PAPER)
+@Paper(
+    "Orchestrating Tokens and Sequences: Dynamic Hybrid Policy Optimization for RLVR",
+    "2601.05607",
+    "reconstructed",
+    "only the abstract could be read: mixture, weights, clips and denominator are ours",
+)
 def dhpo(
     *,
-    mixing: str = "average",
-    form: str = "mix_of_mins",
-    low: Share = 0.2,
-    high: Limit = 0.28,
-    sequence_low: Share = 3e-4,
-    sequence_high: Limit = 4e-4,
+    mixing: Annotated[
+        Literal["average", "entropy"], 'half and half ("average"), or by the old policy\'s "entropy"'
+    ] = "average",
+    form: Annotated[
+        Literal["mix_of_mins", "min_of_mixes"],
+        'mix the clipped objectives ("mix_of_mins"), or clip the mixture ("min_of_mixes")',
+    ] = "mix_of_mins",
+    low: Annotated[Share, "clip of the token ratio below"] = 0.2,
+    high: Annotated[Limit, "clip of the token ratio above"] = 0.28,
+    sequence_low: Annotated[Share, "clip of the sequence ratio below"] = 3e-4,
+    sequence_high: Annotated[Limit, "clip of the sequence ratio above"] = 4e-4,
 ) -> Objective:
-    """The ratios of the token and of the response are clipped apart and mixed.
-
-    Args:
-        mixing: half and half ("average"), or by the old policy's "entropy".
-        form: mix the clipped objectives ("mix_of_mins"), or clip the mixture ("min_of_mixes").
-        low: clip of the token ratio below.
-        high: clip of the token ratio above.
-        sequence_low: clip of the sequence ratio below.
-        sequence_high: clip of the sequence ratio above.
-    """
-    mixture = choose("dhpo: form", form, {"mix_of_mins": MixOfMins, "min_of_mixes": MinOfMixes})
-    share = choose("dhpo: mixing", mixing, {"average": EvenShare(), "entropy": EntropyShare()})
+    """The ratios of the token and of the response are clipped apart and mixed."""
+    mixture = {"mix_of_mins": MixOfMins, "min_of_mixes": MinOfMixes}[form]
+    share = {"average": EvenShare(), "entropy": EntropyShare()}[mixing]
     return Objective(
-        name="dhpo",
-        credit=GroupAdvantage(),
-        surrogate=mixture(FixedBounds(low, high), FixedBounds(sequence_low, sequence_high), share),
-        aggregate=SequenceMean(),
+        GroupAdvantage(),
+        mixture(FixedBounds(low, high), FixedBounds(sequence_low, sequence_high), share),
+        SequenceMean(),
     )

@@ -17,25 +17,24 @@ log-ratio is bounded to ±20.
 Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A, unclipped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean, TokenRatio
 from ..core.ranges import Limit, limit
 from ..core.types import Batch
-from .paper import Paper, published
+from .paper import VERL, Paper
 
 PAPER = Paper(
-    "Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", "", "code",
-    code="sail-sg/Stable-RL@c6af1d1:verl/trainer/ppo/core_algos.py; verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+    "Rethinking the Trust Region in LLM Reinforcement Learning",
+    "2602.04879",
+    "code",
+    code=f"sail-sg/Stable-RL@c6af1d1:verl/trainer/ppo/core_algos.py; {VERL}",
+)
 TINY = 1e-8
 Cap = Annotated[float, limit(1)]
 
@@ -66,34 +65,31 @@ class BinaryDivergence(Region):
 
 
 def _dppo(name: str, threshold: float, cap: float, anchor: str, kl: bool) -> Objective:
-    ratio = choose(f"{name}: anchor", anchor, {"rollout": RolloutRatio(), "old": TokenRatio()})
+    ratio = {"rollout": RolloutRatio(), "old": TokenRatio()}[anchor]
     return Objective(
-        name=name,
-        credit=GroupAdvantage(),
-        surrogate=DetachedClip(FixedBounds(1.0, cap - 1), ratio, BinaryDivergence(threshold, ratio, kl)),
-        aggregate=TokenMean(),
+        GroupAdvantage(),
+        DetachedClip(FixedBounds(1.0, cap - 1), ratio, BinaryDivergence(threshold, ratio, kl)),
+        TokenMean(),
     )
 
 
-@published(PAPER)
-def dppo_tv(*, threshold: Limit = 0.15, cap: Cap = 20.0, anchor: str = "rollout") -> Objective:
-    """Tokens whose probability moved too far from the sampler's are dropped.
-
-    Args:
-        threshold: largest change of a token's probability.
-        cap: largest importance weight.
-        anchor: probability under the "rollout" or the "old" policy.
-    """
+@PAPER
+def dppo_tv(
+    *,
+    threshold: Annotated[Limit, "largest change of a token's probability"] = 0.15,
+    cap: Annotated[Cap, "largest importance weight"] = 20.0,
+    anchor: Annotated[Literal["rollout", "old"], 'probability under the "rollout" or the "old" policy'] = "rollout",
+) -> Objective:
+    """Tokens whose probability moved too far from the sampler's are dropped."""
     return _dppo("dppo_tv", threshold, cap, anchor, kl=False)
 
 
-@published(PAPER)
-def dppo_kl(*, threshold: Limit = 0.05, cap: Cap = 20.0, anchor: str = "rollout") -> Objective:
-    """The same, measured by the binary KL divergence.
-
-    Args:
-        threshold: largest divergence of a token, nats.
-        cap: largest importance weight.
-        anchor: probability under the "rollout" or the "old" policy.
-    """
+@PAPER
+def dppo_kl(
+    *,
+    threshold: Annotated[Limit, "largest divergence of a token, nats"] = 0.05,
+    cap: Annotated[Cap, "largest importance weight"] = 20.0,
+    anchor: Annotated[Literal["rollout", "old"], 'probability under the "rollout" or the "old" policy'] = "rollout",
+) -> Objective:
+    """The same, measured by the binary KL divergence."""
     return _dppo("dppo_kl", threshold, cap, anchor, kl=True)

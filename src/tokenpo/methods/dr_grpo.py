@@ -14,31 +14,26 @@ theirs.
 Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
 """
 
-from __future__ import annotations
+from typing import Annotated
 
 from ..core.objective import Objective
 from ..core.parts import Clip, ConstantLength, FixedBounds, GroupAdvantage
-from ..core.ranges import Limit, Positive, Share
-from .paper import Paper, published
+from ..core.ranges import Positive
+from .options import High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "", "code",
+
+@Paper(
+    "Understanding R1-Zero-Like Training: A Critical Perspective",
+    "2503.20783",
+    "code",
     code="sail-sg/understand-r1-zero@dfca49d:train_zero_math.py",
-)  # fmt: skip
-
-
-@published(PAPER)
-def dr_grpo(*, low: Share = 0.2, high: Limit = 0.2, length: Positive | None = None) -> Objective:
-    """GRPO without division by the group's deviation or by the response's length.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        length: the constant L in tokens; None takes the step's `Totals.length`.
-    """
-    return Objective(
-        name="dr_grpo",
-        credit=GroupAdvantage(std=False),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=ConstantLength(length),
-    )
+)
+def dr_grpo(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    length: Annotated[Positive | None, "the constant L in tokens; None takes the step's `Totals.length`"] = None,
+) -> Objective:
+    """GRPO without division by the group's deviation or by the response's length."""
+    return Objective(GroupAdvantage(std=False), Clip(FixedBounds(low, high)), ConstantLength(length))

@@ -13,9 +13,8 @@ weighs the square as well, here the first term alone. Log-ratios are bounded to 
 Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -24,13 +23,7 @@ from ..core.ops import kl
 from ..core.parts import GroupAdvantage, LogLikelihood, Penalty, Ratio, TokenMean
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Offline Regularised Reinforcement Learning for Large Language Models Alignment", "2405.19107", "", "code",
-    "the papers were not read, two frameworks were; the advantage is not the method's soft one; beta is an example's",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .paper import VERL, Paper
 
 
 @dataclass(frozen=True)
@@ -51,17 +44,18 @@ class ToOld(Penalty):
         return self.beta * kl.k2(Ratio.log(batch))
 
 
-@published(PAPER)
-def dro(*, beta: NotNegative = 0.05) -> Objective:
-    """The log-likelihood, weighed by the advantage and held to the old policy.
-
-    Args:
-        beta: of half the squared log-ratio to the old policy.
-    """
+@Paper(
+    "Offline Regularised Reinforcement Learning for Large Language Models Alignment",
+    "2405.19107",
+    "code",
+    "the papers were not read, two frameworks were; the advantage is not the method's soft one; beta is an example's",
+    code=VERL,
+)
+def dro(*, beta: Annotated[NotNegative, "of half the squared log-ratio to the old policy"] = 0.05) -> Objective:
+    """The log-likelihood, weighed by the advantage and held to the old policy."""
     return Objective(
-        name="dro",
-        credit=GroupAdvantage(),
-        surrogate=Regularised() if beta else LogLikelihood(),
+        GroupAdvantage(),
+        Regularised() if beta else LogLikelihood(),
+        TokenMean(),
         penalties=(ToOld(beta),) if beta else (),
-        aggregate=TokenMean(),
     )

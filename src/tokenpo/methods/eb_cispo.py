@@ -18,30 +18,18 @@ Reductions: with one group in the batch the credit is RLOO's over the deviation;
 plain policy gradient's.
 """
 
-from __future__ import annotations
-
 from ..core.objective import Objective
 from ..core.parts import DetachedClip, FixedBounds, ShrunkAdvantage, TokenMean
-from ..core.ranges import Limit, Share
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards", "2511.03710", "",
-    "own", "the composition is ours; the paper proposes baselines of this kind, and only its abstract was read",
-)  # fmt: skip
+from .options import Ceiling, Floor
+from .paper import Paper
 
 
-@published(PAPER)
-def eb_cispo(*, high: Limit = 2.0, low: Share = 1.0) -> Objective:
-    """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached.
-
-    Args:
-        high: cap of the weight, ratio ≤ 1 + high.
-        low: floor of the weight, ratio ≥ 1 − low; 1 leaves it open.
-    """
-    return Objective(
-        name="eb_cispo",
-        credit=ShrunkAdvantage(),
-        surrogate=DetachedClip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+@Paper(
+    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards",
+    "2511.03710",
+    "own",
+    "the composition is ours; the paper proposes baselines of this kind, and only its abstract was read",
+)
+def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
+    """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached."""
+    return Objective(ShrunkAdvantage(), DetachedClip(FixedBounds(low, high)), TokenMean())

@@ -19,9 +19,8 @@ holds it.
 Reductions: with equal mean entropies it is GRPO.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -29,14 +28,11 @@ from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, SequenceMean
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import NotNegative
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity", "2507.21848", "", "code",
-    code="ZhangXJ199/EDGE-GRPO@cbe13ca:trl_edge/trainer/grpo_aha_trainer.py",
-)  # fmt: skip
 FLOOR = 1e-8
 
 
@@ -55,18 +51,17 @@ class EntropyDriven(CreditStage):
         return self.group(rollouts, bonus) * typical / own
 
 
-@published(PAPER)
-def edge_grpo(*, low: Share = 0.2, high: Limit = 0.2, eps: NotNegative = 1e-6) -> Objective:
-    """Advantages are divided by the response's mean entropy.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        eps: added to the deviation of a group's rewards.
-    """
-    return Objective(
-        name="edge_grpo",
-        credit=EntropyDriven(GroupAdvantage(eps=eps)),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=SequenceMean(),
-    )
+@Paper(
+    "EDGE-GRPO: Entropy-Driven GRPO with Guided Error Correction for Advantage Diversity",
+    "2507.21848",
+    "code",
+    code="ZhangXJ199/EDGE-GRPO@cbe13ca:trl_edge/trainer/grpo_aha_trainer.py",
+)
+def edge_grpo(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    eps: Annotated[NotNegative, "added to the deviation of a group's rewards"] = 1e-6,
+) -> Objective:
+    """Advantages are divided by the response's mean entropy."""
+    return Objective(EntropyDriven(GroupAdvantage(eps=eps)), Clip(FixedBounds(low, high)), SequenceMean())

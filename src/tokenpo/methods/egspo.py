@@ -15,14 +15,12 @@ Reductions: attenuation = 0 is 80/20 forking tokens with fraction = 1 − quanti
 attenuation = 1 is DAPO with dual=None.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import (
     BatchWeight,
@@ -34,15 +32,10 @@ from ..core.parts import (
     Selection,
     TokenMean,
 )
-from ..core.ranges import Limit, Share
+from ..core.ranges import Share
 from ..core.types import Batch
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Entropy-Gated Selective Policy Optimization: Token-Level Gradient Allocation for Hybrid Training of Large "
-    "Language Models", "2602.03309", "", "reconstructed",
-    "only the abstract could be read: the attenuation, the threshold and the denominator are ours",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -66,29 +59,30 @@ class Attenuated(BatchWeight):
         return torch.where(self.selection(batch), 1.0, self.attenuation * curve)
 
 
-@published(PAPER)
+@Paper(
+    "Entropy-Gated Selective Policy Optimization: Token-Level Gradient Allocation for Hybrid Training of Large "
+    "Language Models",
+    "2602.03309",
+    "reconstructed",
+    "only the abstract could be read: the attenuation, the threshold and the denominator are ours",
+)
 def egspo(
     *,
-    quantile: Share = 0.8,
-    attenuation: Share = 0.5,
-    curve: str = "constant",
-    low: Share = 0.2,
-    high: Limit = 0.28,
+    quantile: Annotated[
+        Share, "of the rollout batch's old entropies, nearest rank; from it on a token learns in full"
+    ] = 0.8,
+    attenuation: Annotated[Share, "largest weight of the other tokens"] = 0.5,
+    curve: Annotated[
+        Literal["constant", "chord"], 'the others all weigh the same ("constant"), or by their probability ("chord")'
+    ] = "constant",
+    low: Low = 0.2,
+    high: High = 0.28,
 ) -> Objective:
-    """Tokens with high entropy learn in full, the others less.
-
-    Args:
-        quantile: of the rollout batch's old entropies, nearest rank; from it on a token learns in full.
-        attenuation: largest weight of the other tokens, 0 <= attenuation <= 1.
-        curve: the others all weigh the same ("constant"), or by their probability ("chord").
-        low: clip below.
-        high: clip above.
-    """
-    chord = choose("egspo: curve", curve, {"constant": False, "chord": True})
+    """Tokens with high entropy learn in full, the others less."""
+    chord = curve == "chord"
     return Objective(
-        name="egspo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         weights=(Attenuated(HighInBatch(OldEntropyQuantile(quantile)), attenuation, chord),),
-        aggregate=TokenMean(),
     )

@@ -16,9 +16,8 @@ token beyond the dual clip, also of the denominator. Log-ratios are bounded to Â
 Reductions: least = most = 1 is DAPO with these bounds. At lp = lp_old all weights are 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -26,14 +25,11 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.parts import BatchWeight, Clip, FixedBounds, GroupAdvantage, Ratio, TokenMean
-from ..core.ranges import AboveOne, AboveZero, Limit, NotNegative, Share, at_least
+from ..core.ranges import AboveOne, AboveZero, NotNegative, at_least
 from ..core.types import Batch
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "FIPO", "2603.19835", "", "code", "a framework's code, whose defaults these are; the paper was not read",
-    code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
-)  # fmt: skip
 # Of the weight of a wrong token whose ratio is beyond the safety.
 _SAFE = 0.8, 1.0
 
@@ -80,32 +76,27 @@ def discounted(x: Tensor, gamma: float) -> Tensor:
     return total
 
 
-@published(PAPER)
+@Paper(
+    "FIPO",
+    "2603.19835",
+    "code",
+    "a framework's code, whose defaults these are; the paper was not read",
+    code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
+)
 def fipo(
     *,
-    decay: AboveZero = 32.0,
-    least: NotNegative = 1.0,
-    most: NotNegative = 1.2,
-    safety: AboveZero = 4.0,
-    dual: AboveOne | None = None,
-    low: Share = 0.2,
-    high: Limit = 0.2,
+    decay: Annotated[AboveZero, "tokens after which a later token counts half"] = 32.0,
+    least: Annotated[NotNegative, "smallest weight"] = 1.0,
+    most: Annotated[NotNegative, "largest weight"] = 1.2,
+    safety: Annotated[AboveZero, "ratio of a wrong token above which its weight is at most 1"] = 4.0,
+    dual: Annotated[AboveOne | None, "dual clip; tokens beyond it count in no weight"] = None,
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """Tokens are weighed by how the policy has moved on what follows them.
-
-    Args:
-        decay: tokens after which a later token counts half.
-        least: smallest weight.
-        most: largest weight.
-        safety: ratio of a wrong token above which its weight is at most 1.
-        dual: dual clip; tokens beyond it count in no weight.
-        low: clip below.
-        high: clip above.
-    """
+    """Tokens are weighed by how the policy has moved on what follows them."""
     return Objective(
-        name="fipo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high), dual=dual),
+        TokenMean(),
         weights=(FutureWeight(decay, least, most, safety, dual),),
-        aggregate=TokenMean(),
     )

@@ -16,12 +16,11 @@ keeps exactly the ⌈fraction · n⌉ highest.
 Reductions: fraction = 1 is DAPO with dual=None.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-from ..base.errors import choose
+from torch import Tensor
+
 from ..core.objective import Objective
 from ..core.ops import masked, ranked
 from ..core.parts import (
@@ -38,20 +37,11 @@ from ..core.parts import (
     SignalWeight,
     TokenMean,
 )
-from ..core.ranges import AboveOne, Fraction, Limit, NotNegative, Share
-from .paper import Paper, published
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..core.parts.weights import BatchWeight
-    from ..core.types import Rollouts
-
-PAPER = Paper(
-    "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
-    "2506.01939", "", "code",
-    code="Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR@6f5dda6:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from ..core.parts.weights import BatchWeight
+from ..core.ranges import Fraction, Share
+from ..core.types import Rollouts
+from .options import Beta, DualOfScripts, High, Low, OfPolicy
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -67,38 +57,34 @@ class ForkingShare(Signal):
         return kept / masked.mean(kept, mask)
 
 
-@published(PAPER)
+@Paper(
+    "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM Reasoning",
+    "2506.01939",
+    "code",
+    code="Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR@6f5dda6:verl/trainer/ppo/core_algos.py",
+)
 def forking_tokens(
     *,
-    fraction: Fraction = 0.2,
-    low: Share = 0.2,
-    high: Limit = 0.28,
-    dual: AboveOne | None = None,
-    beta: NotNegative = 0.0,
-    entropy: str = "old",
-    denominator: str = "all",
+    fraction: Annotated[Fraction, "share of the tokens that is kept"] = 0.2,
+    low: Low = 0.2,
+    high: High = 0.28,
+    dual: DualOfScripts = None,
+    beta: Beta = 0.0,
+    entropy: OfPolicy = "old",
+    denominator: Annotated[
+        Literal["all", "kept"], 'of the policy\'s term: "all" tokens, or those that are "kept" as in the authors\' code'
+    ] = "all",
 ) -> Objective:
-    """Only the tokens with the highest entropy of the batch get a gradient.
-
-    Args:
-        fraction: share of the tokens that is kept, 0 < fraction <= 1.
-        low: clip below.
-        high: clip above.
-        dual: dual clip for negative advantages, 10 in the authors' scripts; None switches it off.
-        beta: coefficient of the k3 divergence from the reference on all tokens; 0 asks for no reference.
-        entropy: of the "old" or of the "current" policy.
-        denominator: of the policy's term: "all" tokens, or those that are "kept" as in the authors' code.
-    """
-    kind = choose("forking_tokens: entropy", entropy, {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile})
+    """Only the tokens with the highest entropy of the batch get a gradient."""
+    kind = {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile}[entropy]
     weight: BatchWeight = Keep(HighInBatch(kind(1 - fraction)))
-    if choose("forking_tokens: denominator", denominator, {"all": False, "kept": True}):
+    if denominator == "kept":
         old = SignalWeight(ForkingShare(1 - fraction))
         weight = old if kind is OldEntropyQuantile else NormalisedWeight.of(weight)
     return Objective(
-        name="forking_tokens",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high), dual=dual),
+        TokenMean(),
         weights=(weight,),
         penalties=(ReferenceKl(beta),) if beta else (),
-        aggregate=TokenMean(),
     )

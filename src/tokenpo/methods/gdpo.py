@@ -22,30 +22,22 @@ Reductions: none to GRPO: a group that is equal in all rewards has an advantage 
 batch is not, so no rows may be skipped.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import TokenPOError, choose
+from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.ops.group import Groups
+from ..core.ops.whitening import whiten
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
-from ..core.ranges import FINITE, Limit, NotNegative, Range, Share
+from ..core.ranges import FINITE, NotNegative, Range
 from ..core.types import Rollouts
-from .paper import Paper, published
-from .reinforce_pp import whiten
-
-PAPER = Paper(
-    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242", "",
-    "code",
-    code="trl 1.16.0:trl/trainer/grpo_trainer.py; verl 0.9.1:verl/trainer/ppo/core_algos.py; "
-    "NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
-)  # fmt: skip
+from .options import Beta, High, Low
+from .paper import TRL, VERL, Paper
 
 Weights = Annotated[
     tuple[float, ...],
@@ -129,23 +121,24 @@ FORMS = {
 }
 
 
-@published(PAPER)
+@Paper(
+    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
+    "2601.05242",
+    "code",
+    code=f"{TRL}; {VERL}; NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
+)
 def gdpo(
-    *, form: str = "trl", weights: Weights = (), low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0
+    *,
+    form: Annotated[Literal["trl", "nemo_rl", "verl"], 'whose numbers: "trl", "verl" or "nemo_rl"'] = "trl",
+    weights: Annotated[Weights, "one for each reward function, in their order; none is 1 for all"] = (),
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Beta = 0.0,
 ) -> Objective:
-    """Several rewards, none of which drowns another: each is normalised before they are added.
-
-    Args:
-        form: whose numbers: "trl", "verl" or "nemo_rl".
-        weights: one for each reward function, in their order; none is 1 for all.
-        low: clip below.
-        high: clip above.
-        beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
-    """
+    """Several rewards, none of which drowns another: each is normalised before they are added."""
     return Objective(
-        name="gdpo",
-        credit=dataclasses.replace(choose("gdpo: form", form, FORMS), weights=tuple(weights)),
-        surrogate=Clip(FixedBounds(low, high)),
+        dataclasses.replace(FORMS[form], weights=tuple(weights)),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         penalties=(ReferenceKl(beta),) if beta else (),
-        aggregate=TokenMean(),
     )

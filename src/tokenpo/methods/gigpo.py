@@ -17,9 +17,8 @@ States are the same where their `anchor` is; whoever numbers them decides whethe
 Reductions: omega = 0 with one turn for each response is Dr. GRPO's advantage.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -28,16 +27,10 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.turns import Turns
 from ..core.parts import Clip, CreditStage, FixedBounds, RewardToGo, TokenMean
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import NotNegative, Share
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Group-in-Group Policy Optimization for LLM Agent Training", "2505.10978", "", "code",
-    "the authors' own trainer was read in copies only",
-    code="johnhaofu/verl-agent@c23d586:gigpo/core_gigpo.py; langfengQ/DrMAS@3b556f2:gigpo/core_gigpo.py; "
-    "cq-dong/verl-agent@595dfc6:examples/gigpo_trainer/run_alfworld.sh",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -66,31 +59,29 @@ class GroupInGroup(CreditStage):
         return episode[:, None] + self.omega * self.step(rollouts, bonus)
 
 
-@published(PAPER)
+@Paper(
+    "Group-in-Group Policy Optimization for LLM Agent Training",
+    "2505.10978",
+    "code",
+    "the authors' own trainer was read in copies only",
+    code="johnhaofu/verl-agent@c23d586:gigpo/core_gigpo.py; langfengQ/DrMAS@3b556f2:gigpo/core_gigpo.py; "
+    "cq-dong/verl-agent@595dfc6:examples/gigpo_trainer/run_alfworld.sh",
+)
 def gigpo(
     *,
-    omega: NotNegative = 1.0,
-    gamma: Share = 1.0,
-    std: bool = False,
-    eps: NotNegative = 1e-6,
-    by_turn: bool = True,
-    low: Share = 0.2,
-    high: Limit = 0.2,
+    omega: Annotated[NotNegative, "weight of the comparison of turns"] = 1.0,
+    gamma: Annotated[Share, "discount from one turn to the next"] = 1.0,
+    std: Annotated[
+        bool, "divide by the deviations, of the group's rewards and of the returns from the same state"
+    ] = False,
+    eps: Annotated[NotNegative, "added to the deviations"] = 1e-6,
+    by_turn: Annotated[bool, "in the group's mean a trajectory counts once for each of its turns"] = True,
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """A turn is compared with the turns that began in the same state, the trajectory with its group.
-
-    Args:
-        omega: weight of the comparison of turns.
-        gamma: discount from one turn to the next.
-        std: divide by the deviations, of the group's rewards and of the returns from the same state.
-        eps: added to the deviations.
-        by_turn: in the group's mean a trajectory counts once for each of its turns.
-        low: clip below.
-        high: clip above.
-    """
+    """A turn is compared with the turns that began in the same state, the trajectory with its group."""
     return Objective(
-        name="gigpo",
-        credit=GroupInGroup(RewardToGo(gamma, anchored=True, std=std, eps=eps), omega, by_turn),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
+        GroupInGroup(RewardToGo(gamma, anchored=True, std=std, eps=eps), omega, by_turn),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
     )

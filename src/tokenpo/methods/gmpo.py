@@ -12,10 +12,9 @@ With token advantages the value is s_i times their mean.
 Reductions: with responses of one token it is GRPO with the clip e^−0.4, e^0.4; unclipped it is GSPO's sequence ratio.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -24,12 +23,7 @@ from ..core.ops import ratio
 from ..core.parts import GroupAdvantage, Ratio, SequenceMean, SurrogateStage
 from ..core.ranges import Limit
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Geometric-Mean Policy Optimization", "2507.20673", "", "code",
-    code="callsys/GMPO@205b2bf:train_zero_math_gmpo.py",
-)  # fmt: skip
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -48,17 +42,11 @@ class GeometricMean(SurrogateStage):
         return Trust(mean * advantage, mean, math.exp(-self.low), math.exp(min(self.high, ratio.BOUND)), clipped)
 
 
-@published(PAPER)
-def gmpo(*, low: Limit = 0.4, high: Limit = 0.4) -> Objective:
-    """One ratio for the response: the geometric mean of its clipped token ratios.
-
-    Args:
-        low: clip of the log-ratio below, where the advantage is negative.
-        high: clip of the log-ratio above, where it is positive.
-    """
-    return Objective(
-        name="gmpo",
-        credit=GroupAdvantage(),
-        surrogate=GeometricMean(low, high),
-        aggregate=SequenceMean(),
-    )
+@Paper("Geometric-Mean Policy Optimization", "2507.20673", "code", code="callsys/GMPO@205b2bf:train_zero_math_gmpo.py")
+def gmpo(
+    *,
+    low: Annotated[Limit, "clip of the log-ratio below, where the advantage is negative"] = 0.4,
+    high: Annotated[Limit, "clip of the log-ratio above, where it is positive"] = 0.4,
+) -> Objective:
+    """One ratio for the response: the geometric mean of its clipped token ratios."""
+    return Objective(GroupAdvantage(), GeometricMean(low, high), SequenceMean())

@@ -15,9 +15,8 @@ gradient is that of an old sample.
 Reductions: at lp = lp_old and with mixed groups only, the gradient is that of Dr. GRPO's advantage with a token mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -25,13 +24,7 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import CreditStage, GroupAdvantage, LogLikelihood, SequenceMean, TokenMean
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning", "2504.02546", "", "code",
-    code="AMAP-ML/GPG@e096da8:open-r1/src/open_r1/gpg_trainer.py; "
-    "AMAP-ML/GPG@e096da8:R1-V/src/r1-v/src/open_r1/trainer/grpo_trainer.py",
-)  # fmt: skip
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -46,12 +39,16 @@ class RescaledAdvantage(CreditStage):
         return advantage[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
-def gpg(*, sequence_mean: bool = False) -> Objective:
-    """The plain policy gradient of group advantages, without ratio, clip or deviation.
-
-    Args:
-        sequence_mean: the mean of response means in place of the mean over all tokens.
-    """
+@Paper(
+    "GPG: A Simple and Strong Reinforcement Learning Baseline for Model Reasoning",
+    "2504.02546",
+    "code",
+    code="AMAP-ML/GPG@e096da8:open-r1/src/open_r1/gpg_trainer.py; "
+    "AMAP-ML/GPG@e096da8:R1-V/src/r1-v/src/open_r1/trainer/grpo_trainer.py",
+)
+def gpg(
+    *, sequence_mean: Annotated[bool, "the mean of response means in place of the mean over all tokens"] = False
+) -> Objective:
+    """The plain policy gradient of group advantages, without ratio, clip or deviation."""
     aggregate = SequenceMean() if sequence_mean else TokenMean()
-    return Objective(name="gpg", credit=RescaledAdvantage(), surrogate=LogLikelihood(), aggregate=aggregate)
+    return Objective(RescaledAdvantage(), LogLikelihood(), aggregate)

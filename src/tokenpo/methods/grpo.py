@@ -12,32 +12,23 @@ that for its advantage. verl adds eps 1e-6 to the deviation, TRL 1e-4.
 Reductions: DAPO with equal clips, equal lengths and no dual clip is GRPO; TR-GRPO with lower = upper = 1 is GRPO.
 """
 
-from __future__ import annotations
+from typing import Annotated
 
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean
-from ..core.ranges import Limit, NotNegative, Share
-from .paper import Paper, published
-
-PAPER = Paper(
-    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
-)  # fmt: skip
+from ..core.ranges import Limit, Share
+from .options import Beta
+from .paper import TRL, VERL, Paper
 
 
-@published(PAPER)
-def grpo(*, low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0) -> Objective:
-    """Every token of a response gets the response's group-normalised reward.
-
-    Args:
-        low: clip below, ratio ≥ 1 − low.
-        high: clip above, ratio ≤ 1 + high.
-        beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
-    """
+@Paper("DeepSeekMath: Pushing the Limits of Mathematical Reasoning", "2402.03300", "code", code=f"{VERL}; {TRL}")
+def grpo(
+    *,
+    low: Annotated[Share, "clip below, ratio ≥ 1 − low"] = 0.2,
+    high: Annotated[Limit, "clip above, ratio ≤ 1 + high"] = 0.2,
+    beta: Beta = 0.0,
+) -> Objective:
+    """Every token of a response gets the response's group-normalised reward."""
     return Objective(
-        name="grpo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
-        penalties=(ReferenceKl(beta),) if beta else (),
-        aggregate=SequenceMean(),
+        GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), penalties=(ReferenceKl(beta),) if beta else ()
     )

@@ -15,9 +15,8 @@ ddof 1.
 Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the other 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -25,15 +24,10 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import NotNegative
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning", "2503.19595", "", "code",
-    "whether to divide by the deviation, as the framework whose code was read does",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .options import High, Low
+from .paper import VERL, Paper
 
 
 @dataclass(frozen=True)
@@ -60,18 +54,18 @@ class BestMargin(CreditStage):
         return torch.where(alone, margin, 0.0)[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
-def grpo_passk(*, std: bool = True, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """Only a group's single best response learns, by its lead over the second best.
-
-    Args:
-        std: divide the lead by the group's standard deviation.
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="grpo_passk",
-        credit=BestMargin(std),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+@Paper(
+    "Optimizing Language Models for Inference Time Objectives using Reinforcement Learning",
+    "2503.19595",
+    "code",
+    "whether to divide by the deviation, as the framework whose code was read does",
+    code=VERL,
+)
+def grpo_passk(
+    *,
+    std: Annotated[bool, "divide the lead by the group's standard deviation"] = True,
+    low: Low = 0.2,
+    high: High = 0.2,
+) -> Objective:
+    """Only a group's single best response learns, by its lead over the second best."""
+    return Objective(BestMargin(std), Clip(FixedBounds(low, high)), TokenMean())

@@ -13,46 +13,21 @@ Reductions: GSPO-token has GSPO's value and gradient as long as the advantage is
 lies beyond the bound.
 """
 
-from __future__ import annotations
-
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GeometricSequence, GeometricToken, GroupAdvantage, SequenceMean
-from ..core.ranges import Limit, Share
-from .paper import Paper, published
+from .options import High, Low
+from .paper import TRL, VERL, Paper
 
-PAPER = Paper(
-    "Group Sequence Policy Optimization", "2507.18071", "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
-)  # fmt: skip
+PAPER = Paper("Group Sequence Policy Optimization", "2507.18071", "code", code=f"{VERL}; {TRL}")
 
 
-@published(PAPER)
-def gspo(*, low: Share = 3e-4, high: Limit = 4e-4) -> Objective:
-    """One likelihood ratio for the response, normalised by its length, clipped as a whole.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="gspo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), ratio=GeometricSequence()),
-        aggregate=SequenceMean(),
-    )
+@PAPER
+def gspo(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
+    """One likelihood ratio for the response, normalised by its length, clipped as a whole."""
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricSequence()), SequenceMean())
 
 
-@published(PAPER)
-def gspo_token(*, low: Share = 3e-4, high: Limit = 4e-4) -> Objective:
-    """GSPO's ratio in a form that takes token-level advantages.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="gspo_token",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), ratio=GeometricToken()),
-        aggregate=SequenceMean(),
-    )
+@PAPER
+def gspo_token(*, low: Low = 3e-4, high: High = 4e-4) -> Objective:
+    """GSPO's ratio in a form that takes token-level advantages."""
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricToken()), SequenceMean())

@@ -19,15 +19,12 @@ carries no gradient and is in no collection. Not to be confused with the traject
 Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
@@ -43,12 +40,13 @@ from ..core.parts import (
     TokenMean,
 )
 from ..core.parts.credit import by_group
-from ..core.ranges import NOT_NEGATIVE, Finite, Limit, NotNegative, Positive, Range, Share, limit
+from ..core.ranges import NOT_NEGATIVE, Finite, NotNegative, Positive, Range, limit
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import GroupPenalty, High, Low, Threshold
+from .paper import Paper
 
 PAPER = Paper(
-    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", "2508.04349", "v6", "paper"
+    "GTPO and GRPO-S: Token and Sequence-Level Reward Shaping with Policy Entropy", "2508.04349", "paper", version="v6"
 )
 FLOOR = 1e-8
 
@@ -62,6 +60,7 @@ def _is_clamp(value: object) -> bool:
     )
 
 
+Collection = Annotated[Literal["with_zeros", "own_set", "pooled"], "whose tokens give mean and deviation"]
 Clamp = Annotated[tuple[float, float], Range("(low, high) with 0 <= low <= high", _is_clamp)]
 
 
@@ -72,7 +71,6 @@ class PolarTokens(CreditStage):
     Args:
         base: a1, ≥ 0.
         share: a2, ≥ 0.
-        collection: whose tokens give mean and deviation: "with_zeros", "own_set" or "pooled".
         whole_batch: compare entropies over the batch rather than inside each group; rewards are normalised inside it.
         clamp: entropies are clamped to this interval (nats) before they are shared out.
         threshold: a response is right when its reward exceeds this.
@@ -82,7 +80,7 @@ class PolarTokens(CreditStage):
     reads = {"old_entropy"}
     base: NotNegative
     share: NotNegative
-    collection: Literal["with_zeros", "own_set", "pooled"] = "with_zeros"
+    collection: Collection = "with_zeros"
     whole_batch: bool = False
     clamp: Clamp | None = None
     threshold: Finite = 0.0
@@ -187,77 +185,56 @@ def floored(rollouts: Rollouts, clamp: tuple[float, float] | None) -> Tensor:
     return (entropy if clamp is None else entropy.clamp(*clamp)).clamp(min=FLOOR)
 
 
-@published(PAPER)
+@PAPER
 def gtpo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.28,
-    a1: NotNegative = 1.0,
-    a2: NotNegative = 0.1,
-    normalise: str = "with_zeros",
-    scope: str = "group",
-    entropy_clamp: Clamp | None = None,
-    threshold: Finite = 0.0,
-    group_overlong: bool = False,
+    low: Low = 0.2,
+    high: High = 0.28,
+    a1: Annotated[NotNegative, "the outcome's part of the token reward"] = 1.0,
+    a2: Annotated[NotNegative, "the entropy's part"] = 0.1,
+    normalise: Collection = "with_zeros",
+    scope: Annotated[Literal["group", "batch"], 'compare entropies over the "group" or the "batch"'] = "group",
+    entropy_clamp: Annotated[
+        Clamp | None, "(low, high) in nats; the paper mentions (0.2, 0.28), which are DAPO's ratio clips"
+    ] = None,
+    threshold: Threshold = 0.0,
+    group_overlong: GroupPenalty = False,
 ) -> Objective:
-    """Right tokens earn more where entropy is high, wrong tokens lose more where it is low.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        a1: the outcome's part of the token reward, >= 0.
-        a2: the entropy's part, >= 0.
-        normalise: "with_zeros", "own_set" or "pooled".
-        scope: compare entropies over the "group" or the "batch".
-        entropy_clamp: (low, high) in nats; the paper mentions (0.2, 0.28), which are DAPO's ratio clips.
-        threshold: a response is right when its reward exceeds this.
-        group_overlong: add the group-relative overlong penalty.
-    """
-    kinds: dict[str, Literal["with_zeros", "own_set", "pooled"]]
-    kinds = {"with_zeros": "with_zeros", "own_set": "own_set", "pooled": "pooled"}
+    """Right tokens earn more where entropy is high, wrong tokens lose more where it is low."""
     return Objective(
-        name="gtpo",
-        shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
-        credit=PolarTokens(
+        PolarTokens(
             a1,
             a2,
-            choose("gtpo: normalise", normalise, kinds),
-            choose("gtpo: scope", scope, {"group": False, "batch": True}),
+            normalise,
+            scope == "batch",
             None if entropy_clamp is None else (entropy_clamp[0], entropy_clamp[1]),
             threshold,
         ),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
+        shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
     )
 
 
-@published(PAPER)
+@PAPER
 def grpo_s(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.28,
-    b1: NotNegative = 1.0,
-    b2: NotNegative = 0.1,
-    mean: str = "arithmetic",
-    threshold: Finite = 0.0,
-    group_overlong: bool = False,
+    low: Low = 0.2,
+    high: High = 0.28,
+    b1: Annotated[NotNegative, "the outcome's part of the reward"] = 1.0,
+    b2: Annotated[NotNegative, "the entropy's part"] = 0.1,
+    mean: Annotated[
+        Literal["arithmetic", "geometric"],
+        '"arithmetic", or "geometric" (the appendix\'s variant: ratio, entropy shares and mean entropy)',
+    ] = "arithmetic",
+    threshold: Threshold = 0.0,
+    group_overlong: GroupPenalty = False,
 ) -> Objective:
-    """Responses are rewarded by their mean entropy: right ones for a high, wrong ones punished for a low one.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        b1: the outcome's part of the reward, >= 0.
-        b2: the entropy's part, >= 0.
-        mean: "arithmetic", or "geometric" (the appendix's variant: ratio, entropy shares and mean entropy).
-        threshold: a response is right when its reward exceeds this.
-        group_overlong: add the group-relative overlong penalty.
-    """
-    geometric = choose("grpo_s: mean", mean, {"arithmetic": False, "geometric": True})
+    """Responses are rewarded by their mean entropy: right ones for a high, wrong ones punished for a low one."""
+    geometric = mean == "geometric"
     return Objective(
-        name="grpo_s",
+        PolarSequences(b1, b2, geometric, threshold),
+        Clip(FixedBounds(low, high), ratio=GeometricSequence() if geometric else ArithmeticSequence()),
+        SequenceMean(),
         shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
-        credit=PolarSequences(b1, b2, geometric, threshold),
-        surrogate=Clip(FixedBounds(low, high), ratio=GeometricSequence() if geometric else ArithmeticSequence()),
-        aggregate=SequenceMean(),
     )

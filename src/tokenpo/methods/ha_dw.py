@@ -18,30 +18,20 @@ meant for rewards between 0 and 1.
 Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-from ..base.errors import choose
+from torch import Tensor
+
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.ratio import BOUND
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, MemorySignal, SequenceMean, Weight
-from ..core.ranges import Count, Limit, Positive, Share
-from .paper import Paper, published
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..core.types import Batch, Rollouts, Trust
-
-PAPER = Paper(
-    "Your Group-Relative Advantage Is Biased", "2601.08521", "", "code", "the paper's filtered anchor",
-    code="yangfengkai/HA-DW@8b08794:verl/trainer/ppo/core_algos.py; "
-    "yangfengkai/HA-DW@8b08794:verl/trainer/ppo/ray_trainer.py",
-)  # fmt: skip
+from ..core.ranges import Count, Positive
+from ..core.types import Batch, Rollouts, Trust
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -88,24 +78,24 @@ class DifficultyWeight(Weight):
         return weight.to(advantage.dtype)
 
 
-@published(PAPER)
+@Paper(
+    "Your Group-Relative Advantage Is Biased",
+    "2601.08521",
+    "code",
+    "the paper's filtered anchor",
+    code="yangfengkai/HA-DW@8b08794:verl/trainer/ppo/core_algos.py; "
+    "yangfengkai/HA-DW@8b08794:verl/trainer/ppo/ray_trainer.py",
+)
 def ha_dw(
-    *, scale: Positive = 1.3, history: Count = 10, anchor: str = "prior", low: Share = 0.2, high: Limit = 0.2
+    *,
+    scale: Annotated[Positive, "factor on every weight"] = 1.3,
+    history: Annotated[Count, "batches whose mean reward the anchor averages"] = 10,
+    anchor: Annotated[Literal["prior", "current"], '"prior" batches only, or the "current" one among them'] = "prior",
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """Advantages grow on hard prompts answered right and on easy ones answered wrong.
-
-    Args:
-        scale: factor on every weight, > 0.
-        history: batches whose mean reward the anchor averages.
-        anchor: "prior" batches only, or the "current" one among them.
-        low: clip below.
-        high: clip above.
-    """
-    ease = Ease(history, choose("ha_dw: anchor", anchor, {"prior": False, "current": True}))
+    """Advantages grow on hard prompts answered right and on easy ones answered wrong."""
+    ease = Ease(history, anchor == "current")
     return Objective(
-        name="ha_dw",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
-        weights=(DifficultyWeight(scale, ease),),
-        aggregate=SequenceMean(),
+        GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(DifficultyWeight(scale, ease),)
     )

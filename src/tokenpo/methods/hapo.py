@@ -21,15 +21,12 @@ Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0
 Reductions: all four off is DAPO with GRPO's clip.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import (
@@ -45,14 +42,11 @@ from ..core.parts import (
     Weight,
 )
 from ..core.parts.temperature import Heat
-from ..core.ranges import SHARE, AboveOne, Limit, NotNegative, Share, require
+from ..core.ranges import SHARE, Limit, NotNegative, Share, require
 from ..core.types import Batch, Rollouts, Trust
-from .paper import Paper, published
+from .options import Dual
+from .paper import Paper
 
-PAPER = Paper(
-    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature", "2509.16591", "", "code",
-    code="starriver030515/HAPO@7671dde:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
 Strength = Annotated[float, SHARE.because("or advantages would change sign")]
 
 
@@ -111,42 +105,39 @@ class Redistribution(Weight):
         return 1 + self.beta * h * (neutral == (h <= 0))
 
 
-@published(PAPER)
+@Paper(
+    "From Uniform to Heterogeneous: Tailoring Policy Optimization to Every Token's Nature",
+    "2509.16591",
+    "code",
+    code="starriver030515/HAPO@7671dde:verl/trainer/ppo/core_algos.py",
+)
 def hapo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    dual: AboveOne | None = 10.0,
-    quantile: Share = 0.8,
-    tau: Heat = 0.05,
-    token_mean_advantage: bool = True,
-    beta: Strength = 1.0,
-    alpha: NotNegative = 1.0,
-    sign: str = "paper",
-    entropy: str = "old",
+    low: Annotated[Share, "base clip below"] = 0.2,
+    high: Annotated[Limit, "base clip above"] = 0.2,
+    dual: Dual = 10.0,
+    quantile: Annotated[Share, "pivot of the entropy score"] = 0.8,
+    tau: Annotated[Heat, "adaptive temperature while sampling; 0 switches it off"] = 0.05,
+    token_mean_advantage: Annotated[
+        bool, "mean and deviation over the group's tokens; False takes GRPO's advantage"
+    ] = True,
+    beta: Annotated[Strength, "differential advantage redistribution; 0 switches it off"] = 1.0,
+    alpha: Annotated[NotNegative, "asymmetric adaptive clipping; 0 switches it off"] = 1.0,
+    sign: Annotated[
+        Literal["paper", "released"], '"paper", or "released" for the released code\'s entropy score'
+    ] = "paper",
+    entropy: Annotated[
+        Literal["old", "current"], 'score the "old" policy\'s entropy, or the "current" one\'s over the optimiser step'
+    ] = "old",
 ) -> Objective:
-    """Temperature, advantage, redistribution and clip bounds follow the entropy of the token.
-
-    Args:
-        low: base clip below.
-        high: base clip above.
-        dual: dual clip for negative advantages; None switches it off.
-        quantile: pivot of the entropy score, in [0, 1].
-        tau: adaptive temperature while sampling; 0 switches it off.
-        token_mean_advantage: mean and deviation over the group's tokens; False takes GRPO's advantage.
-        beta: differential advantage redistribution, in [0, 1]; 0 switches it off.
-        alpha: asymmetric adaptive clipping, >= 0; 0 switches it off.
-        sign: "paper", or "released" for the released code's entropy score.
-        entropy: score the "old" policy's entropy, or the "current" one's over the optimiser step.
-    """
-    released = choose("hapo: sign", sign, {"paper": False, "released": True})
-    kind = choose("hapo: entropy", entropy, {"old": OldEntropyScore, "current": CurrentEntropyScore})
+    """Temperature, advantage, redistribution and clip bounds follow the entropy of the token."""
+    released = sign == "released"
+    kind = {"old": OldEntropyScore, "current": CurrentEntropyScore}[entropy]
     score = kind(quantile, released)
     return Objective(
-        name="hapo",
-        credit=TokenGroupAdvantage() if token_mean_advantage else GroupAdvantage(),
-        surrogate=Clip(AdaptiveBounds(low, high, alpha, score) if alpha else FixedBounds(low, high), dual=dual),
+        TokenGroupAdvantage() if token_mean_advantage else GroupAdvantage(),
+        Clip(AdaptiveBounds(low, high, alpha, score) if alpha else FixedBounds(low, high), dual=dual),
+        TokenMean(),
         weights=(Redistribution(beta, score),) if beta else (),
-        aggregate=TokenMean(),
         temperature=AdaptiveTemperature(tau, quantile, released) if tau else None,
     )

@@ -22,10 +22,9 @@ Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1
 worth f(b) = shift, capped.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -33,14 +32,10 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, Shaping, TokenMean
-from ..core.ranges import AboveOne, AboveZero, Finite, Limit, NotNegative, Share
+from ..core.ranges import AboveZero, Finite, NotNegative
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Hybrid Median-length Policy Optimization", "2606.01934", "", "code",
-    code="weekdaymore/HMPO@23d6dc5:verl/experimental/reward_loop/reward_manager/hmpo.py",
-)  # fmt: skip
+from .options import Beta, Dual, High, Low, Threshold
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -73,39 +68,32 @@ class MedianLength(Shaping):
         return reward + (worth if self.additive else 0.0) - rollouts.reward
 
 
-@published(PAPER)
+@Paper(
+    "Hybrid Median-length Policy Optimization",
+    "2606.01934",
+    "code",
+    code="weekdaymore/HMPO@23d6dc5:verl/experimental/reward_loop/reward_manager/hmpo.py",
+)
 def hmpo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.28,
-    dual: AboveOne | None = 10.0,
-    scale: NotNegative = 1.0,
-    shift: Finite = 0.8,
-    cap: AboveZero = 1.0,
-    additive: bool = False,
-    threshold: Finite = 0.0,
-    by_score: bool = False,
-    beta: NotNegative = 1e-3,
+    low: Low = 0.2,
+    high: High = 0.28,
+    dual: Dual = 10.0,
+    scale: Annotated[NotNegative, "of the cosine in the length"] = 1.0,
+    shift: Annotated[Finite, "added to the cosine"] = 0.8,
+    cap: Annotated[AboveZero, "largest reward for the length"] = 1.0,
+    additive: Annotated[bool, "correctness plus the reward for the length, rather than their product"] = False,
+    threshold: Threshold = 0.0,
+    by_score: Annotated[
+        bool, "multiply by the reward of a right answer rather than by 1, as in the authors' code"
+    ] = False,
+    beta: Beta = 1e-3,
 ) -> Objective:
-    """The reward of a right answer falls with its length and ends at the median of its group.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        dual: dual clip for negative advantages; None switches it off.
-        scale: of the cosine in the length, >= 0.
-        shift: added to the cosine.
-        cap: largest reward for the length, > 0.
-        additive: correctness plus the reward for the length, rather than their product.
-        threshold: a response is right when its reward exceeds this.
-        by_score: multiply by the reward of a right answer rather than by 1, as in the authors' code.
-        beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
-    """
+    """The reward of a right answer falls with its length and ends at the median of its group."""
     return Objective(
-        name="hmpo",
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high), dual=dual),
+        TokenMean(),
         shaping=(MedianLength(scale, shift, cap, additive, threshold, by_score),),
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
         penalties=(ReferenceKl(beta),) if beta else (),
-        aggregate=TokenMean(),
     )

@@ -17,28 +17,20 @@ Reductions: the losses of the passes add up to Advantage Reweighting's at the sa
 penalty.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+
+from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.parts import Selection
-from ..core.ranges import AboveOne, Limit, NotNegative, Share, inside
+from ..core.ranges import Share, inside
+from ..core.types import Batch
 from .adv_reweight import adv_reweight
-from .paper import Paper, published
+from .options import Beta, BoundedKl, Dual, High, Low
+from .paper import Paper
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..core.types import Batch
-
-PAPER = Paper(
-    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "", "code",
-    code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
-    "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
-)  # fmt: skip
 Between = Annotated[float, inside(0, 1).because("or one of the passes would be empty")]
 
 
@@ -53,30 +45,25 @@ class OldProbability(Selection):
         return (batch.rollouts.old_logprob.exp() < self.threshold) == self.below
 
 
-@published(PAPER)
+@Paper(
+    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs",
+    "2505.12929",
+    "code",
+    code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
+    "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
+)
 def lopti(
     *,
-    eta: Between = 0.4,
-    a: Share = 0.0,
-    high_first: bool = False,
-    low: Share = 0.2,
-    high: Limit = 0.24,
-    dual: AboveOne | None = 10.0,
-    beta: NotNegative = 1e-3,
-    bounded_kl: bool = False,
+    eta: Annotated[Between, "probability that divides the tokens between the passes"] = 0.4,
+    a: Annotated[Share, "Advantage Reweighting's strength; 0 weighs all tokens alike"] = 0.0,
+    high_first: Annotated[bool, "the probable tokens first"] = False,
+    low: Low = 0.2,
+    high: High = 0.24,
+    dual: Dual = 10.0,
+    beta: Beta = 1e-3,
+    bounded_kl: BoundedKl = False,
 ) -> Objective:
-    """Improbable tokens first, then the rest, in two optimiser passes.
-
-    Args:
-        eta: probability that divides the tokens between the passes, 0 < eta < 1.
-        a: Advantage Reweighting's strength; 0 weighs all tokens alike.
-        high_first: the probable tokens first.
-        low: clip below.
-        high: clip above.
-        dual: dual clip for negative advantages; None switches it off.
-        beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
-        bounded_kl: log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code.
-    """
+    """Improbable tokens first, then the rest, in two optimiser passes."""
     whole = adv_reweight(low=low, high=high, dual=dual, a=a, beta=beta, bounded_kl=bounded_kl)
     passes = tuple(OldProbability(eta, below) for below in (not high_first, high_first))
     return dataclasses.replace(whole, name="lopti", passes=passes, weights=whole.weights if a else ())

@@ -14,31 +14,19 @@ Reductions: with responses of equal length L it is L times GSPO, value and gradi
 clipped ratio. At lp = lp_old it moves along the sum of A lp over all tokens, as DAPO does.
 """
 
-from __future__ import annotations
-
 from ..core.objective import Objective
 from ..core.parts import Clip, ConstantLength, FixedBounds, GeometricSequence, GroupAdvantage
-from ..core.ranges import Limit, Share
-from .paper import Paper, published
+from .options import High, Low
+from .paper import TRL, Paper
 
-PAPER = Paper(
+
+@Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
-    "2602.05261", "", "code", "the clip range; a framework's code was read, not the authors'",
-    code="trl 1.16.0:trl/trainer/grpo_trainer.py",
-)  # fmt: skip
-
-
-@published(PAPER)
-def luspo(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """One ratio for the response, as in GSPO, and a sum over its tokens in place of their mean.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="luspo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), ratio=GeometricSequence()),
-        aggregate=ConstantLength(1.0),
-    )
+    "2602.05261",
+    "code",
+    "the clip range; a framework's code was read, not the authors'",
+    code=TRL,
+)
+def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """One ratio for the response, as in GSPO, and a sum over its tokens in place of their mean."""
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricSequence()), ConstantLength(1.0))

@@ -18,9 +18,8 @@ Reductions: an infinite budget clips nothing; budget 0 is DAPO with low and high
 m2po_rollout with an infinite threshold.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -41,14 +40,17 @@ from ..core.parts import (
 )
 from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Batch, Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
 PAPER = Paper(
-    "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?", "2510.01161", "", "code",
+    "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?",
+    "2510.01161",
+    "code",
     "the paper's text was not read; the authors' code and AReaL's differ, and are two methods here",
     code="Infini-AI-Lab/M2PO@4514ce2:verl/trainer/ppo/core_algos.py; "
     "inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
-)  # fmt: skip
+)
 # As in the authors' code: the token that the bound is taken from is itself beyond it.
 _BEYOND = 1e-12
 
@@ -104,36 +106,23 @@ class Nearest(Signal):
         return torch.zeros_like(squares).masked_scatter(rollouts.mask, kept).to(rollouts.old_logprob.dtype)
 
 
-@published(PAPER)
-def m2po(*, budget: Limit = 0.04, low: Share = 0.3, high: NotNegative = 0.5) -> Objective:
-    """A clip that begins where the second moment of the step's log-ratios exceeds a budget.
-
-    Args:
-        budget: of the mean squared log-ratio of the tokens that are pushed on.
-        low: the bound below is never nearer to 1.
-        high: nor the one above.
-    """
-    return Objective(
-        name="m2po",
-        credit=GroupAdvantage(),
-        surrogate=Clip(Budgeted(Reach(budget), low, high)),
-        aggregate=TokenMean(),
-    )
+@PAPER
+def m2po(
+    *,
+    budget: Annotated[Limit, "of the mean squared log-ratio of the tokens that are pushed on"] = 0.04,
+    low: Annotated[Share, "the bound below is never nearer to 1"] = 0.3,
+    high: Annotated[NotNegative, "nor the one above"] = 0.5,
+) -> Objective:
+    """A clip that begins where the second moment of the step's log-ratios exceeds a budget."""
+    return Objective(GroupAdvantage(), Clip(Budgeted(Reach(budget), low, high)), TokenMean())
 
 
-@published(PAPER)
-def m2po_rollout(*, threshold: Limit = 0.04, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """The tokens on which sampler and old policy are farthest apart are dropped.
-
-    Args:
-        threshold: of the mean squared log-ratio of the tokens that stay.
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="m2po_rollout",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
-        weights=(Keep(Nearest(threshold)),),
-        aggregate=TokenMean(),
-    )
+@PAPER
+def m2po_rollout(
+    *,
+    threshold: Annotated[Limit, "of the mean squared log-ratio of the tokens that stay"] = 0.04,
+    low: Low = 0.2,
+    high: High = 0.2,
+) -> Objective:
+    """The tokens on which sampler and old policy are farthest apart are dropped."""
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(Keep(Nearest(threshold)),))

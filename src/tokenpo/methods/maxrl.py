@@ -21,27 +21,20 @@ Reductions: with as many right as wrong answers the practical form is GRPO's wit
 place of (R − mean)/mean is Dr. GRPO's advantage. order = 1 is REINFORCE on right answers, without a baseline.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import TokenPOError, choose
+from ..base.errors import TokenPOError
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
-from ..core.ranges import POSITIVE, AboveOne, Count, Limit, Share
+from ..core.ranges import POSITIVE, Count
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Maximum Likelihood Reinforcement Learning", "2602.02710", "", "code",
-    "the aggregate; clip and the truncation of each baseline are second-hand",
-    code="tajwarfahim/maxrl@c0698eb:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .options import Dual, High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -101,31 +94,31 @@ def _comparable(rollouts: Rollouts, bonus: Tensor) -> tuple[Groups, Tensor]:
     return groups, reward
 
 
-@published(PAPER)
+@Paper(
+    "Maximum Likelihood Reinforcement Learning",
+    "2602.02710",
+    "code",
+    "the aggregate; clip and the truncation of each baseline are second-hand",
+    code="tajwarfahim/maxrl@c0698eb:verl/trainer/ppo/core_algos.py",
+)
 def maxrl(
     *,
-    baseline: str = "practical",
-    order: Count | None = None,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    dual: AboveOne | None = 3.0,
+    baseline: Annotated[
+        Literal["practical", "kept", "none"],
+        '"practical" (groups of equal rewards get 0), "kept" (−1 where no answer is right) or "none"',
+    ] = "practical",
+    order: Annotated[
+        Count | None, "truncate the series of log p here, an integer >= 1, in place of a baseline; None does not"
+    ] = None,
+    low: Low = 0.2,
+    high: High = 0.2,
+    dual: Dual = 3.0,
 ) -> Objective:
-    """The advantage is relative to the prompt's rate of success, so that hard prompts count more.
-
-    Args:
-        baseline: "practical" (groups of equal rewards get 0), "kept" (−1 where no answer is right) or "none".
-        order: truncate the series of log p here, an integer >= 1, in place of a baseline; None does not.
-        low: clip below.
-        high: clip above.
-        dual: dual clip for negative advantages; None switches it off.
-    """
+    """The advantage is relative to the prompt's rate of success, so that hard prompts count more."""
     known = {"practical": OverMean(), "kept": OverMean(hopeless=True), "none": OverMean(centred=False)}
-    over_mean = choose("maxrl: baseline", baseline, known)
+    over_mean = known[baseline]
     if order is not None and baseline != "practical":
         raise TokenPOError(f"maxrl: order = {order} takes the place of the baseline: leave out baseline = {baseline!r}")
     return Objective(
-        name="maxrl",
-        credit=over_mean if order is None else Truncated(order),
-        surrogate=Clip(FixedBounds(low, high), dual=dual),
-        aggregate=TokenMean(),
+        over_mean if order is None else Truncated(order), Clip(FixedBounds(low, high), dual=dual), TokenMean()
     )

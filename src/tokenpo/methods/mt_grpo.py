@@ -18,9 +18,8 @@ advantage. The code has a second form, in which the first turn gets norm(R^turn 
 Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -30,15 +29,10 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.turns import Turns
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
-from ..core.ranges import Count, Limit, NotNegative, Share
+from ..core.ranges import Count, NotNegative
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment", "2505.11821", "", "code",
-    code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py; "
-    "SiliangZeng/Multi-Turn-RL-Agent@3f06c26:verifiers/examples/triviaqa_search.py",
-)  # fmt: skip
+from .options import Beta, High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -75,28 +69,27 @@ class FirstTurn(CreditStage):
         return torch.where(called, outcome + self.coef * turn * (turns.index == 0), both)
 
 
-@published(PAPER)
+@Paper(
+    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
+    "2505.11821",
+    "code",
+    code="SiliangZeng/Multi-Turn-RL-Agent@7860de6:verifiers/trainers/mt_grpo_env_trainer.py; "
+    "SiliangZeng/Multi-Turn-RL-Agent@3f06c26:verifiers/examples/triviaqa_search.py",
+)
 def mt_grpo(
     *,
-    coef: NotNegative = 1.0,
-    outcome_rewards: Count = 1,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    beta: NotNegative = 0.0,
+    coef: Annotated[NotNegative, "weight of the first turn's own advantage"] = 1.0,
+    outcome_rewards: Annotated[
+        Count, "how many of the reward functions, the last ones, judge the outcome; the others the first turn"
+    ] = 1,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Beta = 0.0,
 ) -> Objective:
-    """What a tool call earned counts for the tokens that made it, the outcome for all.
-
-    Args:
-        coef: weight of the first turn's own advantage.
-        outcome_rewards: how many of the reward functions, the last ones, judge the outcome; the others the first turn.
-        low: clip below.
-        high: clip above.
-        beta: coefficient of the k3 divergence from the reference policy; 0 asks for no reference.
-    """
+    """What a tool call earned counts for the tokens that made it, the outcome for all."""
     return Objective(
-        name="mt_grpo",
-        credit=FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4)),
-        surrogate=Clip(FixedBounds(low, high)),
+        FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4)),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         penalties=(ReferenceKl(beta),) if beta else (),
-        aggregate=TokenMean(),
     )

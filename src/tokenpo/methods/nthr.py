@@ -20,9 +20,8 @@ Reductions: eta = 1 is GRPO with beta = kl. beta = inf is too, where the right r
 with eta = 0 then learns from right responses alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -30,15 +29,10 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, ReferenceKl, SequenceMean, Signal, SignalWeight
 from ..core.parts.influence import sides
-from ..core.ranges import Limit, NotNegative, Number, Share
+from ..core.ranges import NotNegative, Number
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization", "2505.18830", "", "paper",
-    "the displayed formulas are from an implementation note; that a response's mean counts its influence on itself is "
-    "our reading",
-)  # fmt: skip
+from .options import Beta, High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -62,24 +56,31 @@ class SparedTokens(Signal):
         return torch.where(selected, eta[:, None], 1.0).to(influence.dtype)
 
 
-@published(PAPER)
+@Paper(
+    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization",
+    "2505.18830",
+    "paper",
+    "the displayed formulas are from an implementation note; that a response's mean counts its influence on itself is "
+    "our reading",
+)
 def nthr(
-    *, beta: Number = 1.0, eta: NotNegative | None = None, low: Share = 0.2, high: Limit = 0.2, kl: NotNegative = 1e-4
+    *,
+    beta: Annotated[
+        Number, "threshold of the influence, in units of the least mean influence of a right response; ±inf is allowed"
+    ] = 1.0,
+    eta: Annotated[
+        NotNegative | None,
+        "factor on the advantage of the selected tokens; None takes 2 |1/2 − share of right responses|",
+    ] = None,
+    low: Low = 0.2,
+    high: High = 0.2,
+    kl: Beta = 1e-4,
 ) -> Objective:
-    """Tokens of wrong responses that make right ones likely are pushed down less.
-
-    Args:
-        beta: threshold of the influence, in units of the least mean influence of a right response; ±inf is allowed.
-        eta: factor on the advantage of the selected tokens, ≥ 0; None takes 2 |1/2 − share of right responses|.
-        low: clip below.
-        high: clip above.
-        kl: coefficient of the k3 divergence from the reference; 0 asks for no reference.
-    """
+    """Tokens of wrong responses that make right ones likely are pushed down less."""
     return Objective(
-        name="nthr",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        SequenceMean(),
         weights=(SignalWeight(SparedTokens(beta, eta)),),
         penalties=(ReferenceKl(kl),) if kl else (),
-        aggregate=SequenceMean(),
     )

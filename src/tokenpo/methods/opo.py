@@ -13,8 +13,6 @@ its advantage. The token mean is a framework's. There is no importance ratio for
 Reductions: with equal lengths the advantage is Dr. GRPO's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -24,12 +22,7 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import CreditStage, LogLikelihood, TokenMean
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "On-Policy RL with Optimal Reward Baseline", "2505.23585", "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .paper import VERL, Paper
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class LengthWeighted(CreditStage):
         return advantage[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
+@Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", "code", code=VERL)
 def opo() -> Objective:
     """The plain policy gradient, its baseline weighted by the length of the responses."""
-    return Objective(name="opo", credit=LengthWeighted(), surrogate=LogLikelihood(), aggregate=TokenMean())
+    return Objective(LengthWeighted(), LogLikelihood(), TokenMean())

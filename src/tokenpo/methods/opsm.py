@@ -15,40 +15,38 @@ divergence too. Log-ratios are bounded to ±20.
 Reductions: delta = inf, beta = 0 is GRPO. With anchor="old" it does nothing at lp = lp_old.
 """
 
-from __future__ import annotations
+from typing import Annotated, Literal
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import Clip, Drop, FixedBounds, GroupAdvantage, ReferenceKl, Reweighted, SequenceMean, Strayed
-from ..core.ranges import AboveZero, Limit, NotNegative, Share
-from .paper import Paper, published
+from ..core.ranges import AboveZero, NotNegative
+from .options import High, Low
+from .paper import TRL, Paper
 
-PAPER = Paper(
-    "DeepSeek-V3.2: Pushing the frontier of open large language models", "2512.02556", "", "code",
+
+@Paper(
+    "DeepSeek-V3.2: Pushing the frontier of open large language models",
+    "2512.02556",
+    "code",
     "its equation 9 was read through the comments of two frameworks only; delta is not the paper's",
-    code="trl 1.16.0:trl/trainer/grpo_trainer.py; THUDM/slime@624b824:slime/backends/megatron_utils/loss.py",
-)  # fmt: skip
-
-
-@published(PAPER)
+    code=f"{TRL}; THUDM/slime@624b824:slime/backends/megatron_utils/loss.py",
+)
 def opsm(
-    *, delta: AboveZero = 0.5, anchor: str = "old", low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0
+    *,
+    delta: Annotated[AboveZero, "largest mean log-ratio of a wrong response, nats"] = 0.5,
+    anchor: Annotated[
+        Literal["old", "rollout"], 'log-probabilities before the update, of the "old" policy or of the "rollout" engine'
+    ] = "old",
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Annotated[NotNegative, "unbiased divergence from the reference"] = 0.0,
 ) -> Objective:
-    """Wrong responses that the policy has left are masked.
-
-    Args:
-        delta: largest mean log-ratio of a wrong response, nats.
-        anchor: log-probabilities before the update, of the "old" policy or of the "rollout" engine.
-        low: clip below.
-        high: clip above.
-        beta: unbiased divergence from the reference.
-    """
-    sampler = choose("opsm: anchor", anchor, {"old": False, "rollout": True})
+    """Wrong responses that the policy has left are masked."""
+    sampler = anchor == "rollout"
     return Objective(
-        name="opsm",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        SequenceMean(),
         weights=(Drop(Strayed(delta, sampler)),),
         penalties=(Reweighted(ReferenceKl(beta)),) if beta else (),
-        aggregate=SequenceMean(),
     )

@@ -18,8 +18,6 @@ reward as its advantage, as it does there.
 Reductions: rewards at the end, one token for each response and W all equal: Dr. GRPO's advantage.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -31,14 +29,11 @@ from ..core.ops import masked
 from ..core.ops.group import Groups
 from ..core.ops.ratio import log_ratio
 from ..core.parts import Clip, CreditStage, FixedBounds, RolloutCorrection, TokenMean
-from ..core.ranges import Limit, Share, at_least
+from ..core.ranges import at_least
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import VERL, Paper
 
-PAPER = Paper(
-    "The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL", "2602.07078", "", "code",
-    "the theorem's own text was not read", code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
 EPS = 1e-8
 
 
@@ -92,28 +87,29 @@ class OptimalBaseline(CreditStage):
         return norm * log.exp().clamp(max=self.cap).square()
 
 
-@published(PAPER)
+@Paper(
+    "The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL",
+    "2602.07078",
+    "code",
+    "the theorem's own text was not read",
+    code=VERL,
+)
 def otb(
     *,
-    zero_tail: bool = True,
-    token_reward: bool = False,
-    rollout_cap: Annotated[float, at_least(1)] | None = None,
-    low: Share = 0.2,
-    high: Limit = 0.2,
+    zero_tail: Annotated[bool, "no baseline where a single rollout of the group is left"] = True,
+    token_reward: Annotated[
+        bool, "rewards arrive at tokens, read from `Rollouts.token_reward`; else all of it at the end"
+    ] = False,
+    rollout_cap: Annotated[
+        Annotated[float, at_least(1)] | None, "correct for the sampling engine, with weights up to this; None does not"
+    ] = None,
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """The baseline of a token weighs the rollouts by how far each has moved the gradient up to it.
-
-    Args:
-        zero_tail: no baseline where a single rollout of the group is left.
-        token_reward: rewards arrive at tokens, read from `Rollouts.token_reward`; else all of it at the end.
-        rollout_cap: correct for the sampling engine, with weights up to this; None does not.
-        low: clip below.
-        high: clip above.
-    """
+    """The baseline of a token weighs the rollouts by how far each has moved the gradient up to it."""
     return Objective(
-        name="otb",
-        credit=OptimalBaseline(zero_tail, token_reward, rollout_cap),
-        surrogate=Clip(FixedBounds(low, high)),
+        OptimalBaseline(zero_tail, token_reward, rollout_cap),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         weights=() if rollout_cap is None else (RolloutCorrection(cap=rollout_cap),),
-        aggregate=TokenMean(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 from ..base.errors import TokenPOError, require_loaded
 from ..base.user_code import Loaded, told
 from ..core.objective import Objective
+from .signature import documented
 
 
 def own(name: str) -> Callable[..., Objective]:
@@ -43,7 +45,9 @@ def own(name: str) -> Callable[..., Objective]:
         except (Exception, SystemExit) as error:
             raise TokenPOError(f"method {name} raised {told(error)}") from error
         if isinstance(objective, Objective):
-            return objective
+            unnamed = objective.name == Objective.name
+            return dataclasses.replace(objective, name=build.__name__) if unnamed else objective
         raise TokenPOError(f"method {name} returned a {type(objective).__name__}: let it return a tokenpo.Objective")
 
+    held.__doc__ = documented(build)
     return held

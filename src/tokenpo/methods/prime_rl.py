@@ -15,9 +15,8 @@ Reductions: kl = 0 has the gradient of dppo_tv with that threshold, without its 
 lp = lp_roll the penalty is idle.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -27,13 +26,7 @@ from ..core.ops.ratio import log_ratio
 from ..core.parts import GroupAdvantage, Keep, Penalty, RolloutRatio, Selection, TokenMean, Unclipped
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Rethinking the Trust Region in LLM Reinforcement Learning (prime-rl's default loss)", "2602.04879", "", "code",
-    "a framework's loss: DPPO's mask and another paper's penalty, read in its code",
-    code="PrimeIntellect-ai/prime-rl@559b447:src/prime_rl/trainer/rl/loss.py",
-)  # fmt: skip
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -65,20 +58,24 @@ class SquaredLogRatio(Penalty):
         return self.coef * log_ratio(batch.policy.logprob, batch.need("rollout_logprob")).square()
 
 
-@published(PAPER)
-def prime_rl(*, low: NotNegative = 0.2, high: NotNegative = 0.2, kl: NotNegative = 1e-3) -> Objective:
-    """The ratio to the sampler, masked by how far the probability has moved.
-
-    Args:
-        low: largest fall of a probability that is pushed down.
-        high: largest rise of one that is pushed up.
-        kl: of the squared log-ratio to the sampler.
-    """
+@Paper(
+    "Rethinking the Trust Region in LLM Reinforcement Learning (prime-rl's default loss)",
+    "2602.04879",
+    "code",
+    "a framework's loss: DPPO's mask and another paper's penalty, read in its code",
+    code="PrimeIntellect-ai/prime-rl@559b447:src/prime_rl/trainer/rl/loss.py",
+)
+def prime_rl(
+    *,
+    low: Annotated[NotNegative, "largest fall of a probability that is pushed down"] = 0.2,
+    high: Annotated[NotNegative, "largest rise of one that is pushed up"] = 0.2,
+    kl: Annotated[NotNegative, "of the squared log-ratio to the sampler"] = 1e-3,
+) -> Objective:
+    """The ratio to the sampler, masked by how far the probability has moved."""
     return Objective(
-        name="prime_rl",
-        credit=GroupAdvantage(std=False),
-        surrogate=Unclipped(RolloutRatio()),
+        GroupAdvantage(std=False),
+        Unclipped(RolloutRatio()),
+        TokenMean(),
         weights=(Keep(NearSampler(low, high)),),
         penalties=(SquaredLogRatio(kl),) if kl else (),
-        aggregate=TokenMean(),
     )

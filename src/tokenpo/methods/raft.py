@@ -13,22 +13,22 @@ Departures: the authors' scripts add a k3 divergence of 0.001 from the reference
 Reductions: at lp = lp_old the two have the same gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.parts import Clip, CreditStage, FixedBounds, LogLikelihood, TokenMean
-from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
 PAPER = Paper(
-    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code",
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce",
+    "2504.11343",
+    "code",
     code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,13 @@ class PositiveReward(CreditStage):
         return (rollouts.reward + bonus).clamp(min=0)[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
+@PAPER
 def raft() -> Objective:
     """Log-likelihood of right responses, weighted by their reward."""
-    return Objective(name="raft", credit=PositiveReward(), surrogate=LogLikelihood(), aggregate=TokenMean())
+    return Objective(PositiveReward(), LogLikelihood(), TokenMean())
 
 
-@published(PAPER)
-def raft_pp(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """RAFT with an importance ratio and its clip.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="raft_pp",
-        credit=PositiveReward(),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+@PAPER
+def raft_pp(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """RAFT with an importance ratio and its clip."""
+    return Objective(PositiveReward(), Clip(FixedBounds(low, high)), TokenMean())

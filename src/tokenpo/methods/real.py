@@ -17,9 +17,8 @@ Reductions: at lp = lp_old, n right and m wrong: a right response is pushed by 1
 1/(tau (m + 1)) down, spread over its tokens.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -30,13 +29,7 @@ from ..core.ops.group import Groups
 from ..core.parts import BatchSignal, CreditStage, LogLikelihood, Look, Ratio, SequenceMean, SignalWeight
 from ..core.ranges import Positive
 from ..core.types import Batch, Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Rewards as Labels: Revisiting RLVR from a Classification Perspective", "2602.05630", "", "code",
-    "a framework's code and documentation; the paper was not read",
-    code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
-)  # fmt: skip
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -76,17 +69,13 @@ class ByLabel(LogLikelihood):
     assumes_on_policy = False
 
 
-@published(PAPER)
-def real(*, tau: Positive = 0.5) -> Objective:
-    """Right and wrong responses of a group are told apart by their mean log-ratio.
-
-    Args:
-        tau: temperature of the classification, nats per token.
-    """
-    return Objective(
-        name="real",
-        credit=Label(),
-        surrogate=ByLabel(),
-        weights=(SignalWeight(Slope(tau)),),
-        aggregate=SequenceMean(),
-    )
+@Paper(
+    "Rewards as Labels: Revisiting RLVR from a Classification Perspective",
+    "2602.05630",
+    "code",
+    "a framework's code and documentation; the paper was not read",
+    code="modelscope/ms-swift@3602360:swift/rlhf_trainers/grpo_trainer.py",
+)
+def real(*, tau: Annotated[Positive, "temperature of the classification, nats per token"] = 0.5) -> Objective:
+    """Right and wrong responses of a group are told apart by their mean log-ratio."""
+    return Objective(Label(), ByLabel(), SequenceMean(), weights=(SignalWeight(Slope(tau)),))

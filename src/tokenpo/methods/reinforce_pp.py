@@ -16,9 +16,8 @@ when the batch's mean is not.
 Reductions: none to GRPO: the group's deviation is not divided by.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -26,16 +25,18 @@ from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.ops.whitening import whiten
 from ..core.parts import K2, Clip, CreditStage, FixedBounds, GroupAdvantage, ReferenceKl, TokenMean
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import NotNegative
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import VERL, Paper
 
 PAPER = Paper(
-    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization", "2501.03262", "",
-    "code", "the k2 estimator of the baseline variant is second-hand",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; "
-    "OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
-)  # fmt: skip
+    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
+    "2501.03262",
+    "code",
+    "the k2 estimator of the baseline variant is second-hand",
+    code=f"{VERL}; OpenRLHF/OpenRLHF@3c3be62:openrlhf/trainer/ppo_utils/experience_maker.py",
+)
 
 
 @dataclass(frozen=True)
@@ -73,36 +74,32 @@ class WhitenedBaseline(CreditStage):
         return whiten(centred[:, None].expand(rollouts.mask.shape), rollouts.mask)
 
 
-@published(PAPER)
-def reinforce_pp(*, low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0) -> Objective:
-    """No group: returns are normalised over all tokens of the batch.
+@PAPER
+def reinforce_pp(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Annotated[
+        NotNegative, "coefficient of the divergence from the reference inside the reward; 0 asks for no reference"
+    ] = 0.0,
+) -> Objective:
+    """No group: returns are normalised over all tokens of the batch."""
+    return Objective(WhitenedReturn(beta), Clip(FixedBounds(low, high)), TokenMean())
 
-    Args:
-        low: clip below.
-        high: clip above.
-        beta: coefficient of the divergence from the reference inside the reward; 0 asks for no reference.
-    """
+
+@PAPER
+def reinforce_pp_baseline(
+    *,
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Annotated[
+        NotNegative, "coefficient of the k2 divergence from the reference in the loss; 0 asks for no reference"
+    ] = 0.0,
+) -> Objective:
+    """The group's mean is the baseline, the batch's deviation the scale."""
     return Objective(
-        name="reinforce_pp",
-        credit=WhitenedReturn(beta),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
-
-
-@published(PAPER)
-def reinforce_pp_baseline(*, low: Share = 0.2, high: Limit = 0.2, beta: NotNegative = 0.0) -> Objective:
-    """The group's mean is the baseline, the batch's deviation the scale.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        beta: coefficient of the k2 divergence from the reference in the loss; 0 asks for no reference.
-    """
-    return Objective(
-        name="reinforce_pp_baseline",
-        credit=WhitenedBaseline(),
-        surrogate=Clip(FixedBounds(low, high)),
+        WhitenedBaseline(),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         penalties=(ReferenceKl(beta, K2()),) if beta else (),
-        aggregate=TokenMean(),
     )

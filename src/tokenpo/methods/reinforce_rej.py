@@ -13,8 +13,6 @@ denominator counts the rejected groups' tokens.
 Reductions: with rewards 0 and 1 and mixed groups only it is RAFT++.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -23,14 +21,9 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
-from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "", "code",
-    code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -43,17 +36,12 @@ class MixedReward(CreditStage):
         return torch.where(mixed, rollouts.reward + bonus, 0.0)[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
-def reinforce_rej(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """The reward itself is the advantage, in groups that hold right and wrong responses.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="reinforce_rej",
-        credit=MixedReward(),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+@Paper(
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce",
+    "2504.11343",
+    "code",
+    code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
+)
+def reinforce_rej(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """The reward itself is the advantage, in groups that hold right and wrong responses."""
+    return Objective(MixedReward(), Clip(FixedBounds(low, high)), TokenMean())

@@ -12,8 +12,6 @@ framework keeps its reward.
 Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times that of Dr. GRPO's advantage.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -21,15 +19,9 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean
-from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs", "2402.14740",
-    "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .options import High, Low
+from .paper import VERL, Paper
 
 
 @dataclass(frozen=True)
@@ -43,17 +35,12 @@ class LeaveOneOut(CreditStage):
         return (centred * size / (size - 1).clamp(min=1))[:, None].expand(rollouts.mask.shape)
 
 
-@published(PAPER)
-def rloo(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """The advantage is the reward minus the mean of the group's other rewards.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="rloo",
-        credit=LeaveOneOut(),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+@Paper(
+    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    "2402.14740",
+    "code",
+    code=VERL,
+)
+def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """The advantage is the reward minus the mean of the group's other rewards."""
+    return Objective(LeaveOneOut(), Clip(FixedBounds(low, high)), TokenMean())

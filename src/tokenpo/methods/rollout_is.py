@@ -12,10 +12,9 @@ Departures: GRPO's advantage, which SkyRL sets apart from the loss. The log-rati
 Reductions: unbounded, it has the gradient of q A: DPPO without its region and cap.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -23,12 +22,7 @@ from ..core.objective import Objective
 from ..core.parts import DetachedClip, FixedBounds, GroupAdvantage, Region, RolloutRatio, TokenMean
 from ..core.ranges import Limit, Share
 from ..core.types import Batch
-from .paper import Paper, published
-
-PAPER = Paper(
-    "GLM-5 (SkyRL's rollout_is)", "2602.15763", "", "code", "the paper's equation was not read: a framework's loss",
-    code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
-)  # fmt: skip
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -43,17 +37,15 @@ class Between(Region):
         return (ratio > 1 - self.low) & (ratio < 1 + self.high)
 
 
-@published(PAPER)
-def rollout_is(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """Tokens that the sampler found likelier or less likely by more than this are dropped.
-
-    Args:
-        low: bound below.
-        high: bound above.
-    """
+@Paper(
+    "GLM-5 (SkyRL's rollout_is)",
+    "2602.15763",
+    "code",
+    "the paper's equation was not read: a framework's loss",
+    code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
+)
+def rollout_is(*, low: Annotated[Share, "bound below"] = 0.2, high: Annotated[Limit, "bound above"] = 0.2) -> Objective:
+    """Tokens that the sampler found likelier or less likely by more than this are dropped."""
     return Objective(
-        name="rollout_is",
-        credit=GroupAdvantage(),
-        surrogate=DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high)),
-        aggregate=TokenMean(),
+        GroupAdvantage(), DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high)), TokenMean()
     )

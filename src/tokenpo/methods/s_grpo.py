@@ -12,8 +12,6 @@ Departures: unknown, the paper's rule could not be read. A response of which not
 Reductions: fraction = 1 is GRPO.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,14 +20,10 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.parts import BatchSignal, Clip, FixedBounds, GroupAdvantage, Keep, Look, RowNormalised, SequenceMean
-from ..core.ranges import Fraction, Limit, Share, whole
+from ..core.ranges import Fraction, whole
 from ..core.types import Batch
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Token-Efficient RL for LLM Reasoning", "2504.20834", "", "reconstructed",
-    "how the tokens are drawn, their share and the denominator",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -49,22 +43,23 @@ class RandomTokens(BatchSignal):
         return (batch.mask & (drawn | first)).to(batch.policy.logprob.dtype)
 
 
-@published(PAPER)
+@Paper(
+    "Token-Efficient RL for LLM Reasoning",
+    "2504.20834",
+    "reconstructed",
+    "how the tokens are drawn, their share and the denominator",
+)
 def s_grpo(
-    *, fraction: Fraction = 0.5, low: Share = 0.2, high: Limit = 0.2, always: Annotated[int, whole(0)] = 0
+    *,
+    fraction: Annotated[Fraction, "probability of a token to be kept"] = 0.5,
+    low: Low = 0.2,
+    high: High = 0.2,
+    always: Annotated[Annotated[int, whole(0)], "the number of first tokens of a response that are always kept"] = 0,
 ) -> Objective:
-    """Each response learns from a random part of its tokens.
-
-    Args:
-        fraction: probability of a token to be kept, 0 < fraction <= 1.
-        low: clip below.
-        high: clip above.
-        always: the number of first tokens of a response that are always kept.
-    """
+    """Each response learns from a random part of its tokens."""
     return Objective(
-        name="s_grpo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        SequenceMean(),
         weights=(RowNormalised(Keep(RandomTokens(fraction, always))),),
-        aggregate=SequenceMean(),
     )

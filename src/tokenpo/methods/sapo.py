@@ -11,10 +11,9 @@ does not vanish by rounding at large ratios.
 Reductions: f has slope 1 at r = 1, so at lp = lp_old the gradient is GRPO's.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -23,12 +22,7 @@ from ..core.parts import GroupAdvantage, SequenceMean, SurrogateStage, TokenRati
 from ..core.parts.surrogate import nowhere
 from ..core.ranges import Positive
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Soft Adaptive Policy Optimization", "2511.20347", "", "code",
-    code="verl 0.9.1:verl/trainer/ppo/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
-)  # fmt: skip
+from .paper import TRL, VERL, Paper
 
 
 @dataclass(frozen=True)
@@ -46,17 +40,11 @@ class SoftGate(SurrogateStage):
         return Trust(gate * advantage, ratio, 0.0, math.inf, nowhere(batch))
 
 
-@published(PAPER)
-def sapo(*, tau_pos: Positive = 1.0, tau_neg: Positive = 1.05) -> Objective:
-    """Tokens fade out smoothly as their ratio leaves 1, instead of being cut off.
-
-    Args:
-        tau_pos: steepness of the gate for positive advantages.
-        tau_neg: steepness for the others.
-    """
-    return Objective(
-        name="sapo",
-        credit=GroupAdvantage(),
-        surrogate=SoftGate(tau_pos, tau_neg),
-        aggregate=SequenceMean(),
-    )
+@Paper("Soft Adaptive Policy Optimization", "2511.20347", "code", code=f"{VERL}; {TRL}")
+def sapo(
+    *,
+    tau_pos: Annotated[Positive, "steepness of the gate for positive advantages"] = 1.0,
+    tau_neg: Annotated[Positive, "steepness for the others"] = 1.05,
+) -> Objective:
+    """Tokens fade out smoothly as their ratio leaves 1, instead of being cut off."""
+    return Objective(GroupAdvantage(), SoftGate(tau_pos, tau_neg), SequenceMean())

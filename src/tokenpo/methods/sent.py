@@ -18,27 +18,20 @@ The penalty is idle as long as lp = lp_old, up to the rounding between engines: 
 Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops import covariance, masked, ranked
 from ..core.parts import Anchor, BatchSignal, GroupAdvantage, Look, ReferenceKl, TokenMean, Unclipped
 from ..core.parts.selection import entropy_of
 from ..core.ranges import Fraction, NotNegative
 from ..core.types import Batch
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning", "2512.04359", "", "code",
-    "the curriculum by semantic entropy is not implemented",
-    code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
-)  # fmt: skip
+from .options import Beta, OfPolicy
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -69,34 +62,26 @@ class CovarianceTails(BatchSignal):
         return tails.new_zeros(low.shape).masked_scatter(low, tails)
 
 
-@published(PAPER)
+@Paper(
+    "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning",
+    "2512.04359",
+    "code",
+    "the curriculum by semantic entropy is not implemented",
+    code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
+)
 def sent(
     *,
-    fraction: Fraction = 2e-4,
-    low_entropy: Fraction = 0.8,
-    strong: NotNegative = 2.0,
-    weak: NotNegative = 0.5,
-    coef: NotNegative = 1.0,
-    beta: NotNegative = 0.0,
-    entropy: str = "current",
+    fraction: Annotated[Fraction, "share of the sure tokens that is held at either end of the covariances"] = 2e-4,
+    low_entropy: Annotated[Fraction, "share of all tokens that counts as sure"] = 0.8,
+    strong: Annotated[NotNegative, "factor for the largest covariances"] = 2.0,
+    weak: Annotated[NotNegative, "factor for the smallest"] = 0.5,
+    coef: Annotated[NotNegative, "coefficient of |lp − lp_old|"] = 1.0,
+    beta: Beta = 0.0,
+    entropy: OfPolicy = "current",
 ) -> Objective:
-    """Among sure tokens, those with extreme covariance are held at the old policy.
-
-    Args:
-        fraction: share of the sure tokens that is held at either end of the covariances.
-        low_entropy: share of all tokens that counts as sure.
-        strong: factor for the largest covariances.
-        weak: factor for the smallest.
-        coef: coefficient of |lp − lp_old|.
-        beta: coefficient of the k3 divergence from the reference on all tokens; 0 asks for no reference.
-        entropy: of the "current" or of the "old" policy.
-    """
-    current = choose("sent: entropy", entropy, {"current": True, "old": False})
+    """Among sure tokens, those with extreme covariance are held at the old policy."""
+    current = entropy == "current"
     held = Anchor(coef, CovarianceTails(fraction, low_entropy, strong, weak, current))
     return Objective(
-        name="sent",
-        credit=GroupAdvantage(),
-        surrogate=Unclipped(),
-        penalties=(held, ReferenceKl(beta)) if beta else (held,),
-        aggregate=TokenMean(),
+        GroupAdvantage(), Unclipped(), TokenMean(), penalties=(held, ReferenceKl(beta)) if beta else (held,)
     )

@@ -15,30 +15,19 @@ authors' code: those that are kept).
 Reductions: largest = 0 is GRPO over tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-from ..base.errors import choose
+from torch import Tensor
+
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
-from ..core.ranges import Limit, NotNegative, Share, between
-from .paper import Paper, published
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..core.types import Rollouts
-
-PAPER = Paper(
-    "Skywork Open Reasoner 1 Technical Report", "2505.22312", "", "code",
-    code="SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/core_algos.py; "
-    "SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/ray_trainer.py; "
-    "SkyworkAI/Skywork-OR1@64e96af:verl/workers/actor/dp_actor.py",
-)  # fmt: skip
+from ..core.ranges import Limit, NotNegative, between
+from ..core.types import Rollouts
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -86,33 +75,32 @@ class GatedCoefficient(MemorySignal):
         return bool(masked.mean(entropy, rollouts.mask) < self.target)
 
 
-@published(PAPER)
+@Paper(
+    "Skywork Open Reasoner 1 Technical Report",
+    "2505.22312",
+    "code",
+    code="SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/core_algos.py; "
+    "SkyworkAI/Skywork-OR1@64e96af:verl/trainer/ppo/ray_trainer.py; "
+    "SkyworkAI/Skywork-OR1@64e96af:verl/workers/actor/dp_actor.py",
+)
 def skywork_entropy(
     *,
-    target: Limit = 0.2,
-    delta: NotNegative = 1e-4,
-    largest: NotNegative = 0.005,
-    start: NotNegative = 0.0,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    controller: str = "current",
+    target: Annotated[Limit, "mean entropy to stay at, nats"] = 0.2,
+    delta: Annotated[NotNegative, "change of the coefficient after a rollout batch"] = 1e-4,
+    largest: Annotated[NotNegative, "bound of the coefficient"] = 0.005,
+    start: Annotated[NotNegative, "coefficient before the first batch"] = 0.0,
+    low: Low = 0.2,
+    high: High = 0.2,
+    controller: Annotated[
+        Literal["current", "released"],
+        'gated by the "current" batch\'s entropy, or as in the "released" code by −mean lp_old of the last',
+    ] = "current",
 ) -> Objective:
-    """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target.
-
-    Args:
-        target: mean entropy to stay at, nats.
-        delta: change of the coefficient after a rollout batch.
-        largest: bound of the coefficient.
-        start: coefficient before the first batch.
-        low: clip below.
-        high: clip above.
-        controller: gated by the "current" batch's entropy, or as in the "released" code by −mean lp_old of the last.
-    """
-    released = choose("skywork_entropy: controller", controller, {"current": False, "released": True})
+    """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target."""
+    released = controller == "released"
     return Objective(
-        name="skywork_entropy",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         penalties=(EntropyBonus(GatedCoefficient(target, delta, largest, start, released)),),
-        aggregate=TokenMean(),
     )

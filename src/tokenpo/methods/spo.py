@@ -15,9 +15,8 @@ in which continuations are trained on too, is not implemented.
 Note: the continuations are sampled tokens like all others: `continued_tokens` of a run counts them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -33,16 +32,10 @@ from ..core.parts import (
     WhitenedGain,
 )
 from ..core.parts.continuations import improbable
-from ..core.ranges import Count, Fraction, Limit, Share
+from ..core.ranges import Count, Fraction
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Segment Policy Optimization: Improved Credit Assignment in Reinforcement Learning for LLMs", "2505.23564", "",
-    "code",
-    code="AIFrameResearch/SPO@b9fc6a2:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
-    "AIFrameResearch/SPO@b9fc6a2:src/treetune/trainers/ppo_trainer.py",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -56,28 +49,25 @@ class OverImprobable(Signal):
         return (kept.double() * rollouts.mask.sum() / kept.double().sum().clamp(min=1)).to(rollouts.old_logprob.dtype)
 
 
-@published(PAPER)
+@Paper(
+    "Segment Policy Optimization: Improved Credit Assignment in Reinforcement Learning for LLMs",
+    "2505.23564",
+    "code",
+    code="AIFrameResearch/SPO@b9fc6a2:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
+    "AIFrameResearch/SPO@b9fc6a2:src/treetune/trainers/ppo_trainer.py",
+)
 def spo(
     *,
-    interval: Count = 5,
-    below: Fraction = 0.9,
-    continuations: Count = 9,
-    low: Share = 0.2,
-    high: Limit = 0.2,
+    interval: Annotated[Count, "improbable tokens of a segment"] = 5,
+    below: Annotated[Fraction, "tokens whose old probability is below this are improbable"] = 0.9,
+    continuations: Annotated[Count, "drawn from each cut"] = 9,
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """Segments between improbable tokens are worth what they add, and only improbable tokens learn.
-
-    Args:
-        interval: improbable tokens of a segment.
-        below: tokens whose old probability is below this are improbable.
-        continuations: drawn from each cut.
-        low: clip below.
-        high: clip above.
-    """
+    """Segments between improbable tokens are worth what they add, and only improbable tokens learn."""
     return Objective(
-        name="spo",
-        credit=WhitenedGain(Continuations(Improbable(interval, below), continuations), below),
-        surrogate=Clip(FixedBounds(low, high)),
+        WhitenedGain(Continuations(Improbable(interval, below), continuations), below),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         weights=(SignalWeight(OverImprobable(below)),),
-        aggregate=TokenMean(),
     )

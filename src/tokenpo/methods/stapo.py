@@ -13,26 +13,20 @@ old policy's. The quantile is nearest-rank. Where no token is unlikely nothing i
 Reductions: prob = 0 is DAPO with dual=None.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops import ranked
 from ..core.parts import BatchSignal, Clip, Drop, FixedBounds, GroupAdvantage, Look, NormalisedWeight, TokenMean
 from ..core.parts.selection import entropy_of
-from ..core.ranges import Limit, Share
+from ..core.ranges import Share
 from ..core.types import Batch
-from .paper import Paper, published
-
-PAPER = Paper(
-    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens", "2602.15620", "", "paper",
-    "which policy's probabilities and entropies, and the batch of the quantile, are our reading",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -63,24 +57,26 @@ class Spurious(BatchSignal):
         return (unlikely & (entropy < threshold)).to(entropy.dtype)
 
 
-@published(PAPER)
+@Paper(
+    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens",
+    "2602.15620",
+    "paper",
+    "which policy's probabilities and entropies, and the batch of the quantile, are our reading",
+)
 def stapo(
-    *, prob: Share = 0.002, quantile: Share = 0.75, low: Share = 0.2, high: Limit = 0.28, policy: str = "current"
+    *,
+    prob: Annotated[Share, "a token is unlikely below this probability"] = 0.002,
+    quantile: Annotated[
+        Share, "of the entropies of unlikely tokens in right responses; below it they are dropped"
+    ] = 0.75,
+    low: Low = 0.2,
+    high: High = 0.28,
+    policy: Annotated[
+        Literal["current", "old"], 'probabilities and entropies of the "current" or the "old" policy'
+    ] = "current",
 ) -> Objective:
-    """Unlikely tokens of right responses are dropped where the policy was sure of another one.
-
-    Args:
-        prob: a token is unlikely below this probability.
-        quantile: of the entropies of unlikely tokens in right responses; below it they are dropped.
-        low: clip below.
-        high: clip above.
-        policy: probabilities and entropies of the "current" or the "old" policy.
-    """
-    spurious = Spurious(prob, quantile, choose("stapo: policy", policy, {"current": True, "old": False}))
+    """Unlikely tokens of right responses are dropped where the policy was sure of another one."""
+    spurious = Spurious(prob, quantile, policy == "current")
     return Objective(
-        name="stapo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
-        weights=(NormalisedWeight.of(Drop(spurious)),),
-        aggregate=TokenMean(),
+        GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(NormalisedWeight.of(Drop(spurious)),)
     )

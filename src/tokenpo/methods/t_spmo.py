@@ -15,25 +15,18 @@ Departures: unknown, the paper's formulas could not be read. |U| is counted over
 Note: free-running responses soon share no prefix, and then only the tokens at which they parted learn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, CreditStage, FixedBounds, TokenMean
-from ..core.ranges import Limit, Share
 from ..core.types import Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Token-Efficient RL for LLM Reasoning", "2504.20834", "", "reconstructed",
-    "the credit of a pair, the denominator, and prefixes from which no response parts",
-)  # fmt: skip
+from .options import High, Low
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -76,18 +69,24 @@ class PrefixTree(CreditStage):
         return advantage * rollouts.mask.sum() / branches.clamp(min=1)
 
 
-@published(PAPER)
-def t_spmo(*, count: str = "pairs", low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """A token learns by what its alternatives at the same prefix were worth.
-
-    Args:
-        count: every distinct pair of prefix and token once ("pairs"), or every token of every rollout ("rollouts").
-        low: clip below.
-        high: clip above.
-    """
+@Paper(
+    "Token-Efficient RL for LLM Reasoning",
+    "2504.20834",
+    "reconstructed",
+    "the credit of a pair, the denominator, and prefixes from which no response parts",
+)
+def t_spmo(
+    *,
+    count: Annotated[
+        Literal["pairs", "rollouts"],
+        'every distinct pair of prefix and token once ("pairs"), or every token of every rollout ("rollouts")',
+    ] = "pairs",
+    low: Low = 0.2,
+    high: High = 0.2,
+) -> Objective:
+    """A token learns by what its alternatives at the same prefix were worth."""
     return Objective(
-        name="t_spmo",
-        credit=PrefixTree(choose("t_spmo: count", count, {"pairs": True, "rollouts": False})),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
+        PrefixTree(count == "pairs"),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
     )

@@ -20,13 +20,11 @@ acts on the first update too, once the policy has left the reference.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.ops.ratio import log_ratio
 from ..core.parts import (
@@ -43,15 +41,19 @@ from ..core.parts import (
     Penalty,
     TokenMean,
 )
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
 PAPER = Paper(
-    "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation", "2510.09369", "v1",
-    "second-hand + reconstructed", "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
-    ("v2", "2604.12736"),
-)  # fmt: skip
+    "Token-Level Policy Optimization: Linking Group-Level Rewards to Token-Level Aggregation",
+    "2510.09369",
+    "second-hand + reconstructed",
+    "clip, beta, KL target and estimator are unknown; the mask is a heuristic",
+    version="v1",
+    later=("v2", "2604.12736"),
+)
 GSPO_CLIP = {"low": 3e-4, "high": 4e-4}
 
 
@@ -118,50 +120,35 @@ class MaskedKl(Penalty):
         return log_ratio(batch.need("ref_logprob"), batch.policy.logprob)
 
 
-@published(PAPER)
-def tepo_v1(*, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """The response's likelihood ratio at every token, averaged over all tokens.
-
-    Args:
-        low: clip below.
-        high: clip above.
-    """
-    return Objective(
-        name="tepo_v1",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), ratio=GeometricToken()),
-        aggregate=TokenMean(),
-    )
+@PAPER
+def tepo_v1(*, low: Low = 0.2, high: High = 0.2) -> Objective:
+    """The response's likelihood ratio at every token, averaged over all tokens."""
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricToken()), TokenMean())
 
 
-@published(PAPER)
+@PAPER
 def tepo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    beta: NotNegative = 1.0,
-    decreasing: str = "delta",
-    kl_target: str = "old",
-    estimator: str = "k3",
+    low: Low = 0.2,
+    high: High = 0.2,
+    beta: Annotated[NotNegative, "coefficient of the masked KL"] = 1.0,
+    decreasing: Annotated[
+        Literal["delta", "analytic", "reference"],
+        '"delta" (H < H_old), "analytic" (exact sign of one logit-space step) or "reference" (lp > lp_ref)',
+    ] = "delta",
+    kl_target: Annotated[Literal["old", "reference"], "the policy that the KL holds to"] = "old",
+    estimator: Annotated[
+        Literal["k3", "abs", "k1", "k2"], '"k3", "abs", "k1" or "k2", of lp − lp_old or of lp_ref − lp'
+    ] = "k3",
 ) -> Objective:
-    """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        beta: coefficient of the masked KL.
-        decreasing: "delta" (H < H_old), "analytic" (exact sign of one logit-space step) or "reference" (lp > lp_ref).
-        kl_target: "old" or "reference".
-        estimator: "k3", "abs", "k1" or "k2", of lp − lp_old or of lp_ref − lp.
-    """
+    """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling."""
     rules = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}
-    rule = choose("tepo: decreasing", decreasing, rules)
-    divergence = choose("tepo: estimator", estimator, {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()})
-    to_reference = choose("tepo: kl_target", kl_target, {"old": False, "reference": True})
+    rule = rules[decreasing]
+    divergence = {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()}[estimator]
+    to_reference = kl_target == "reference"
     return Objective(
-        name="tepo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), ratio=GeometricToken()),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high), ratio=GeometricToken()),
+        TokenMean(),
         penalties=(MaskedKl(beta, rule, divergence, to_reference),) if beta else (),
-        aggregate=TokenMean(),
     )

@@ -16,8 +16,6 @@ Departures: right means a reward above the group's mean. A negative tau silences
 Reductions: p = 0 with mask=False is GRPO.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -27,15 +25,11 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, SequenceMean, Signal, SignalWeight
 from ..core.parts.influence import sides
-from ..core.ranges import Limit, Share, inside
+from ..core.ranges import inside
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "Token Hidden Reward: Steering Exploration-Exploitation in Group Relative Deep Reinforcement Learning",
-    "2510.03669", "", "second-hand + reconstructed",
-    "the exact weight, the value of p and the threshold are open",
-)  # fmt: skip
 Lean = Annotated[float, inside(-1, 1).because("or advantages would vanish or change sign")]
 
 
@@ -61,20 +55,25 @@ class HiddenReward(Signal):
         return torch.where((right | wrong)[:, None], factor, 1.0)
 
 
-@published(PAPER)
-def thr(*, p: Lean = 0.1, mask: bool = True, low: Share = 0.2, high: Limit = 0.2) -> Objective:
-    """Advantages lean on the tokens that make right responses more likely, or away from them.
-
-    Args:
-        p: 1 + p is the factor on tokens that make right responses more likely, 1 − p on the others; −1 < p < 1.
-        mask: tokens that hardly move the right responses get no gradient.
-        low: clip below.
-        high: clip above.
-    """
+@Paper(
+    "Token Hidden Reward: Steering Exploration-Exploitation in Group Relative Deep Reinforcement Learning",
+    "2510.03669",
+    "second-hand + reconstructed",
+    "the exact weight, the value of p and the threshold are open",
+)
+def thr(
+    *,
+    p: Annotated[
+        Lean, "1 + p is the factor on tokens that make right responses more likely, 1 − p on the others"
+    ] = 0.1,
+    mask: Annotated[bool, "tokens that hardly move the right responses get no gradient"] = True,
+    low: Low = 0.2,
+    high: High = 0.2,
+) -> Objective:
+    """Advantages lean on the tokens that make right responses more likely, or away from them."""
     return Objective(
-        name="thr",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high)),
+        SequenceMean(),
         weights=(SignalWeight(HiddenReward(p, mask)),) if p or mask else (),
-        aggregate=SequenceMean(),
     )

@@ -18,25 +18,17 @@ Reductions: at lp = lp_old it is REINFORCE on the sum of log-probabilities. Righ
 denominator.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import Bounds, ConstantLength, CreditStage, DetachedClip, GroupAdvantage, ProductSequence, TokenRatio
 from ..core.ranges import Finite
 from ..core.types import Batch, Rollouts
-from .paper import Paper, published
-
-PAPER = Paper(
-    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs", "2503.14286", "",
-    "second-hand",
-    "threshold and denominator are ours; the token level is a framework's code, not the paper's",
-)  # fmt: skip
+from .paper import Paper
 
 
 @dataclass(frozen=True)
@@ -63,20 +55,23 @@ class Tapered(Bounds):
         return (advantage >= 0).to(advantage.dtype), torch.ones_like(advantage)
 
 
-@published(PAPER)
-def topr(*, level: str = "sequence", signal: str = "outcome", threshold: Finite = 0.5) -> Objective:
-    """Log-likelihood up for right answers, down for wrong ones as far as the policy still gives them.
-
-    Args:
-        level: importance ratio of a whole response ("sequence") or of each "token".
-        signal: ±1 by the "outcome", or the "advantage" over the group's mean reward.
-        threshold: with signal="outcome" a response is right when its reward exceeds this.
-    """
-    ratio = choose("topr: level", level, {"sequence": ProductSequence(), "token": TokenRatio()})
+@Paper(
+    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs",
+    "2503.14286",
+    "second-hand",
+    "threshold and denominator are ours; the token level is a framework's code, not the paper's",
+)
+def topr(
+    *,
+    level: Annotated[
+        Literal["sequence", "token"], 'importance ratio of a whole response ("sequence") or of each "token"'
+    ] = "sequence",
+    signal: Annotated[
+        Literal["outcome", "advantage"], '±1 by the "outcome", or the "advantage" over the group\'s mean reward'
+    ] = "outcome",
+    threshold: Annotated[Finite, 'with signal="outcome" a response is right when its reward exceeds this'] = 0.5,
+) -> Objective:
+    """Log-likelihood up for right answers, down for wrong ones as far as the policy still gives them."""
+    ratio = {"sequence": ProductSequence(), "token": TokenRatio()}[level]
     known = {"outcome": SignedOutcome(threshold), "advantage": GroupAdvantage(std=False)}
-    return Objective(
-        name="topr",
-        credit=choose("topr: signal", signal, known),
-        surrogate=DetachedClip(Tapered(), ratio),
-        aggregate=ConstantLength(1.0),
-    )
+    return Objective(known[signal], DetachedClip(Tapered(), ratio), ConstantLength(1.0))

@@ -16,11 +16,9 @@ negative tau weighs improbable tokens more (ablation). shape "outside" crosses 1
 Reductions: lower = upper = 1 is GRPO.
 """
 
-from __future__ import annotations
-
 import warnings
+from typing import Annotated, Literal
 
-from ..base.errors import choose
 from ..core.objective import Objective
 from ..core.parts import (
     Clip,
@@ -33,54 +31,50 @@ from ..core.parts import (
     WeightedRatio,
 )
 from ..core.parts.weights import Sigmoid
-from ..core.ranges import POSITIVE, Finite, Limit, NotNegative, Share, require
-from .paper import Paper, published
+from ..core.ranges import POSITIVE, Finite, NotNegative, require
+from .options import Beta, High, Low
+from .paper import Paper
 
-PAPER = Paper(
+
+@Paper(
     "Token-Regulated Group Relative Policy Optimization for Stable Reinforcement Learning in Large Language Models "
     "(v1); Sharpness-Controlled Group Relative Policy Optimization (v2); Sharpness-Guided Group Relative Policy "
     "Optimization via Probability Shaping (v3, v4)",
-    "2511.00066", "v1..v4", "second-hand + reconstructed",
+    "2511.00066",
+    "second-hand + reconstructed",
     "the form of the weight is our reading of its constants",
-)  # fmt: skip
-
-
-@published(PAPER)
+    version="v1..v4",
+)
 def tr_grpo(
     *,
-    low: Share = 0.2,
-    high: Limit = 0.2,
-    alpha: NotNegative = 2.0,
-    tau: Finite = 9.0,
-    mu: Finite = 0.25,
-    lower: NotNegative = 1.0,
-    upper: NotNegative = 1.4,
-    shape: str = "inside",
-    weight_placement: str = "advantage",
-    weight_prob: str = "current",
-    beta: NotNegative = 0.0,
-    kl_weighting: str = "none",
+    low: Low = 0.2,
+    high: High = 0.2,
+    alpha: Annotated[NotNegative, "height of the sigmoid"] = 2.0,
+    tau: Annotated[Finite, "its steepness; below 0 it falls"] = 9.0,
+    mu: Annotated[
+        Finite, 'the probability at which the weight is alpha / 2; with shape "outside", what is taken from the sigmoid'
+    ] = 0.25,
+    lower: Annotated[NotNegative, "smallest weight"] = 1.0,
+    upper: Annotated[NotNegative, "largest weight, >= lower"] = 1.4,
+    shape: Annotated[
+        Literal["inside", "outside"], 'mu "inside" the sigmoid, or "outside": alpha (sigmoid(tau p) − mu)'
+    ] = "inside",
+    weight_placement: Annotated[
+        Literal["advantage", "ratio"], '"advantage", or "ratio" (inside minimum and clip)'
+    ] = "advantage",
+    weight_prob: Annotated[
+        Literal["current", "old"], 'probability under the "current" or the "old" policy, detached'
+    ] = "current",
+    beta: Beta = 0.0,
+    kl_weighting: Annotated[
+        Literal["none", "inside", "scale"], '"none", "scale" (the divergence) or "inside" (the ratio in it)'
+    ] = "none",
 ) -> Objective:
-    """GRPO whose tokens weigh more the more probable they are.
-
-    Args:
-        low: clip below.
-        high: clip above.
-        alpha: height of the sigmoid, >= 0.
-        tau: its steepness; below 0 it falls.
-        mu: the probability at which the weight is alpha / 2; with shape "outside", what is taken from the sigmoid.
-        lower: smallest weight, >= 0.
-        upper: largest weight, >= lower.
-        shape: mu "inside" the sigmoid, or "outside": alpha (sigmoid(tau p) − mu).
-        weight_placement: "advantage", or "ratio" (inside minimum and clip).
-        weight_prob: probability under the "current" or the "old" policy, detached.
-        beta: coefficient of the k3 divergence from the reference; 0 asks for no reference.
-        kl_weighting: "none", "scale" (the divergence) or "inside" (the ratio in it).
-    """
-    old = choose("tr_grpo: weight_prob", weight_prob, {"current": False, "old": True})
-    outside = choose("tr_grpo: shape", shape, {"inside": False, "outside": True})
+    """GRPO whose tokens weigh more the more probable they are."""
+    old = weight_prob == "old"
+    outside = shape == "outside"
     weight = ProbabilityWeight(Sigmoid(alpha, tau, mu, lower, upper, outside), old)
-    inside_ratio = choose("tr_grpo: weight_placement", weight_placement, {"advantage": False, "ratio": True})
+    inside_ratio = weight_placement == "ratio"
     if inside_ratio and upper > 1 + high:
         warnings.warn(
             f"tr_grpo: inside the ratio a weight above {1 + high:g} clips confident correct tokens, and it may be "
@@ -88,18 +82,17 @@ def tr_grpo(
             stacklevel=3,
         )
     return Objective(
-        name="tr_grpo",
-        credit=GroupAdvantage(),
-        surrogate=Clip(FixedBounds(low, high), WeightedRatio(TokenRatio(), weight) if inside_ratio else TokenRatio()),
+        GroupAdvantage(),
+        Clip(FixedBounds(low, high), WeightedRatio(TokenRatio(), weight) if inside_ratio else TokenRatio()),
+        SequenceMean(),
         weights=() if inside_ratio else (weight,),
         penalties=_penalties(beta, kl_weighting, weight, lower),
-        aggregate=SequenceMean(),
     )
 
 
 def _penalties(beta: float, kl_weighting: str, weight: ProbabilityWeight, lower: float) -> tuple[ReferenceKl, ...]:
     slots = {"none": (None, None), "scale": (weight, None), "inside": (None, weight)}
-    scale, inside = choose("tr_grpo: kl_weighting", kl_weighting, slots)
+    scale, inside = slots[kl_weighting]
     if not beta:
         return ()
     if inside is not None:

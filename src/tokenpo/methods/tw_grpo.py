@@ -18,9 +18,8 @@ coefficient 0 in the script and is left out. Soft rewards for several choices an
 Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -28,14 +27,11 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops.group import Groups
 from ..core.parts import Clip, FixedBounds, GroupAdvantage, Signal, SignalWeight, TokenMean
-from ..core.ranges import Limit, NotNegative, Share
+from ..core.ranges import NotNegative
 from ..core.types import Rollouts
-from .paper import Paper, published
+from .options import High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "Reinforcing Video Reasoning with Focused Thinking", "2505.24718", "", "code",
-    code="longmalongma/TW-GRPO@aa529ff:src/open_r1/trainer/grpo_trainer.py",
-)  # fmt: skip
 FLOOR = 1e-8
 
 
@@ -56,19 +52,19 @@ class PositionWeight(Signal):
         return torch.where(mask, 1 + (self.alpha - 1) * share, 1.0).to(divergence.dtype)
 
 
-@published(PAPER)
-def tw_grpo(*, alpha: NotNegative = 1.7, low: Share = 0.2, high: Limit = 0.28) -> Objective:
-    """Tokens weigh more at positions where the group's next-token distributions lie apart.
-
-    Args:
-        alpha: largest weight; the smallest is 1.
-        low: clip below.
-        high: clip above.
-    """
+@Paper(
+    "Reinforcing Video Reasoning with Focused Thinking",
+    "2505.24718",
+    "code",
+    code="longmalongma/TW-GRPO@aa529ff:src/open_r1/trainer/grpo_trainer.py",
+)
+def tw_grpo(
+    *, alpha: Annotated[NotNegative, "largest weight; the smallest is 1"] = 1.7, low: Low = 0.2, high: High = 0.28
+) -> Objective:
+    """Tokens weigh more at positions where the group's next-token distributions lie apart."""
     return Objective(
-        name="tw_grpo",
-        credit=GroupAdvantage(eps=1e-4),
-        surrogate=Clip(FixedBounds(low, high)),
+        GroupAdvantage(eps=1e-4),
+        Clip(FixedBounds(low, high)),
+        TokenMean(),
         weights=(SignalWeight(PositionWeight(alpha)),) if alpha != 1 else (),
-        aggregate=TokenMean(),
     )

@@ -18,10 +18,9 @@ Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantag
 e^(1e-4 (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -31,13 +30,7 @@ from ..core.ops import ratio
 from ..core.parts import BatchWeight, GroupAdvantage, Part, Ratio, SurrogateStage, TokenMean
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
-from .paper import Paper, published
-
-PAPER = Paper(
-    "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training", "2602.10693", "",
-    "code", "the constants: the authors' docstring contradicts their code; of the paper only the pseudocode was read",
-    code="FloyedShen/VESPO@aa1f304:recipe/vespo/code/core_algos.py; trl 1.16.0:trl/trainer/grpo_trainer.py",
-)  # fmt: skip
+from .paper import TRL, Paper
 
 LEAST = math.log(1e-8)
 LEAST_RATE = 1e-4
@@ -83,21 +76,19 @@ class SoftWeight(SurrogateStage):
         return Trust(phi * advantage * batch.policy.logprob, log_weight.exp(), 0.0, math.inf, gone)
 
 
-@published(PAPER)
+@Paper(
+    "VESPO: Variational Sequence-Level Soft Policy Optimization for Stable Off-Policy LLM Training",
+    "2602.10693",
+    "code",
+    "the constants: the authors' docstring contradicts their code; of the paper only the pseudocode was read",
+    code=f"FloyedShen/VESPO@aa1f304:recipe/vespo/code/core_algos.py; {TRL}",
+)
 def vespo(
-    *, k_pos: NotNegative = 2.0, lambda_pos: NotNegative = 3.0, k_neg: NotNegative = 3.0, lambda_neg: NotNegative = 2.0
+    *,
+    k_pos: Annotated[NotNegative, "power of the response's ratio, where the advantage is positive"] = 2.0,
+    lambda_pos: Annotated[NotNegative, "decay with the ratio, likewise"] = 3.0,
+    k_neg: Annotated[NotNegative, "power of the ratio, where the advantage is negative"] = 3.0,
+    lambda_neg: Annotated[NotNegative, "decay with the ratio, likewise"] = 2.0,
 ) -> Objective:
-    """The policy gradient, weighted by a smooth function of how far the whole response has moved.
-
-    Args:
-        k_pos: power of the response's ratio, where the advantage is positive.
-        lambda_pos: decay with the ratio, likewise.
-        k_neg: power of the ratio, where the advantage is negative.
-        lambda_neg: decay with the ratio, likewise.
-    """
-    return Objective(
-        name="vespo",
-        credit=GroupAdvantage(),
-        surrogate=SoftWeight(Gamma(k_pos, lambda_pos), Gamma(k_neg, lambda_neg)),
-        aggregate=TokenMean(),
-    )
+    """The policy gradient, weighted by a smooth function of how far the whole response has moved."""
+    return Objective(GroupAdvantage(), SoftWeight(Gamma(k_pos, lambda_pos), Gamma(k_neg, lambda_neg)), TokenMean())

@@ -14,45 +14,32 @@ here: `train.reference_kl` adds one. Responses that were cut off keep the reward
 Note: the continuations are sampled tokens like all others: `continued_tokens` of a run counts them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from ..core.objective import Objective
 from ..core.parts import BehindToken, Clip, Continuations, EveryTokens, FixedBounds, TokenMean, WhitenedGain
-from ..core.ranges import Count, Limit, Share, whole
-from .paper import Paper, published
+from ..core.ranges import Count, whole
+from .options import High, Low
+from .paper import Paper
 
-PAPER = Paper(
-    "VinePPO: Refining Credit Assignment in RL Training of LLMs", "2410.01679", "", "code",
-    code="McGill-NLP/VinePPO@efe7228:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
-    "McGill-NLP/VinePPO@efe7228:src/treetune/trainers/ppo_trainer.py",
-)  # fmt: skip
 TokenId = Annotated[int, whole(0)]
 
 
-@published(PAPER)
+@Paper(
+    "VinePPO: Refining Credit Assignment in RL Training of LLMs",
+    "2410.01679",
+    "code",
+    code="McGill-NLP/VinePPO@efe7228:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
+    "McGill-NLP/VinePPO@efe7228:src/treetune/trainers/ppo_trainer.py",
+)
 def vineppo(
     *,
-    every: Count = 16,
-    separator: TokenId | None = None,
-    continuations: Count = 9,
-    low: Share = 0.2,
-    high: Limit = 0.2,
+    every: Annotated[Count, "tokens of a step"] = 16,
+    separator: Annotated[TokenId | None, "id of the token that ends a step, in place of `every`"] = None,
+    continuations: Annotated[Count, "drawn from each step"] = 9,
+    low: Low = 0.2,
+    high: High = 0.2,
 ) -> Objective:
-    """A step is worth what it adds to the mean reward of continuations drawn before and behind it.
-
-    Args:
-        every: tokens of a step.
-        separator: id of the token that ends a step, in place of `every`.
-        continuations: drawn from each step.
-        low: clip below.
-        high: clip above.
-    """
+    """A step is worth what it adds to the mean reward of continuations drawn before and behind it."""
     cuts = EveryTokens(every) if separator is None else BehindToken(separator)
-    return Objective(
-        name="vineppo",
-        credit=WhitenedGain(Continuations(cuts, continuations)),
-        surrogate=Clip(FixedBounds(low, high)),
-        aggregate=TokenMean(),
-    )
+    return Objective(WhitenedGain(Continuations(cuts, continuations)), Clip(FixedBounds(low, high)), TokenMean())

@@ -32,7 +32,7 @@ from ..core.parts import (
     Weight,
     walk,
 )
-from ..methods import builder, kinds_of, method, options_of
+from ..methods import builder, method, options_of
 from ..methods.corrections import corrected, with_weights
 from .command_line import Entry, toml_value
 from .config import Config, Correction, Method
@@ -68,7 +68,7 @@ def build_method(chosen: Method) -> Objective:
     name, known = chosen.name, options_of(builder(chosen.name))
     # TOML has no null: "none" stands for it wherever the builder takes one.
     options = {
-        key: None if value == "none" and key in known and "None" in kinds_of(known[key]) else value
+        key: None if value == "none" and key in known and "None" in known[key].kinds else value
         for key, value in chosen.options.items()
     }
     try:

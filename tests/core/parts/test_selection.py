@@ -102,6 +102,6 @@ def test_signals_may_hold_signals(batch) -> None:
     """The mean of a weight over a signal over a signal: each is observed after those it holds."""
     step = batch(ONES, [1.0, -1.0], entropy=OTHER)
     weight = NormalisedWeight.of(Keep(CurrentlyAbove(CurrentEntropyQuantile(0.5))))
-    objective = Objective("nested", GroupAdvantage(), Unclipped(), TokenMean(), weights=(weight,))
+    objective = Objective(GroupAdvantage(), Unclipped(), TokenMean(), weights=(weight,), name="nested")
     loss = objective.loss(objective.observe(step), Totals.of(step.rollouts))
     assert loss.terms["weight"][1, :3].tolist() == pytest.approx([7 / 3] * 3, rel=1e-15)  # above 0.4: three of seven

@@ -1,0 +1,32 @@
+"""Options that several methods have: each a type that carries its range and its words.
+
+An option is annotated as `Annotated[TYPE, "its meaning"]`, TYPE a range of `core.ranges`, `bool` or a `Literal` of its
+choices. `signature` reads all of it. A second string takes the place of the first: `Annotated[Low, "base clip below"]`.
+"""
+
+from typing import Annotated, Literal
+
+from ..core.ranges import AboveOne, Count, Finite, Limit, NotNegative, Share
+
+# The clip of the ratio.
+Low = Annotated[Share, "clip below"]
+High = Annotated[Limit, "clip above"]
+Dual = Annotated[AboveOne | None, "dual clip for negative advantages; None switches it off"]
+DualOfScripts = Annotated[Dual, "dual clip for negative advantages, 10 in the authors' scripts; None switches it off"]
+
+# The bounds of a weight that keeps its gradient.
+Floor = Annotated[Share, "floor of the weight, ratio ≥ 1 − low; 1 leaves it open"]
+Ceiling = Annotated[Limit, "cap of the weight, ratio ≤ 1 + high"]
+
+# The divergence from the reference.
+Beta = Annotated[NotNegative, "coefficient of the k3 divergence from the reference; 0 asks for no reference"]
+BoundedKl = Annotated[
+    bool, "log-ratios to the reference within ±5 and k3 at most 10, flat beyond, as in the authors' code"
+]
+
+# The rewards and the entropies that a choice looks at.
+Threshold = Annotated[Finite, "a response is right when its reward exceeds this"]
+GroupPenalty = Annotated[bool, "add the group-relative overlong penalty"]
+OfPolicy = Annotated[Literal["old", "current"], 'of the "old" or of the "current" policy']
+OfResponse = Annotated[Share, "quantile of a response's entropies; above it they are high"]
+Drawn = Annotated[Count, "drawn from each cut"]
