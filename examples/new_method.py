@@ -11,7 +11,7 @@ import tokenpo
 from tokenpo.core.parts import Weight
 from tokenpo.core.ranges import Share
 from tokenpo.lab.fingerprint.curves import distance
-from tokenpo.lab.fingerprint.drawing import told, write
+from tokenpo.lab.fingerprint.drawing import ranges, write
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ if __name__ == "__main__":
     mine, grpo = doubting(), tokenpo.method("grpo")
     print(mine)
     print(f"\n{len(tokenpo.check_method(mine))} laws hold\n")
-    print(*told("doubting", mine), sep="\n")
+    print(*ranges("doubting", mine), sep="\n")
     for name in ("dapo", "grpo", "forking_tokens"):
         far, where = distance(mine, tokenpo.method(name))
         print(f"from {name}: {far:.2f}, over the {where}")

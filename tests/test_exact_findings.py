@@ -12,7 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from tokenpo.lab.exact import at_checkpoint, study
+from tokenpo.lab import gradients
+from tokenpo.lab.exact import study
 from tokenpo.lab.exact.worlds import WORLDS
 from tokenpo.methods import METHODS
 
@@ -307,7 +308,7 @@ def composition() -> Iterator[str]:
 
 def two_checkpoints(tool: ModuleType) -> Iterator[str]:
     """`tool` is tools/site/exact_checkpoints.py, of whose page these are the first column."""
-    found = [at_checkpoint.load(DOCS / f"exact_step{step}.json") for step in (0, 10)]
+    found = [gradients.load(DOCS / f"exact_step{step}.json") for step in (0, 10)]
 
     def first(method: str, key: str = "after/useful", which: int = 0) -> float:
         return found[which][1][method].numbers[key].value

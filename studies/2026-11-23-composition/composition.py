@@ -19,11 +19,11 @@ from composition_parts import CREDIT, SURROGATE, WEIGHT
 import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.parts import TokenMean
+from tokenpo.lab.estimate import Estimate, combined, mean_of
 from tokenpo.lab.exact import measures, training
-from tokenpo.lab.exact.catalogue import CATALOGUE
 from tokenpo.lab.exact.contestant import Contestant
-from tokenpo.lab.exact.estimate import Estimate, combined, mean_of
 from tokenpo.lab.exact.model import Table
+from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 
 HERE = Path(__file__).resolve().parent

@@ -18,10 +18,9 @@ import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.parts import Continuations, EqualEntropy, SegmentGain
 from tokenpo.core.seeds import keyed_generator
+from tokenpo.lab.estimate import Estimate, combined
 from tokenpo.lab.exact import measures
-from tokenpo.lab.exact.contestant import Contestant
-from tokenpo.lab.exact.continuing import continued
-from tokenpo.lab.exact.estimate import Estimate, combined
+from tokenpo.lab.exact.contestant import Contestant, continued
 from tokenpo.lab.exact.model import Table
 from tokenpo.lab.exact.sampling import rollouts, walk
 from tokenpo.lab.exact.worlds import LARGE, WORLDS

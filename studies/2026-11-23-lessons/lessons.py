@@ -22,8 +22,8 @@ import torch
 import tokenpo
 from tokenpo.base.files import write_whole
 from tokenpo.core.seeds import keyed_generator
+from tokenpo.lab.estimate import Estimate, mean_of
 from tokenpo.lab.exact.contestant import Contestant, direction
-from tokenpo.lab.exact.estimate import Estimate, mean_of
 from tokenpo.lab.exact.measures import squared_mean
 from tokenpo.lab.exact.model import Network, Table
 from tokenpo.lab.exact.sampling import walk

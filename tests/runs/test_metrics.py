@@ -10,10 +10,9 @@ import pytest
 
 from tokenpo.base.jsonl import last_line
 from tokenpo.evidence.report.curves import charts
-from tokenpo.evidence.report.figure import draw
 from tokenpo.runs import metrics
 from tokenpo.runs.metrics import BUCKETS, EXACT, SAMPLED
-from tokenpo.runs.read import Rollout, read_run
+from tokenpo.runs.read import read_run
 
 LONG = 3 * EXACT
 
@@ -79,12 +78,6 @@ def test_the_chart_shows_the_leap(long):
     assert max(high or 0 for _, _, high in line.span) == 9.0 > max(y or 0 for _, y in line.points)
     (stacked,) = next(chart for chart in drawn if chart.stacked).lines
     assert not stacked.span
-
-
-def test_the_picture_shows_the_leap(long):
-    response = Rollout(1, 0, None, "1 + 1", ("2",), 1.0, True, "2", {})
-    _, _, axes, *_ = draw(read_run(long), (response, response)).axes
-    assert max(path.vertices[:, 1].max() for band in axes.collections for path in band.get_paths()) == 9.0
 
 
 def test_of_a_resumed_run_the_later_lines_count_however_many_there_are(tmp_path):

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from tokenpo.base.text import number
-from tokenpo.lab.exact import at_checkpoint, study
-from tokenpo.lab.exact.at_checkpoint import Judged
+from tokenpo.lab import gradients
+from tokenpo.lab.exact import study
 from tokenpo.lab.exact.worlds import WORLDS
+from tokenpo.lab.gradients import Judged
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "exact_checkpoints.md"
@@ -55,7 +56,7 @@ expected update over its noise; "after" is on the same rollouts once the policy 
 def page() -> str:
     """The page as text."""
     worlds = {label: row for label, row in study.load(DOCS / "exact.json").items() if label != study.PERFECT}
-    found = {step: at_checkpoint.load(DOCS / f"exact_step{step}.json") for step in STEPS}
+    found = {step: gradients.load(DOCS / f"exact_step{step}.json") for step in STEPS}
     head = "| at step | here, and in the worlds | methods | ρ | lowest and highest |"
     lines = ["## Do they agree?", "", head, "| --- | --- | --- | --- | --- |"]
     for step, (_, rows) in found.items():
@@ -81,9 +82,9 @@ def _agreement(
 
 def _table(step: int, about: Mapping, rows: Mapping[str, Judged]) -> Iterator[str]:
     yield f"## After step {step}\n"
-    yield f"Mean reward {about['reward']:.3g}. {at_checkpoint.told(about)}\n"
-    shown = [key for key in at_checkpoint.TITLES if any(key in row.numbers for row in rows.values())]
-    yield "| method | " + " | ".join(at_checkpoint.TITLES[key] for key in shown) + " |"
+    yield f"Mean reward {about['reward']:.3g}. {gradients.told(about)}\n"
+    shown = [key for key in gradients.TITLES if any(key in row.numbers for row in rows.values())]
+    yield "| method | " + " | ".join(gradients.TITLES[key] for key in shown) + " |"
     yield "| --- |" + " ---: |" * len(shown)
     for label in sorted(rows, key=lambda x: -rows[x].numbers["useful"].value):
         yield f"| `{label}` | " + " | ".join(_told(rows[label].numbers.get(key)) for key in shown) + " |"

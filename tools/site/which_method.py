@@ -20,9 +20,10 @@ from pathlib import Path
 from statistics import fmean, median
 
 from tokenpo.base.text import number
-from tokenpo.lab.exact import at_checkpoint, study
-from tokenpo.lab.exact.catalogue import CATALOGUE
+from tokenpo.lab import gradients
+from tokenpo.lab.exact import study
 from tokenpo.lab.exact.study import Number
+from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,16 +158,16 @@ def found(file: str, method: str, world: str, measure: str) -> Number:
     """
     try:
         row = rows(file, world == "-")[method.replace("_", " ") if method == "exact_credit" else method]
-        return (row if isinstance(row, at_checkpoint.Judged) else row.cells[world]).numbers[measure]
+        return (row if isinstance(row, gradients.Judged) else row.cells[world]).numbers[measure]
     except KeyError as error:
         raise Stale(f"exact_{file}.json has no {error} of {method}, {world}, {measure}") from error
 
 
 @functools.lru_cache
-def rows(file: str, at: bool) -> Mapping[str, study.Row | at_checkpoint.Judged]:
+def rows(file: str, at: bool) -> Mapping[str, study.Row | gradients.Judged]:
     """The methods of a file; `at` a checkpoint, or in worlds."""
     path = DOCS / f"exact{'_' * bool(file)}{file}.json"
-    return at_checkpoint.load(path)[1] if at else study.load(path)
+    return gradients.load(path)[1] if at else study.load(path)
 
 
 @functools.cache

@@ -53,14 +53,14 @@ def exact(options: argparse.Namespace) -> int:
         TokenPOError: a method that cannot be run, or a file that cannot be read or written.
     """
     need("pydantic", "rich", "jinja2")
-    from ..lab.exact import catalogue, study, table
+    from ..lab.exact import study, table
     from ..lab.exact.contestant import Contestant
     from ..lab.exact.setting import Setting
     from ..lab.exact.worlds import LARGE, WORLDS
 
-    measures = options.measure.split(",") if options.measure else catalogue.SHOWN
+    measures = options.measure.split(",") if options.measure else table.SHOWN
     for key in measures:
-        choose("measure", key, catalogue.CATALOGUE)
+        choose("measure", key, table.CATALOGUE)
     asked = (options.world or ",".join(WORLDS)).split(",")
     names = [name for word in asked for name in (LARGE if word == "large" else [word])]
     worlds = [choose("world", name, WORLDS | LARGE)() for name in names]

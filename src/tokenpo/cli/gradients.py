@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..engines.embedded.directions import AtCheckpoint
-    from ..lab.exact.at_checkpoint import Judged
+    from ..lab.gradients import Judged
 
 EXAMPLES = """examples:
   tokenpo gradients runs/quickstart-tepo-seed0 grpo hapo mine.py:late
@@ -68,7 +68,7 @@ def gradients(options: argparse.Namespace) -> int:
     """
     need_engine()
     from ..engines.embedded.directions import AtCheckpoint
-    from ..lab.exact import at_checkpoint as judge
+    from ..lab import gradients as judge
     from ..page.terminal import print_parts
 
     chosen, fresh = objectives(options.methods, "gradients")
@@ -91,7 +91,7 @@ def gradients(options: argparse.Namespace) -> int:
             about |= _judge(at, new, rows, options.after)
     judge.compare(rows)
     title = f"{options.directory} after step {about['step']}: mean reward {about['reward']:.3g}"
-    print_parts([judge.table(rows, title), judge.MEANING, judge.told(about)], sys.stdout, least=132)
+    print_parts([judge.table(rows, title), judge.MEANING, judge.context(about)], sys.stdout, least=132)
     if options.json:
         print(f"numbers: {judge.save(about, rows, options.json)}")
     return 0
@@ -99,7 +99,7 @@ def gradients(options: argparse.Namespace) -> int:
 
 def _judge(at: AtCheckpoint, new: dict[str, Any], rows: dict[str, Judged], after: int) -> dict[str, Any]:
     """Adds the new methods to the rows; what was found of the checkpoint itself."""
-    from ..lab.exact import at_checkpoint as judge
+    from ..lab import gradients as judge
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -127,7 +127,7 @@ def _truth(at: AtCheckpoint, where: str) -> tuple[Tensor, dict[str, float]]:
     """The replicates [R, D] of the gradient of the reward; how much of it is signal, and the mean reward."""
     import torch
 
-    from ..lab.exact.at_checkpoint import reliability
+    from ..lab.gradients import reliability
 
     gradients, rewards = zip(*at.gradients(), strict=True)
     truth = torch.stack(gradients)

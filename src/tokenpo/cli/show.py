@@ -57,11 +57,11 @@ def _built(entry: Any) -> Any:
 
 
 def _fingerprint(out: Path | None, label: str, objective: Any) -> int:
-    from ..lab.fingerprint.drawing import told, write
+    from ..lab.fingerprint.drawing import ranges, write
     from ..methods import method
 
     base = method("grpo")
-    print("\n".join(told(label, objective)))
+    print("\n".join(ranges(label, objective)))
     file = out and (out / f"{objective.name}-fingerprint.svg" if out.is_dir() else out)
     print(f"picture: {write(label, objective, base, file)}" if file else "as a picture: --out FILE.svg")
     return 0

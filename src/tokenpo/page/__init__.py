@@ -1,1 +1,1 @@
-"""What evidence is shown with: the frame of a page, charts, strips, colour scales, tokens, tables, the terminal."""
+"""The building blocks of pages and terminal output: frame, charts, colour scales, tokens, tables."""

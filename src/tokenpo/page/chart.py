@@ -1,10 +1,13 @@
-"""Line charts as inline SVG: colours come from the page's style sheet, so they follow light and dark."""
+"""Charts as inline SVG: lines over steps, and strips of means with their intervals.
+
+Colours come from the page's style sheet, so they follow light and dark.
+"""
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,7 +19,9 @@ from .text import percent
 Point = tuple[float, float | None]
 Band = tuple[float, float | None, float | None]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 210, 46, 10, 8, 32
-MOST_POINTS, MOST_STRIPS = 300, 60
+MOST_POINTS, MOST_READINGS = 300, 60
+ROW, MARGIN = 24, 14  # of a strip
+_NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Line:
 
     @property
     def joined(self) -> bool:
-        """Measurements now and then are dots; two of them say nothing of what lies between."""
+        """Dots are measurements now and then; a line between only two of them would claim too much."""
         return not self.dots or len(self.points) > 2
 
     @property
@@ -67,7 +72,7 @@ class Chart:
         return not self.always and all(line.constant for line in self.lines)
 
     @property
-    def standing(self) -> str:
+    def constant_text(self) -> str:
         """A constant chart in words: its value, or with several lines each one's."""
         ends = [(line.label, self.format(line.points[0][1])) for line in self.lines]
         return ends[0][1] if len(ends) == 1 else ", ".join(f"{label} {value}" for label, value in ends)
@@ -115,20 +120,36 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [10.0**e for e in range(bottom, top + every, every)]
 
 
+def nice(x: float) -> float:
+    """The next number at or above `x` that is short to read; 1 for nothing.
+
+    >>> nice(0.13), nice(0.0)
+    (0.15, 1.0)
+    """
+    if x <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(x))
+    return next(float(f"{m * power:.3g}") for m in _NICE if m * power >= x * (1 - 1e-9))
+
+
+def scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Callable[[float], float]:
+    """From a number to its pixel: `low` at `start`, `high` at `end`, and nothing beyond them."""
+
+    def place(x: float) -> float:
+        return math.log10(max(x, 1e-12)) if log else x
+
+    first, width = place(low), (place(high) - place(low)) or 1.0
+    return lambda x: start + min(max((place(x) - first) / width, 0.0), 1.0) * (end - start)
+
+
 def draw(chart: Chart) -> Markup:
     """The chart as one <svg>; its accessible name says where every line starts and ends."""
     xs = [x for line in chart.lines for x, _ in line.points] or [0.0]
     x_low, x_high = min(xs), max(xs)
-    y_ticks = _y_ticks(chart)
-    low, high = _place(chart, y_ticks[0]), _place(chart, y_ticks[-1])
-
-    def px(x: float) -> float:
-        return LEFT + (x - x_low) / ((x_high - x_low) or 1.0) * (WIDTH - LEFT - RIGHT)
-
-    def py(y: float) -> float:
-        share = (_place(chart, y) - low) / ((high - low) or 1.0)
-        return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
-
+    layers = _layers(chart.lines) if chart.stacked else chart.lines
+    y_ticks = _y_ticks(chart, layers)
+    px = scale(x_low, x_high, LEFT, WIDTH - RIGHT)
+    py = scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP, log=chart.log)
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_summary(chart))}">']
     for y, label in zip(y_ticks, _distinct_labels(chart, y_ticks), strict=True):
         parts.append(f'<path class="grid" d="M{LEFT} {py(y):.1f}H{WIDTH - RIGHT}"/>')
@@ -136,19 +157,13 @@ def draw(chart: Chart) -> Markup:
     for x in [t for t in ticks(x_low, x_high, 6) if x_low <= t <= x_high]:
         parts.append(f'<text class="tick x" x="{px(x):.1f}" y="{HEIGHT - BOTTOM + 14}">{number(x)}</text>')
     parts.append(f'<text class="axis" x="{(WIDTH + LEFT - RIGHT) / 2:.0f}" y="{HEIGHT - 3}">step</text>')
-    layers = _layers(chart.lines) if chart.stacked else chart.lines
     for line in [*layers][::-1]:  # the first line ends on top
         parts += _line(line, px, py, chart.stacked)
     parts += _readings(chart, px)
     return Markup("".join(parts) + "</svg>")
 
 
-def _place(chart: Chart, y: float) -> float:
-    return math.log10(max(y, 1e-12)) if chart.log else y
-
-
-def _y_ticks(chart: Chart) -> list[float]:
-    lines = _layers(chart.lines) if chart.stacked else chart.lines
+def _y_ticks(chart: Chart, lines: Sequence[Line]) -> list[float]:
     values = [y for line in lines for _, y in line.points if y is not None]
     values += [y for line in lines for _, *ends in line.span for y in ends if y is not None]
     if chart.log:
@@ -191,7 +206,7 @@ def _line(line: Line, px: Callable, py: Callable, solid: bool) -> list[str]:
         path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in _thinned(run))
         style = " dashed" if line.dashed else ""
         parts.append(f'<path class="line c{line.colour}{style}" d="M{path}{"h.1" if len(run) == 1 else ""}"/>')
-    if line.dots and len(line.points) <= MOST_STRIPS:
+    if line.dots and len(line.points) <= MOST_READINGS:
         spots = [(px(x), py(y)) for x, y in line.points if y is not None]
         parts += [f'<circle class="dot c{line.colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in spots]
     return parts
@@ -225,24 +240,24 @@ def _thinned(run: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _readings(chart: Chart, px: Callable) -> list[str]:
-    """Columns, one for each step, which show its numbers under the pointer, on the side with more room."""
+    """A column for each step, which shows its numbers under the pointer, on the side with more room."""
     rows: dict[float, list[tuple[str, str]]] = {}
     for line in chart.lines:
         for x, y in line.points:
             rows.setdefault(x, []).append((f"c{line.colour}", f"{line.label} {chart.format(y)}"))
-    sparse = {x for line in chart.lines if line.dots and len(line.points) <= MOST_STRIPS for x, _ in line.points}
-    steps = sorted({*sorted(rows)[:: max(1, -(-len(rows) // MOST_STRIPS))], *sparse})
+    sparse = {x for line in chart.lines if line.dots and len(line.points) <= MOST_READINGS for x, _ in line.points}
+    steps = sorted({*sorted(rows)[:: max(1, -(-len(rows) // MOST_READINGS))], *sparse})
     middles = [px((a + b) / 2) for a, b in pairwise(steps)]
     parts, foot = [], HEIGHT - BOTTOM
     for x, left, right in zip(steps, [LEFT - 6.0, *middles], [*middles, WIDTH - RIGHT + 6.0], strict=True):
         before = px(x) > (LEFT + WIDTH - RIGHT) / 2
         at = f'x="{px(x) + (-7 if before else 7):.1f}" dy="12.5"'
-        told = [f"<tspan {at}>step {number(x)}</tspan>"]
-        told += [f'<tspan class="{colour}" {at}>{escape(text)}</tspan>' for colour, text in rows[x]]
+        text = [f"<tspan {at}>step {number(x)}</tspan>"]
+        text += [f'<tspan class="{colour}" {at}>{escape(line)}</tspan>' for colour, line in rows[x]]
         parts.append(
             f'<g class="hit"><rect x="{left:.1f}" y="{TOP}" width="{right - left:.1f}" height="{foot - TOP}"/>'
             f'<path d="M{px(x):.1f} {TOP}V{foot}"/>'
-            f'<text{" class=before" if before else ""} y="{TOP}">{"".join(told)}</text></g>'
+            f'<text{" class=before" if before else ""} y="{TOP}">{"".join(text)}</text></g>'
         )
     return parts
 
@@ -256,3 +271,64 @@ def _summary(chart: Chart) -> str:
             start, end = f"{chart.format(first)} at step {number(a)}", f"{chart.format(last)} at step {number(b)}"
             parts.append(f"{line.label} from {start} to {end}")
     return f"{chart.title} ({chart.unit}): " + ("; ".join(parts) or "no numbers")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """`colour` is a class of the style sheet; `points` are what it is the mean of, each with its title."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    colour: str
+    points: Sequence[tuple[float, str]] = ()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From the first to the last of `marks`; `zero` draws a line at 0."""
+
+    marks: tuple[float, ...]
+    width: int
+    zero: bool = False
+    format: Callable[[float], str] = number
+
+    @staticmethod
+    def over(spots: Iterable[Spot], width: int) -> Axis:
+        """Round numbers around all that the spots hold, and 0."""
+        held = [x for spot in spots for x in (spot.low, spot.high, *(x for x, _ in spot.points)) if x is not None]
+        return Axis(tuple(ticks(min([0.0, *held]), max([0.0, *held]), 4)), width, zero=True)
+
+    @property
+    def x(self) -> Callable[[float], float]:
+        return scale(self.marks[0], self.marks[-1], MARGIN, self.width - MARGIN)
+
+
+def strip(spots: Sequence[Spot], axis: Axis, name: str, band: float | None = None) -> Markup:
+    """The spots below each other; `name` is the accessible one; `band` shades from −band to band."""
+    height, px = ROW * len(spots), axis.x
+    parts = [f'<svg class="strip" viewBox="0 0 {axis.width} {height}" role="img" aria-label="{escape(name)}">']
+    if band is not None:
+        left, right = px(-band), px(band)
+        parts.append(f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{height}"/>')
+    parts += [f'<path class="grid" d="M{px(mark):.1f} 0V{height}"/>' for mark in axis.marks]
+    if axis.zero:
+        parts.append(f'<path class="zero" d="M{px(0):.1f} 0V{height}"/>')
+    for place, spot in enumerate(spots):
+        y = ROW * (place + 0.5)
+        parts += [
+            f'<circle class="seed" cx="{px(x):.1f}" cy="{y:g}" r="2.5"><title>{escape(title)}</title></circle>'
+            for x, title in spot.points
+        ]
+        if spot.low is not None and spot.high is not None:
+            ends = f"M{px(spot.low):.1f} {y:g}H{px(spot.high):.1f}"
+            parts.append(f'<path class="whisker {spot.colour}" d="{ends}"/>')
+        if spot.mean is not None:
+            parts.append(f'<circle class="dot {spot.colour}" cx="{px(spot.mean):.1f}" cy="{y:g}" r="5"/>')
+    return Markup("".join(parts) + "</svg>")
+
+
+def axis_labels(axis: Axis) -> Markup:
+    """The numbers under a strip."""
+    marks = (f'<text class="tick x" x="{axis.x(x):.1f}" y="11">{axis.format(x)}</text>' for x in axis.marks)
+    return Markup(f'<svg class="strip" viewBox="0 0 {axis.width} 16" aria-hidden="true">{"".join(marks)}</svg>')

@@ -10,11 +10,11 @@ from typing import Literal
 
 from ..base.text import number
 from ..runs.metrics import Number
+from .chart import nice
 from .text import visible
 
 Kind = Literal["signed", "unsigned", "negative", "around_one", "ratio", "range", "share", "state"]
 DIVERGING, SEQUENTIAL = 9, 8  # number of colours; the style sheet names them d0..d8 and s0..s7
-_NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 STATES = ("not clipped", "clipped, ratio below 1", "clipped, ratio above 1")
 
 
@@ -157,11 +157,11 @@ def _scale(q: Quantity, key: str, values: Iterable[Number]) -> Scale:
 def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
     half = DIVERGING / 2
     if kind == "ratio":
-        width = _nice(_reach(math.log(x) for x in xs if x > 0) / half)
+        width = nice(_reach(math.log(x) for x in xs if x > 0) / half)
         return tuple(math.exp((i - half) * width) for i in range(DIVERGING + 1))
     if kind in ("signed", "around_one"):
         centre = 1.0 if kind == "around_one" else 0.0
-        width = _nice(_reach(x - centre for x in xs) / half)
+        width = nice(_reach(x - centre for x in xs) / half)
         return tuple(centre + (i - half) * width for i in range(DIVERGING + 1))
     if kind == "range":
         low, high = min(xs, default=0.0), max(xs, default=1.0)
@@ -169,7 +169,7 @@ def _edges(kind: Kind, xs: Sequence[float]) -> tuple[float, ...]:
         return (*(low + i * width for i in range(SEQUENTIAL)), max(high, low + 1e-9))
     if kind == "share":
         return tuple(i / SEQUENTIAL for i in range(SEQUENTIAL + 1))
-    width = _nice(_reach(xs) / SEQUENTIAL)
+    width = nice(_reach(xs) / SEQUENTIAL)
     first = -SEQUENTIAL if kind == "negative" else 0
     return tuple((first + i) * width for i in range(SEQUENTIAL + 1))
 
@@ -181,15 +181,3 @@ def _reach(distances: Iterable[float]) -> float:
         return 1.0
     usual = sizes[math.ceil(0.99 * len(sizes)) - 1]
     return sizes[-1] if sizes[-1] <= 1.5 * usual or usual == 0 else usual
-
-
-def _nice(width: float) -> float:
-    """The next number at or above `width` that is short to read.
-
-    >>> _nice(0.13), _nice(0.0)
-    (0.15, 1.0)
-    """
-    if width <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(width))
-    return next(float(f"{m * power:.3g}") for m in _NICE if m * power >= width * (1 - 1e-9))

@@ -14,8 +14,8 @@ from page_laws import stands_alone
 from page_tree import read_html
 from tokenpo.cli.main import main
 from tokenpo.lab.exact import drawing, page, study
-from tokenpo.lab.exact.catalogue import CATALOGUE
 from tokenpo.lab.exact.contestant import Contestant
+from tokenpo.lab.exact.table import CATALOGUE
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
 from tokenpo.methods import method
 

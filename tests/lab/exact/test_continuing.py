@@ -10,8 +10,7 @@ import torch
 import tokenpo
 from tokenpo.core.parts import Continuations, EqualEntropy, EveryTokens, SegmentGain
 from tokenpo.core.seeds import keyed_generator
-from tokenpo.lab.exact.contestant import Contestant
-from tokenpo.lab.exact.continuing import continued
+from tokenpo.lab.exact.contestant import Contestant, continued
 from tokenpo.lab.exact.measures import cosine, observe
 from tokenpo.lab.exact.model import Table
 from tokenpo.lab.exact.sampling import Walk, rollouts, walk

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from enumerated import enumerated
 from tokenpo.lab.exact import measures
 from tokenpo.lab.exact.contestant import Contestant, push
 from tokenpo.lab.exact.model import Table
 from tokenpo.lab.exact.sampling import Walk, rollouts, walk
-from tokenpo.lab.exact.truth import enumerated, slopes, truth
+from tokenpo.lab.exact.truth import slopes, truth
 from tokenpo.lab.exact.world import State, World
 from tokenpo.lab.exact.worlds import WORLDS
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from tokenpo.lab.estimate import Estimate
 from tokenpo.lab.exact import sentences, training
-from tokenpo.lab.exact.estimate import Estimate
 from tokenpo.lab.exact.study import BASE, PERFECT, Cell, Number, Row
 from tokenpo.lab.exact.worlds import WORLDS
 

@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from ...base.text import number
 from ...page import frame
-from ...page.chart import Chart, Line, draw
-from ...page.strip import Axis, Spot, axis_labels, strip
+from ...page.chart import Axis, Chart, Line, Spot, axis_labels, draw, strip
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, visible
 from . import table

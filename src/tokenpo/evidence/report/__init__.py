@@ -1,4 +1,4 @@
-"""A run directory in, one self-contained HTML page out; `figure` draws the same run as a picture."""
+"""A run directory in, one self-contained HTML page out."""
 
 from __future__ import annotations
 

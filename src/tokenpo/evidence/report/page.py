@@ -13,8 +13,7 @@ from markupsafe import Markup
 from ...base.text import differences, duration, number
 from ...methods import METHODS, paper
 from ...page import frame
-from ...page.chart import draw
-from ...page.strip import Axis, Spot, axis_labels, strip
+from ...page.chart import Axis, Spot, axis_labels, draw, strip
 from ...page.table import Cell, Row, Table
 from ...page.text import paragraph, percent, visible
 from ...runs.metrics import EXACT, Number

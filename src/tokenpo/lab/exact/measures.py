@@ -15,8 +15,8 @@ from torch import Tensor
 from ...core.negotiation import EVERYTHING
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
+from ..estimate import Estimate, combined, jackknife
 from .contestant import Contestant, push
-from .estimate import Estimate, combined, jackknife
 from .model import Table
 from .policies import drifted, policy
 from .sampling import Walk, rollouts, walk

@@ -12,10 +12,10 @@ from markupsafe import Markup
 from ...base.text import number
 from ...page import chart, frame
 from ...page.scale import DIVERGING
-from ...page.table import Cell, Row, Table
+from ...page.table import Row, Table
 from ...page.text import paragraph, visible
 from . import drawing, sentences, study, training
-from .catalogue import CATALOGUE, Measure, told
+from .table import CATALOGUE, Measure, cell, heading
 from .truth import truth
 from .world import World
 
@@ -43,12 +43,9 @@ def _matrix(rows: Sequence[study.Row], worlds: Sequence[World], measure: Measure
     base = next(row for row in rows if row.label == study.BASE)
     body = []
     for row in rows:
-        cells = []
-        for world in worlds:
-            text, note = told(row.cells[world.name], measure)
-            cells.append(Cell(text, note, kind=_colour(row, base, world, measure)))
+        cells = [cell(row, world.name, measure, _colour(row, base, world, measure)) for world in worlds]
         body.append(Row(visible(row.label, limit=60), cells, apart=row.label in (study.BASE, study.PERFECT)))
-    return Table(["method", *(_spaced(world.name) for world in worlds)], body)
+    return Table(heading(world.name for world in worlds), body)
 
 
 def _colour(row: study.Row, base: study.Row, world: World, measure: Measure) -> str:
@@ -113,11 +110,6 @@ def _cells(rows: Sequence[study.Row]) -> Iterator[study.Cell]:
 
 def _last(row: study.Row, world: World) -> float:
     return row.cells[world.name].numbers["middle/J"].value
-
-
-def _spaced(name: str) -> str:
-    """With a break where a heading may be broken."""
-    return name.replace("_", " ")
 
 
 def _count(things: Sequence[object], name: str) -> str:

@@ -17,9 +17,9 @@ from ...base.files import fingerprint, write_whole
 from ...core.objective import Objective
 from ...core.parts import walk
 from ...methods import method
+from ..estimate import Estimate, Number, mean_of, rounded
 from . import measures, training
 from .contestant import Contestant
-from .estimate import Estimate, mean_of
 from .model import Network, Table
 from .policies import DRIFTS, POLICIES
 from .setting import USUAL, Setting
@@ -29,32 +29,9 @@ HERE = Path(__file__).parent
 BASE, PERFECT = "dapo", "exact credit"  # what `captured` lies between
 SEEDS, PAIRS = 4, 2  # noisy runs, exact runs of a step size
 _MADE_BY = (
-    "contestant",
-    "continuing",
-    "estimate",
-    "measures",
-    "model",
-    "policies",
-    "sampling",
-    "setting",
-    "study",
-    "training",
-    "truth",
-    "worlds",
-    "world",
-)
-
-
-@dataclass(frozen=True)
-class Number:
-    """A measure and its standard error, which is NaN where the value has none."""
-
-    value: float
-    error: float = math.nan
-
-    @staticmethod
-    def of(estimate: Estimate) -> Number:
-        return Number(estimate.value, estimate.error)
+    "contestant", "measures", "model", "policies", "sampling", "setting", "study", "training", "truth", "worlds",
+    "world", "../estimate",
+)  # fmt: skip
 
 
 @dataclass
@@ -182,7 +159,7 @@ def require_setting(known: Mapping[str, Row], setting: Setting, path: Path) -> N
 
 
 def program(objective: Objective) -> str:
-    """Tells the code that makes an objective's numbers from any other: the core, its own parts, this study."""
+    """A hash of the code that makes an objective's numbers: the core, its own parts, this study."""
     modules = [sys.modules.get(type(part).__module__) for part in walk(objective)]
     parts = [Path(module.__file__) for module in modules if module is not None and module.__file__]
     made_by = [HERE / f"{name}.py" for name in _MADE_BY]
@@ -207,9 +184,9 @@ def save(rows: Iterable[Row], path: Path) -> Path:
             "objective": row.objective,
             "worlds": {
                 world: {
-                    "numbers": {key: _pair(x) for key, x in cell.numbers.items()},
-                    "useful": [_short(x, 7) for x in (cell.useful.value, *cell.useful.without)],
-                    "curve": [_short(x, 3) for x in cell.curve],
+                    "numbers": {key: x.pair() for key, x in cell.numbers.items()},
+                    "useful": [rounded(x, 7) for x in (cell.useful.value, *cell.useful.without)],
+                    "curve": [rounded(x, 3) for x in cell.curve],
                     "code": cell.code,
                     "setting": cell.setting,
                 }
@@ -242,14 +219,6 @@ def _row(label: str, row: Mapping[str, Any]) -> Row:
         return Cell(numbers, Estimate(first, tuple(without)), held["curve"], held["code"], held["setting"])
 
     return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()})
-
-
-def _pair(x: Number) -> list[float | None]:
-    return [_short(x.value), _short(x.error, 2)]
-
-
-def _short(x: float, digits: int = 4) -> float | None:
-    return float(f"{x:.{digits}g}") if math.isfinite(x) else None
 
 
 def _long(x: float | None, key: str = "") -> float:

@@ -1,38 +1,125 @@
-"""The study in a terminal: methods x worlds, a table for each measure."""
+"""The measures of a study by name, and the study in a terminal: methods x worlds, a table for each measure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TextIO
 
+from ...base.text import number
 from ...page.table import Cell, Row, Table
 from ...page.terminal import print_parts
 from ...page.text import visible
 from . import study
-from .catalogue import CATALOGUE, Measure, told
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a method in a world.
+
+    Args:
+        key: its name in `Cell.numbers`.
+        title: in a heading.
+        meaning: one sentence, with the unit.
+        scale: how a page colours it: around a value, from 0 to 1, or not at all.
+        middle: the value in the middle of the colours.
+        reach: distance from the middle at which the colours end.
+    """
+
+    key: str
+    title: str
+    meaning: str
+    scale: Literal["around", "low", "none"] = "none"
+    middle: float = 0.0
+    reach: float = 1.0
+
+
+_AT = {"init": "at the initial policy", "late": "at J = 0.95", "stuck": "at J = 0.03"}
+
+
+def _fixed(name: str) -> list[Measure]:
+    """The measures of an update that are worth a column at every policy."""
+    where = _AT[name]
+    return [
+        Measure(
+            f"{name}/useful", f"useful progress, {where}",
+            "Progress of an update of 64 rollouts along the true gradient, per step of its root mean square; 1 is all.",
+            "around", 0.5, 0.5,
+        ),
+        Measure(
+            f"{name}/cosine", f"cosine, {where}",
+            "Of the expected update with the true gradient: 1 is unbiased in direction.", "around", 0.0, 1.0,
+        ),
+    ]  # fmt: skip
+
+
+def _trained(name: str, size: str) -> Measure:
+    return Measure(
+        f"{name}/batches", f"batches to J = 0.9, {size} steps",
+        "Rollout batches of four updates in exact training; ∞ where the goal is not reached, with the reward that is.",
+    )  # fmt: skip
+
+
+CATALOGUE: dict[str, Measure] = {
+    measure.key: measure
+    for measure in (
+        Measure("init/captured", "captured", "What the method gets of what perfect token credit would gain on DAPO: "
+                "0 is DAPO, 1 is perfect, below 0 is worse than DAPO.", "around", 0.0, 1.0),
+        *_fixed("init"),
+        Measure("init/single", "single-batch cosine",
+                "Mean cosine of one update of 64 rollouts with the true gradient, whatever its length.",
+                "around", 0.5, 0.5),
+        Measure("drift/toward", "useful after a drift toward",
+                "Useful progress once the policy is 0.01 nats a token further up the true gradient than the one that "
+                "sampled; the unit is that of useful progress.", "around", 0.5, 0.5),
+        Measure("drift/away", "useful after a drift away", "The same after a drift down the true gradient.",
+                "around", 0.5, 0.5),
+        Measure("drift/random", "useful after a random drift", "The same after a drift in a random direction.",
+                "around", 0.5, 0.5),
+        _trained("small", "small"), _trained("middle", "middle"), _trained("large", "large"),
+        Measure("noisy/area", "area under the reward, noisy",
+                "Mean of the mean reward over 30 batches of 256 rollouts, middle steps, four seeds.",
+                "around", 0.5, 0.5),
+        Measure("middle/entropy", "entropy at J = 0.9", "Nats a token when exact training passes J = 0.9."),
+        Measure("middle/length", "length at J = 0.9", "Mean tokens of a response when exact training passes J = 0.9."),
+        Measure("middle/sound", "sound share at J = 0.9",
+                "Share of the reward that is earned by reasoning when exact training passes J = 0.9."),
+        *_fixed("late"), *_fixed("stuck"),
+        Measure("init/snr", "signal to noise", "Power of the expected update over that of its noise, 64 rollouts."),
+        Measure("init/deciding", "share on decisions",
+                "Share of the squared update on states whose token changes what can be expected.", "around", 0.5, 0.5),
+        Measure("init/entropy", "entropy slope", "Nats a token that the entropy moves by in a step of length 1."),
+        Measure("init/length", "length slope", "Tokens that the mean length moves by in a step of length 1."),
+    )
+}  # fmt: skip
+SHOWN = ("init/captured", "drift/toward", "middle/batches")
 
 
 def show(rows: Sequence[study.Row], worlds: Sequence[str], measures: Iterable[str], stream: TextIO) -> None:
     """A table for each measure, and what it means."""
     parts: list[Table | str] = []
     for key in measures:
-        parts += [of(rows, worlds, CATALOGUE[key]), CATALOGUE[key].meaning, ""]
+        measure = CATALOGUE[key]
+        body = [
+            Row(visible(row.label, limit=60), [cell(row, w, measure) for w in worlds], apart=row.label == study.PERFECT)
+            for row in rows
+        ]
+        parts += [Table(heading(worlds), body, title=measure.title), measure.meaning, ""]
     print_parts(parts, stream, least=24 + 11 * len(worlds))
 
 
-def of(rows: Sequence[study.Row], worlds: Sequence[str], measure: Measure) -> Table:
-    """One measure of all methods in all worlds."""
-    # A name breaks between its words, so that twelve columns fit.
-    head = ["method", *(world.replace("_", " ") for world in worlds)]
-    body = [
-        Row(visible(row.label, limit=60), list(_cells(row, worlds, measure)), apart=row.label == study.PERFECT)
-        for row in rows
-    ]
-    return Table(head, body, title=measure.title)
+def heading(worlds: Iterable[str]) -> list[str]:
+    """A name breaks between its words, so that twelve columns fit."""
+    return ["method", *(world.replace("_", " ") for world in worlds)]
 
 
-def _cells(row: study.Row, worlds: Sequence[str], measure: Measure) -> Iterator[Cell]:
-    for world in worlds:
-        cell = row.cells.get(world)
-        text, note = told(cell, measure) if cell else ("", "")
-        yield Cell(text, note)
+def cell(row: study.Row, world: str, measure: Measure, kind: str = "") -> Cell:
+    """The value above its standard error, or above the reward at which a run stays."""
+    numbers = row.cells[world].numbers if world in row.cells else {}
+    x = numbers.get(measure.key)
+    if x is None:
+        return Cell("–" if world in row.cells else "")
+    if x.value == math.inf:
+        return Cell("∞", f"J {number(numbers[measure.key.replace('batches', 'J')].value)}", kind=kind)
+    return Cell(x.text, x.note, kind=kind)

@@ -134,6 +134,7 @@ AXES = (
         reads=frozenset({"divergence"}),
     ),
 )  # fmt: skip
+_BY_KEY = {axis.key: axis for axis in AXES}
 _DESIGNED = frozenset({"temperature", "token_ids", "token_reward", *(name for axis in AXES for name in axis.reads)})
 
 
@@ -159,21 +160,17 @@ class Fingerprint:
     def varies(self, axis: Axis, channel: int) -> bool:
         """Whether the curve says something: it is not flat, and not that of the plain axis again."""
         own = self.on(axis)[..., channel]
-        again = bool(axis.plain) and gap(own, self.on(_by_key()[axis.plain])[..., channel]) < EQUAL
+        again = bool(axis.plain) and gap(own, self.on(_BY_KEY[axis.plain])[..., channel]) < EQUAL
         return gap(own, own.nanmean(0)) >= EQUAL + self.noise and not again
 
 
+@functools.lru_cache(maxsize=512)
 def fingerprint(objective: Any) -> Fingerprint:
     """The curves of an objective over every axis that can matter to it, computed once for equal objectives.
 
     Args:
         objective: anything with `needs`, `prepare` and `loss` (and `observe`, with scope "batch").
     """
-    return _fingerprint(objective)
-
-
-@functools.lru_cache(maxsize=512)
-def _fingerprint(objective: Any) -> Fingerprint:
     axes = [axis for axis in axes_of(objective) if axis.matters(objective)]
     curves = {axis.key: pushes(objective, [axis.facts(value) for value in axis.values]) for axis in axes}
     base, noise = pushes(objective, [Facts()])[0], 0.0
@@ -215,8 +212,3 @@ def _further(needs: frozenset[str]) -> Iterator[Axis]:
             values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()
             title = name.replace("_", " ")
             yield Axis(name, title, "at the token", name, tuple(values), reads=frozenset({name}))
-
-
-@functools.cache
-def _by_key() -> dict[str, Axis]:
-    return {axis.key: axis for axis in AXES}

@@ -18,6 +18,7 @@ from torch import Tensor
 from ...base.errors import TokenPOError
 from ...base.text import number
 from ...page import frame
+from ...page.chart import nice, scale
 from .curves import Axis, axes_of, fingerprint, gap
 
 CHANNELS = ("", "push on the entropy")  # what a panel is called that does not show the push on lp
@@ -26,7 +27,6 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 172, 132, 26, 8, 20, 30
 PER_ROW, MOST = 5, 3
 VISIBLE = 0.01  # share of a panel: lines that are closer are one to the eye
 METHODS_PER_ROW, NAME = 2, 22
-_NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 8.0, 10.0)
 STYLE = """
 text{font:9px system-ui,-apple-system,"Segoe UI","Liberation Sans",sans-serif;fill:#5b616a}
 .h{font-size:10px;font-weight:600;fill:#1c1e21}.n{font-size:13px;font-weight:650;fill:#1c1e21}
@@ -53,8 +53,7 @@ class Panel:
         """Where the axis of pushes ends on both sides: the next round number, beyond which nothing is drawn."""
         most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
         most = min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max())))
-        power = 10.0 ** math.floor(math.log10(most)) if most > 0 else 1.0
-        return next(power * nice for nice in _NICE if power * nice >= most * (1 - 1e-9))
+        return nice(most)
 
     @property
     def difference(self) -> float:
@@ -106,7 +105,7 @@ def write(name: str, objective: Any, base: Any, out: Path) -> Path:
     return frame.write(draw(name, objective, base), out)
 
 
-def told(name: str, objective: Any) -> list[str]:
+def ranges(name: str, objective: Any) -> list[str]:
     """The lowest and the highest push over each fact that a method depends on, as lines for a terminal."""
     own = fingerprint(objective)
     rows = [("", "right response", "wrong response")]
@@ -134,7 +133,7 @@ def draw_family(objectives: Mapping[str, Any], base: Any) -> str:
 
 
 def telling(objective: Any, base: Any) -> list[Panel]:
-    """The few panels in which a method differs most from the base, one for each fact, in their order."""
+    """The few panels in which a method differs most from the base, at most one for each fact, in their order."""
     shown = [panel for panel in panels(objective, base) if panel.difference > VISIBLE or objective == base]
     ranked = sorted(shown, key=lambda panel: (panel.bend, panel.difference))
     most = {(panel.axis.fact, panel.channel): panel for panel in ranked}
@@ -156,10 +155,10 @@ def _panel(panel: Panel, x: float, y: float) -> str:
     """Its title, two axes with their ends, and the lines."""
     axis, limit = panel.axis, panel.limit
     inner, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    place = _scale(axis)
+    across = scale(axis.values[0], axis.values[-1], 0, inner, log=axis.logarithmic)
 
     def px(value: float) -> float:
-        return round(place(value) * inner, 1)
+        return round(across(value), 1)
 
     def py(value: float) -> float:
         return round((1 - value / limit) / 2 * tall, 1)
@@ -176,13 +175,6 @@ def _panel(panel: Panel, x: float, y: float) -> str:
         f'<text class="x" x="{inner / 2:g}" y="{tall + 22}">{escape(unit)}</text>'
         f'<g clip-path="url(#c)">{"".join(drawn)}</g></g>'
     )
-
-
-def _scale(axis: Axis) -> Callable[[float], float]:
-    low, high = axis.values[0], axis.values[-1]
-    if axis.logarithmic:
-        return lambda x: math.log(x / low) / math.log(high / low)
-    return lambda x: (x - low) / (high - low)
 
 
 def _ticks(axis: Axis) -> Iterator[float]:

@@ -1,7 +1,7 @@
-"""What is measured of a method's updates at a checkpoint of a run, where the gradient of the reward is an estimate too.
+"""Measures of a method's updates at a checkpoint of a run, where the gradient of the reward is an estimate too.
 
-A run has neither Q − V nor a list of all responses. Left of the measures of the worlds is what takes a gradient of the
-reward alone, which is estimated from many more rollouts. All of it is inner products, so that vectors of as many
+A run has neither Q − V nor a list of all responses, so only the measures of the worlds remain that take nothing but a
+gradient of the reward. It is estimated from many more rollouts. All measures are inner products, so vectors of as many
 numbers as the model has weights are kept as few coordinates. A statistic never multiplies an estimate with itself:
 the noise of the gradient makes no cosine smaller.
 
@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import TokenPOError
-from ...base.files import write_whole
-from ...base.text import number
-from ...page.table import Cell, Row, Table
-from ...page.text import percent, visible
-from .estimate import Estimate, combined, jackknife
-from .measures import bounded, root, squared_mean, unit
-from .study import BASE, Number
+from ..base.errors import TokenPOError
+from ..base.files import write_whole
+from ..base.text import number
+from ..page.table import Cell, Row, Table
+from ..page.text import percent, visible
+from .estimate import Estimate, Number, combined, jackknife, rounded
+from .exact.measures import bounded, root, squared_mean, unit
+from .exact.study import BASE
 
 TITLES = {
     "useful": "useful progress", "against": "− dapo's", "single": "single cosine", "cosine": "cosine", "snr": "SNR",
@@ -152,17 +152,15 @@ def table(rows: Mapping[str, Judged], title: str) -> Table:
 
 
 def _cell(x: Number | None) -> Cell:
-    if x is None or math.isnan(x.value):
-        return Cell("–")
-    return Cell(number(round(x.value, 3) + 0.0), f"±{number(round(x.error, 6), 2)}")
+    return Cell("–") if x is None else Cell(x.text, x.note)
 
 
 def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
     """Which checkpoint, what was found of it, and all numbers of the methods, as JSON."""
 
     def kept(row: Judged) -> dict[str, Any]:
-        numbers = {key: [_short(x.value), _short(x.error, 2)] for key, x in row.numbers.items()}
-        paired = {key: [_short(y, 7) for y in (x.value, *x.without)] for key, x in row.paired.items()}
+        numbers = {key: x.pair() for key, x in row.numbers.items()}
+        paired = {key: [rounded(y, 7) for y in (x.value, *x.without)] for key, x in row.paired.items()}
         return {"objective": row.objective, "numbers": numbers, "paired": paired}
 
     lines = [json.dumps(label) + ": " + json.dumps(kept(row), separators=(",", ":")) for label, row in rows.items()]
@@ -188,11 +186,7 @@ def _judged(row: Mapping[str, Any]) -> Judged:
     return Judged(row["objective"], numbers, paired)
 
 
-def _short(x: float, digits: int = 4) -> float | None:
-    return float(f"{x:.{digits}g}") if math.isfinite(x) else None
-
-
-def told(about: Mapping[str, Any]) -> str:
+def context(about: Mapping[str, Any]) -> str:
     """How well the gradient of the reward is known, and how far the policy has moved."""
     known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
     if "kl" not in about:

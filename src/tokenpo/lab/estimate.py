@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..base.text import number
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -24,12 +26,42 @@ class Estimate:
 
     @property
     def error(self) -> float:
-        """Standard error; NaN without replicates."""
+        """Standard error; NaN with fewer than two replicates."""
         count = len(self.without)
         if count < 2:
             return math.nan
         mean = sum(self.without) / count
         return math.sqrt((count - 1) / count * sum((x - mean) ** 2 for x in self.without))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A measure and its standard error, which is NaN where the value has none."""
+
+    value: float
+    error: float = math.nan
+
+    @staticmethod
+    def of(estimate: Estimate) -> Number:
+        return Number(estimate.value, estimate.error)
+
+    def pair(self) -> list[float | None]:
+        """For JSON: four digits of the value, two of the error."""
+        return [rounded(self.value), rounded(self.error, 2)]
+
+    @property
+    def text(self) -> str:
+        return "–" if math.isnan(self.value) else number(round(self.value, 3) + 0.0)
+
+    @property
+    def note(self) -> str:
+        """The standard error as it stands below the value in a table."""
+        return "" if math.isnan(self.error) else f"±{number(round(self.error, 6), 2)}"
+
+
+def rounded(x: float, digits: int = 4) -> float | None:
+    """For JSON: significant digits; null for what is not finite."""
+    return float(f"{x:.{digits}g}") if math.isfinite(x) else None
 
 
 def jackknife(statistic: Callable[..., float], *replicates: Tensor) -> Estimate:

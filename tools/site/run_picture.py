@@ -1,6 +1,6 @@
-"""One picture of a run: how accuracy, length and entropy moved, and a response before and after.
+"""README's picture of a run: how accuracy, length and entropy moved, and a response before and after.
 
-python -m tokenpo.evidence.report.figure RUN OUT.png
+python tools/site/run_picture.py RUN docs/quickstart.png
 """
 
 from __future__ import annotations
@@ -8,25 +8,31 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...base.errors import TokenPOError
-from ...runs.read import Rollout, Run, read_run, read_trace
-from .picture import BLUE, GREY, ORANGE, dress, save
+import matplotlib
+from matplotlib import colormaps, style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from tokenpo.base.errors import TokenPOError
+from tokenpo.base.files import whole
+from tokenpo.runs.read import Rollout, Run, read_run, read_trace
+
+BLUE, ORANGE, GREY = "#0b62a4", "#c04a00", "#6a6a6a"
+DPI = 140
+# The day and the hour stay out of the file.
+FORMATS: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 
 
-def write_figure(run: Path | str, out: Path | str) -> Path:
-    """Draws the run into a PNG or SVG and returns its path.
-
-    Raises:
-        TokenPOError: no run there, a run without traced responses, or a place that cannot be written.
-    """
-    record = read_run(run)
-    return save(lambda: draw(record, examples(record.path)), out)
+def write_picture(directory: Path, out: Path) -> Path:
+    """Draws the run into a PNG or SVG: the same run, the same bytes."""
+    run = read_run(directory)
+    with style.context("default"), matplotlib.rc_context({"svg.hashsalt": "tokenpo"}), whole(out) as part:
+        figure = draw(run, examples(run.path))
+        figure.savefig(part, dpi=DPI, facecolor="white", metadata=FORMATS[out.suffix], format=out.suffix[1:])
+    return out
 
 
 def examples(run: Path) -> tuple[Rollout, Rollout]:
@@ -46,8 +52,6 @@ def examples(run: Path) -> tuple[Rollout, Rollout]:
 
 def draw(run: Run, pair: Sequence[Rollout]) -> Figure:
     """Three curves above, the tokens of each response below, coloured by the entropy of their position."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     grid = figure.add_gridspec(2 + len(pair) - 1, 3, height_ratios=[3.2, *[1.0] * len(pair)])
     _accuracy(figure.add_subplot(grid[0, 0]), run)
@@ -89,15 +93,15 @@ def _curve(axes: Axes, run: Run, name: str, title: str, label: str | None = None
         ends = [(x, low, high) for x, low, high in run.extremes(name) if low is not None and high is not None]
         at, lows, highs = ([end[i] for end in ends] for i in range(3))
         axes.fill_between(at, lows, highs, color=BLUE, alpha=0.15, lw=0)
-    dress(axes, title, "step")
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.set_xlabel("step", fontsize=8)
+    axes.tick_params(labelsize=7.5)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=0)
 
 
 def _tokens(axes: Axes, rollout: Rollout, top: float, width: int) -> None:
     """One box a token; white text where the box is dark. Most entropies are small, and a root tells them from none."""
-    from matplotlib import colormaps
-    from matplotlib.patches import Rectangle
-
     shades = colormaps["Purples"]
     for place, (token, entropy) in enumerate(zip(rollout.tokens, _terms(rollout, "entropy"), strict=True)):
         share = 0.0 if entropy is None else min(1.0, entropy / top) ** 0.5
@@ -132,16 +136,9 @@ def _title(config: Mapping[str, Any]) -> str:
     return f"{method} on {task}, seed {config.get('seed', '?')}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="One picture of a run.")
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
-    try:
-        print(write_figure(options.run, options.out))
-    except TokenPOError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-
-
-if __name__ == "__main__":
-    main()
+    print(write_picture(options.run, options.out))

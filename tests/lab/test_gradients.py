@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tokenpo.base.errors import TokenPOError
-from tokenpo.lab.exact import at_checkpoint
-from tokenpo.lab.exact.at_checkpoint import Judged
-from tokenpo.lab.exact.estimate import Estimate
+from tokenpo.lab import gradients
+from tokenpo.lab.estimate import Estimate
+from tokenpo.lab.gradients import Judged
 
 R, K, D = 8, 16, 4000
 
@@ -33,27 +33,27 @@ def test_the_noise_of_the_truth_takes_nothing_away(made) -> None:
     """|E g|² = 4, E|g|² = 16: cosine 0.8, useful and single 1.6/4 = 0.4, SNR 4/12. As if ∇J were its estimate, all but
     the last would be √½ of that."""
     truth, single, _ = made
-    found = at_checkpoint.on_policy(truth, single)
+    found = gradients.on_policy(truth, single)
     for key, value in {"cosine": 0.8, "useful": 0.4, "single": 0.4, "snr": 1 / 3}.items():
         x = found[key]
         assert abs(x.value - value) < 3 * x.error, key
         assert x.error < 0.1 * value, key
-    assert at_checkpoint.reliability(truth) == pytest.approx(0.5, abs=0.1)
+    assert gradients.reliability(truth) == pytest.approx(0.5, abs=0.1)
 
 
 def test_off_policy_is_per_step_on_policy(made) -> None:
     """Half the direction where steps on policy have a root mean square of 4: half of what is useful there."""
     truth, single, _ = made
-    found = at_checkpoint.off_policy(truth, single.norm(dim=-1), single / 2)
+    found = gradients.off_policy(truth, single.norm(dim=-1), single / 2)
     for key, value in {"cosine": 0.8, "useful": 0.2, "snr": 1 / 3}.items():
         assert abs(found[key].value - value) < 3 * found[key].error, key
-    clipped = at_checkpoint.off_policy(truth, single.norm(dim=-1), 0 * single)
+    clipped = gradients.off_policy(truth, single.norm(dim=-1), 0 * single)
     assert [x.value for x in clipped.values()] == [0, 0, 0]
 
 
 def test_coordinates_keep_inner_products(made) -> None:
     truth, _, _ = made
-    found = at_checkpoint.coordinates(truth)
+    found = gradients.coordinates(truth)
     torch.testing.assert_close(found @ found.T, (truth @ truth.T).double(), rtol=0, atol=1e-5)
 
 
@@ -63,7 +63,7 @@ def test_differences_are_paired() -> None:
     rows = {label: Judged(label) for label in ("dapo", "x")}
     rows["dapo"].add({"useful": Estimate(0.55, common)})
     rows["x"].add({"useful": Estimate(0.65, tuple(x + 0.1 for x in common))})
-    at_checkpoint.compare(rows)
+    gradients.compare(rows)
     against = rows["x"].numbers["against"]
     assert against.value == pytest.approx(0.1) and against.error == pytest.approx(0, abs=1e-12)
     assert rows["x"].numbers["useful"].error > 0.1
@@ -72,13 +72,13 @@ def test_differences_are_paired() -> None:
 def test_file(tmp_path: Path) -> None:
     row = Judged("text")
     row.add({"useful": Estimate(0.5, (0.4, 0.6))}, "after/")
-    path = at_checkpoint.save({"step": 3}, {"x": row}, tmp_path / "found.json")
-    about, rows = at_checkpoint.load(path)
+    path = gradients.save({"step": 3}, {"x": row}, tmp_path / "found.json")
+    about, rows = gradients.load(path)
     assert about == {"step": 3} and rows["x"].paired == row.paired
     assert rows["x"].numbers["after/useful"].value == 0.5
-    at_checkpoint.require_same(path, about, {"step": 3})
+    gradients.require_same(path, about, {"step": 3})
     with pytest.raises(TokenPOError, match=r"another checkpoint or setting \(step differ"):
-        at_checkpoint.require_same(path, about, {"step": 4})
+        gradients.require_same(path, about, {"step": 4})
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(TokenPOError, match="no file of `tokenpo gradients --json`"):
-        at_checkpoint.load(tmp_path / "no.json")
+        gradients.load(tmp_path / "no.json")

@@ -1,0 +1,60 @@
+"""README's picture of a run shows the run's own numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tokenpo.runs.read import read_run
+
+
+@pytest.fixture
+def picture(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "tools" / "site")
+    import run_picture  # type: ignore[import-not-found]
+
+    return run_picture
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    path.mkdir()
+    steps = [
+        {"step": 0, "eval/accuracy": 0.2, "eval/low": 0.1, "eval/high": 0.35},
+        {"step": 1, "accuracy": 0.3, "length": 20.0, "entropy": 0.4, "entropy_q10": 0.0, "entropy_q90": 1.0},
+        {"step": 2, "accuracy": 0.9, "length": 40.0, "entropy": 0.1, "entropy_q10": 0.0, "entropy_q90": 0.3},
+    ]
+    rollouts = [
+        {"step": step, "row": row, "prompt": "1+2=", "tokens": tokens, "correct": right, "terms": {"entropy": entropy}}
+        for step, row, tokens, right, entropy in (
+            (1, 0, ["#", "3"], False, [0.5, 2.0]),
+            (2, 0, ["#", "4"], False, [0.1, 0.1]),
+            (2, 1, ["=", "#", "3"], True, [1.0, 0, 0]),
+        )
+    ]
+    for name, lines in (("metrics", steps), ("trace", rollouts)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_curves_are_the_metrics_and_tokens_those_of_a_right_response(picture: ModuleType, run: Path) -> None:
+    accuracy, length, entropy, first, last = picture.draw(read_run(run), picture.examples(run)).axes
+    assert accuracy.lines[0].get_xydata().tolist() == [[1, 0.3], [2, 0.9]]
+    (bar,) = accuracy.containers[0].lines[2][0].get_segments()
+    assert bar[:, 1].tolist() == pytest.approx([0.1, 0.35])
+    assert length.lines[0].get_ydata().tolist() == [20, 40]
+    assert entropy.lines[0].get_ydata().tolist() == [0.4, 0.1]
+    assert [[text.get_text() for text in axes.texts] for axes in (first, last)] == [["#", "3"], ["=", "#", "3"]]
+    # The largest entropy of both responses is 2.0; the darkest shade is 0.9 of the colour map.
+    shades = [box.get_facecolor() for axes in (first, last) for box in axes.patches]
+    assert shades == [pytest.approx(picture.colormaps["Purples"](0.9 * (x / 2) ** 0.5)) for x in (0.5, 2.0, 1.0, 0, 0)]
+
+
+def test_the_file_is_a_png_of_the_stated_width(picture: ModuleType, run: Path, tmp_path: Path) -> None:
+    head = picture.write_picture(run, tmp_path / "out.png").read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(head[16:20], "big") == pytest.approx(10 * 140, abs=1)
