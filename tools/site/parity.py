@@ -55,6 +55,11 @@ computes them again and fails where one is exceeded. Sampling, a GPU and vLLM ha
   at the start.
 
 No smaller bound is told than {single} in float32 and {double} in float64: what is below depends on the machine.
+The page is re-made by hand. Tests hold the same in every run: the authors' and the frameworks' own functions
+(`tests/foreign`), TRL on frozen rollouts (`tests/engines/trl/test_frozen.py`), every method through verl's layout
+(`tests/engines/verl/test_loss.py`) and in turn in one run of verl, the embedded engine
+(`tests/engines/embedded/test_updates.py`); and that the page has every method and every refusal
+(`tests/test_parity.py`).
 [TRL](trl.md) and [verl](verl.md) say what else was run with them.
 
 {table}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
+from torch import Tensor
 
 from ..base.errors import Unsupported
 from ..core.negotiation import negotiate
 from ..core.objective import Objective
+from ..core.parts import TokenMean
 from ..core.trial import example
 from ..core.types import Batch, Credit, Policy, Rollouts, Totals
 
@@ -45,7 +49,7 @@ def require_proportional(objective: Objective, host: str) -> None:
     rollouts, policy = _trial(objective)
     credit, whole = objective.prepare(rollouts), Totals.of(rollouts)
 
-    def value(scale: float) -> torch.Tensor:
+    def value(scale: float) -> Tensor:
         return objective.loss(Batch(rollouts, Credit(credit.advantage * scale), policy), whole).value
 
     if not torch.isclose(value(_SCALE), value(1.0) * _SCALE, rtol=1e-9):
@@ -68,6 +72,25 @@ def require_reward_credit(objective: Objective, host: str) -> None:
             f"the credit of {objective.name} reads old log-probabilities, which {host} does not hand over where "
             f"advantages are made: {REMEDY}"
         )
+
+
+def bare(mask: Tensor, old_logprob: Tensor, **others: Tensor | None) -> Rollouts:
+    """Rows [N, T] of which the host hands over no reward and no group."""
+    rows = len(mask)
+    return Rollouts(
+        mask=mask.bool(),
+        reward=old_logprob.new_zeros(rows),
+        group=torch.arange(rows, device=mask.device),
+        old_logprob=old_logprob,
+        **others,
+    )
+
+
+def summed(objective: Objective, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss as a sum over tokens, which the host divides; and of each token whether the clip holds it."""
+    whole = dataclasses.replace(objective, aggregate=TokenMean())
+    loss = whole.loss(Batch(rollouts, credit, Policy(logprob)), Totals(1.0, 1.0, 1.0))
+    return loss.value, loss.terms["clipped"][rollouts.mask].float()
 
 
 def _trial(objective: Objective) -> tuple[Rollouts, Policy]:

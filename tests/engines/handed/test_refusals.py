@@ -22,5 +22,5 @@ def test_refused_in_one_sentence(case: Case, answers: Answers) -> None:
 def test_every_refusal_has_a_case_and_its_row(answers: Answers) -> None:
     found = [answers(case) for case in CASES]
     files = [*(SOURCE / "engines").glob("*_rl/*.py"), *(SOURCE / "engines" / "skyrl").glob("*.py")]
-    check_sites(sorted([*files, SOURCE / "core" / "handed.py"]), found)
+    check_sites(sorted([*files, SOURCE / "engines" / "advantage_only.py"]), found)
     check_page("handed", CASES, found)

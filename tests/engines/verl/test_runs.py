@@ -1,6 +1,6 @@
 """Whole runs of verl's main program: local Ray, two FSDP2 workers on the CPU, the tiny model.
 
-They take about ten minutes, most of them start-up.
+One of them stands outside the mark `slow` and holds as much as a run can; most of a run is its start-up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ need("verl.workers.utils.padding", "verl is not installed: no whole run was made
 import own_method  # noqa: E402
 from engines.verl.support import run  # noqa: E402
 from engines.verl.support.methods import CHOSEN, LOG, METHODS  # noqa: E402
+from tokenpo.core.ops.entropy_score import EntropyScale  # noqa: E402
 from tokenpo.engines.verl.data import write_parquet  # noqa: E402
+from tokenpo.engines.verl.loss import DRIFT  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
 
@@ -56,36 +58,60 @@ def _settings(directory: Path, steps: int, **more: Any) -> dict[str, Any]:
     return {**run.documented(), **ours, **more}
 
 
-def test_hapo_on_two_workers(tmp_path: Path) -> None:
-    """Three steps: the plug-in says what runs, our loss is the one called at a ratio of 1, the temperature's numbers
-    travel to the server from the second step on, and `tokenpo report` reads what was written."""
-    more = {"+algorithm.tokenpo.options.tau": 0.3, "+algorithm.tokenpo.trace_every": 1, "trainer.save_freq": 3}
-    text = run.main_ppo(_settings(tmp_path, 3, **more), tmp_path, timeout=900)
-    report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
+def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One start of Ray, two steps of each method and of one of the user's own, whose file is known to the driver only.
+
+    What the workers report on-policy is what the objective says, at a ratio of 1; the report has every step, terms of
+    its tokens, and what verl validates before the first step and after the last; the last method's temperature reaches
+    the server; the checkpoint holds its learner.
+    """
+    (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
+    methods = [f"{tmp_path / 'late.py'}:late", *METHODS]
+    assert methods[-1] == "hapo"
+    monkeypatch.setenv(CHOSEN, ",".join(methods))
+    last = 2 * len(methods)
+    more = {
+        "trainer.v1.trainer_mode": "tokenpo_turns",
+        "+algorithm.tokenpo.method": "lopti",  # with a reference
+        "+algorithm.tokenpo.trace_every": 1,
+        "actor_rollout_ref.actor.calculate_entropy": True,
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "tokenpo_single_turn",
+        "trainer.val_before_train": True, "trainer.test_freq": last, "trainer.save_freq": last,
+    }  # fmt: skip
+    text = run.main_ppo(_settings(tmp_path, last, **more), tmp_path, timeout=2400)
     assert "tokenpo is active in verl's trainer.\n" in run.plain(text)
-    assert "AdaptiveTemperature(tau=0.3" in text
-    read = read_run(report)
-    assert [row["step"] for row in read.metrics.lines] == [1, 2, 3]
-    assert all(abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5 for row in read.metrics.lines)
-    assert all(row["grad_norm"] for row in read.metrics.lines)
+    told = _lines(tmp_path / "checkpoints" / LOG)
+    assert [line["method"] for line in told] == [name for name in methods for _ in range(2)]
+    for line in told:
+        assert line["actor/grad_norm"] > 0 and abs(line[f"actor/{DRIFT}"]) < 1e-5, line["method"]
+        if line["expected"] is not None:
+            assert line["actor/pg_loss"] == pytest.approx(line["expected"], rel=1e-4, abs=1e-6), line["method"]
+    assert sum(line["expected"] is not None for line in told) == len(methods) - 1  # lopti makes two passes
+
+    report = tmp_path / run.documented()["+algorithm.tokenpo.report"]
+    before, *rows = read_run(report).metrics.lines
+    assert [before["step"], *(row["step"] for row in rows)] == list(range(last + 1)) and "reward" not in before
+    accuracies = [line["eval/accuracy"] for line in (before, rows[-1])]
+    assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
     trace = read_trace(report)
     rollouts = [trace.load(offset) for _, offset in trace.index]
-    assert {rollout.step for rollout in rollouts} == {1, 2, 3}
-    assert all({"advantage", "ratio", "weight", "loss", "entropy"} <= set(rollout.terms) for rollout in rollouts)
-    assert any(rollout.terms["weight"] != (1.0,) * len(rollout.tokens) for rollout in rollouts)
-    seen = [json.loads(line) for line in (tmp_path / run.SEEN).read_text().splitlines()]
-    assert seen[0].get("extra_args") is None
-    assert seen[-1]["extra_args"]["tokenpo_tau"] == pytest.approx(0.3)
-    saved = json.loads((tmp_path / "checkpoints" / "global_step_3" / "tokenpo.json").read_text())
-    (numbers,) = saved["memory"]
-    assert set(numbers) == {"pivot", "spread", "top", "bottom"}
-    assert saved["objective"] == str(tokenpo.method("hapo", tau=0.3))
+    assert {rollout.step for rollout in rollouts} == set(range(1, last + 1))
+    assert all({"advantage", "ratio", "weight", "loss"} <= set(rollout.terms) for rollout in rollouts)
+    heated = [rollout.terms for rollout in rollouts if rollout.step == last]
+    assert all("entropy" in terms for terms in heated)
+    assert any(len(set(terms["weight"])) > 1 for terms in heated)
+    seen = [line for line in _lines(tmp_path / run.SEEN) if not line.get("validate")]
+    tau = [(line.get("extra_args") or {}).get("tokenpo_tau") for line in seen]
+    (saved,) = (tmp_path / "checkpoints").glob(f"global_step_{last}/tokenpo.json")
+    kept = json.loads(saved.read_text())
+    assert kept["objective"] == str(tokenpo.method("hapo")) and set(kept["memory"][0]) == set(EntropyScale._fields)
+    rule = tokenpo.method("hapo").temperature
+    assert rule is not None and tau[0] is None and rule.tau in tau
 
 
+@pytest.mark.slow
 def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -> None:
-    """A recipe, what `tokenpo launch --print` prints for it, and that alone. The method's file is known to the driver
-    only: its parts reach the workers with their code. What verl validates before the first step and after the last is
-    in the report."""
+    """A recipe, what `tokenpo launch --print` prints for it, and that alone."""
     run.model(tmp_path / "model")
     (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
     theirs: dict[str, Any] = {}
@@ -109,30 +135,8 @@ def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -
     asked = subprocess.run(launch, cwd=tmp_path, env=run.environment(), capture_output=True, text=True, check=True)
     text = run.as_given(shlex.split(asked.stdout), tmp_path, timeout=900)
     assert "Position()" in text and "FixedBounds(low=0.1, high=0.2)" in text
-    before, row = read_run(tmp_path / "run").metrics.lines
-    assert (before["step"], row["step"]) == (0, 1) and "reward" not in before
-    accuracies = [line["eval/accuracy"] for line in (before, row)]
-    assert all(accuracy is not None and 0 <= accuracy <= 1 for accuracy in accuracies)
-    assert row["grad_norm"] > 0 and abs(row["actor/tokenpo_drift_min"] or 0) < 1e-5
-
-
-def test_every_method_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One start of Ray, two steps of each method: what the workers report on-policy is what the objective says."""
-    monkeypatch.setenv(CHOSEN, ",".join(METHODS))
-    more = {
-        "trainer.v1.trainer_mode": "tokenpo_turns",
-        "+algorithm.tokenpo.method": "lopti",  # with a reference
-        "actor_rollout_ref.actor.calculate_entropy": True,
-        "actor_rollout_ref.rollout.agent.default_agent_loop": "tokenpo_single_turn",
-    }
-    run.main_ppo(_settings(tmp_path, 2 * len(METHODS), **more), tmp_path, timeout=2400)
-    told = _lines(tmp_path / "checkpoints" / LOG)
-    assert [line["method"] for line in told] == [name for name in METHODS for _ in range(2)]
-    for line in told:
-        assert line["actor/grad_norm"] > 0, line["method"]
-        if line["expected"] is not None:
-            assert line["actor/pg_loss"] == pytest.approx(line["expected"], rel=1e-4, abs=1e-6), line["method"]
-    assert sum(line["expected"] is not None for line in told) == len(METHODS) - 1  # lopti makes two passes
+    _, row = read_run(tmp_path / "run").metrics.lines
+    assert row["grad_norm"] > 0 and abs(row[f"actor/{DRIFT}"] or 0) < 1e-5
 
 
 @pytest.mark.slow
@@ -147,6 +151,7 @@ def test_the_reward_rises_and_a_run_resumes(tmp_path: Path) -> None:
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
 
 
+@pytest.mark.slow
 def test_dynamic_sampling_ends(tmp_path: Path) -> None:
     """Two tokens hold no answer, so no group varies: the step stops with an error rather than never."""
     more = {

@@ -20,17 +20,15 @@ from ...base.errors import Unsupported
 from ...core.learner import Learner
 from ...core.objective import Objective
 from ...core.parts import TokenMean
-from ...core.types import Batch, Credit, Policy, Rollouts, Totals
+from ...core.types import Credit, Rollouts
 from ...methods import method as built
-from ..advantage_only import REMEDY, require_handed, require_proportional
+from ..advantage_only import REMEDY, bare, require_handed, require_proportional, summed
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
 # One token, on which it is tried whether an objective takes credit.
 _ONE = torch.zeros(1, 1)
-_FACTS = Rollouts(
-    mask=_ONE == 0, reward=_ONE[0], group=_ONE[0].long(), old_logprob=_ONE, rollout_logprob=_ONE, ref_logprob=_ONE
-)
+_FACTS = bare(_ONE == 0, _ONE, rollout_logprob=_ONE, ref_logprob=_ONE)
 
 
 def require(objective: Objective) -> None:
@@ -76,16 +74,9 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
     if inputs.loss_weights is not None:
         require_proportional(objective, HOST)
         advantages = advantages * inputs.loss_weights
-    logprob, sampled = inputs.trainer_logprobs[None], inputs.inference_logprobs[None]
-    rollouts = Rollouts(
-        mask=inputs.loss_mask[None].bool(),
-        reward=logprob.new_zeros(1),
-        group=torch.zeros(1, dtype=torch.long, device=logprob.device),
-        old_logprob=sampled,
-        rollout_logprob=sampled,
-        ref_logprob=None if inputs.ref_logprobs is None else inputs.ref_logprobs[None],
-    )
+    sampled, mask = inputs.inference_logprobs[None], inputs.loss_mask[None]
+    ref = None if inputs.ref_logprobs is None else inputs.ref_logprobs[None]
+    rollouts = bare(mask, sampled, rollout_logprob=sampled, ref_logprob=ref)
     credit = _credited(objective, rollouts, advantages[None])
-    found = objective.loss(Batch(rollouts, credit, Policy(logprob)), Totals(1.0, 1.0, 1.0))
-    clipped = found.terms["clipped"][rollouts.mask].float()
-    return LossOutputs(loss=found.value, metrics={"clipped": clipped})
+    value, clipped = summed(objective, rollouts, credit, inputs.trainer_logprobs[None])
+    return LossOutputs(loss=value, metrics={"clipped": clipped})

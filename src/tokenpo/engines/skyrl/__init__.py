@@ -8,7 +8,6 @@ Importing this package imports nothing heavy; `register` imports `skyrl`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +16,10 @@ from torch import Tensor
 
 from ...base.errors import Unsupported
 from ...core.objective import Objective
+from ...core.ops.group import numbered
 from ...core.parts import ConstantLength, SequenceMean, TokenMean
-from ...core.types import Batch, Credit, Policy, Rollouts, Totals
-from ..advantage_only import REMEDY, require_handed, require_proportional, require_reward_credit
+from ...core.types import Credit, Rollouts
+from ..advantage_only import REMEDY, bare, require_handed, require_proportional, require_reward_credit, summed
 
 PROVIDES = frozenset({"rollout_logprob", "token_reward"})
 REDUCTIONS = {
@@ -67,11 +67,10 @@ def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
         *, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any, **others: Any
     ) -> tuple[Tensor, Tensor]:
         require_settings(objective, config)
-        places = {uid: place for place, uid in enumerate(dict.fromkeys(index))}
         rollouts = Rollouts(
             mask=response_mask.bool(),
             reward=token_level_rewards.sum(-1),
-            group=torch.tensor([places[uid] for uid in index], device=response_mask.device),
+            group=torch.tensor(numbered(index), device=response_mask.device),
             old_logprob=torch.zeros_like(token_level_rewards),
             rollout_logprob=torch.zeros_like(token_level_rewards),
             token_reward=token_level_rewards,
@@ -85,7 +84,6 @@ def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
 def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, float]]]:
     """Phase two on any micro-batch: the sum over its tokens."""
     require(objective)
-    summed = dataclasses.replace(objective, aggregate=TokenMean())
 
     def loss(
         log_probs: Tensor,
@@ -96,19 +94,10 @@ def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, f
         rollout_logprobs: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
         require_settings(objective, config)
-        mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
-        rows = len(mask)
-        rollouts = Rollouts(
-            mask=mask,
-            reward=log_probs.new_zeros(rows),
-            group=torch.arange(rows, device=mask.device),
-            old_logprob=old_log_probs,
-            rollout_logprob=rollout_logprobs,
-        )
-        batch = Batch(rollouts, Credit(advantages.where(mask, 0.0)), Policy(log_probs))
-        found = summed.loss(batch, Totals(1.0, 1.0, 1.0))
-        clipped = found.terms["clipped"][mask].float()
-        return found.value, {"clip_ratio": float(clipped.mean()) if len(clipped) else 0.0}
+        mask = torch.ones_like(log_probs) if loss_mask is None else loss_mask
+        rollouts = bare(mask, old_log_probs, rollout_logprob=rollout_logprobs)
+        value, clipped = summed(objective, rollouts, Credit(advantages.where(rollouts.mask, 0.0)), log_probs)
+        return value, {"clip_ratio": float(clipped.mean()) if len(clipped) else 0.0}
 
     return loss
 
