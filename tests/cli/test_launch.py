@@ -14,12 +14,12 @@ import pytest
 
 from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
-from tokenpo.cli.options import ENGINES
 from tokenpo.cli.view import SilentView
 from tokenpo.engines import launch
 from tokenpo.engines.embedded.loop import resume
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe
+from tokenpo.recipe.hosts import HOSTS, VERL
 from tokenpo.runs.directory import held
 
 MAIN = "tokenpo.engines.trl.main"
@@ -107,7 +107,7 @@ def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.Monkey
     )
     config = load_config(find_recipe("quickstart"))
     assert main(["launch", "quickstart", "--engine", "verl"]) == 0
-    assert str(launch.train(config, "verl", None, 1)) == started[-1]
+    assert str(launch.train(config, VERL, None, 1)) == started[-1]
     assert main(["launch", "quickstart", "--engine", "verl"]) == 0
     assert len(set(started)) == 3 and started == prepared
     assert main(["launch", "quickstart", "--engine", "verl", "--out", started[0]]) == 0  # it is still empty
@@ -315,7 +315,7 @@ def test_the_command_line_does_not_import_an_engine() -> None:
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [host.name for host in HOSTS.values() if host.commanded])
 def test_no_engine_is_given_weights_that_are_pickled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, engine: str
 ) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.errors import TokenPOError
-from .options import ENGINES, METHODS, RECIPE, add_command, add_set, need_engine, path
+from ..recipe.hosts import EMBEDDED, HOSTS
+from .options import METHODS, RECIPE, add_command, add_set, need_engine, path
 
 # Only what --help needs is imported here.
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help="how many, counted up from the recipe's; default: 10")
     parser.add_argument(
         "--engine",
-        choices=("embedded", "tinker", *ENGINES),
-        default="embedded",
+        choices=tuple(HOSTS),
+        default=EMBEDDED.name,
         help="engine that trains all runs; default: embedded",
     )
     add_set(parser, "change a setting of all runs")
@@ -103,24 +104,23 @@ def compare(options: argparse.Namespace) -> int:
         raise TokenPOError("compare needs a recipe and --methods, or runs that exist (--runs DIR DIR ...)")
     if options.jobs is not None and options.jobs < 1:
         raise TokenPOError(f"--jobs {options.jobs} runs nothing: give at least 1")
-    if options.engine != "embedded":
-        require_installed(options.engine)
+    host = HOSTS[options.engine]
+    require_installed(host)
     plan = make_plan(
         options.recipe,
         options.methods,
         SEEDS if options.seeds is None else options.seeds,
         overrides=options.set,
         out=options.out,
-        engine=options.engine,
-        accepted=lambda config: accepted(config, options.engine),
+        host=host,
+        accepted=lambda config: accepted(config, host),
     )
     chosen, margins = _chosen(options, plan.config)
     baseline = options.baseline or plan.labels[0]
     pairs(plan.labels, baseline)
     if options.dry_run:
         return _dry_run(plan)
-    # A run of verl's starts a Ray of its own, which takes the machine for its.
-    jobs = options.jobs or (1 if options.engine == "verl" else _jobs(plan))
+    jobs = options.jobs or (1 if host.whole_machine else _jobs(plan))
     # Mistakes are found above, before anything is made.
     from ..evidence.compare.result import failed_in_words, gather
     from ..evidence.compare.runs import execute
@@ -129,7 +129,7 @@ def compare(options: argparse.Namespace) -> int:
     if ended.interrupted:
         print(f"stopped; what is made lies in {plan.out}, and the same command goes on with it")
         return 130
-    where_logged = options.engine == "verl" and options.metrics is None and options.margin is None
+    where_logged = host.own_metrics and options.metrics is None and options.margin is None
     _tell(gather(plan, chosen, baseline, ended.failures, margins, where_logged=where_logged), plan.out)
     if ended.failures:
         raise TokenPOError(f"{failed_in_words(ended.failures)}; the same command tries them again")

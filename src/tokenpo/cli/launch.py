@@ -6,14 +6,16 @@ import argparse
 import shlex
 from typing import Any
 
-from .options import ENGINES, RECIPE, add_command, add_run, need_engine
+from ..recipe.hosts import HOSTS
+from .options import RECIPE, add_command, add_run, need_engine
 
 
 def add(commands: Any) -> None:
     """The parser of `tokenpo launch`."""
     parser = add_command(commands, "launch", "train a recipe with TRL or verl, or print the command that does")
     parser.add_argument("recipe", metavar="RECIPE", help=RECIPE)
-    parser.add_argument("--engine", choices=ENGINES, required=True, help="engine that trains")
+    names = [host.name for host in HOSTS.values() if host.commanded]
+    parser.add_argument("--engine", choices=names, required=True, help="engine that trains")
     parser.add_argument(
         "--print", action="store_true", help="print the command instead of starting it, for the scripts of a cluster"
     )
@@ -28,14 +30,15 @@ def launch(options: argparse.Namespace) -> int:
     from ..recipe.config import load_config
     from ..recipe.files import find_recipe
 
-    require_processes(options.engine, options.processes)
+    host = HOSTS[options.engine]
+    require_processes(host, options.processes)
     config = load_config(find_recipe(options.recipe), method=options.method, overrides=options.set, out=options.out)
     if not options.print:
-        train(config, options.engine, None, options.processes)
+        train(config, host, None, options.processes)
         return 0
     given = [options.recipe]
     given += ["--method", options.method] if options.method else []
     given += [part for text in options.set for part in ("--set", text)]
     given += ["--out", options.out] if options.out else []
-    print(shlex.join(command(config, options.engine, given, options.processes)))
+    print(shlex.join(command(config, host, given, options.processes)))
     return 0

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 RECIPE = "path of a TOML file, or the name of a recipe in the package"
 METHOD = "a name that `tokenpo methods` lists, or a builder of your own: file.py:function"
 METHODS = "METHOD, METHOD:KEY=VALUE,... or LABEL@METHOD:KEY=VALUE,..."
-ENGINES = ("trl", "verl")
 
 
 class Command(argparse.ArgumentParser):

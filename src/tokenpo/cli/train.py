@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from .options import ENGINES, RECIPE, add_command, add_run, need_engine, path
+from ..recipe.hosts import EMBEDDED, HOSTS, TINKER, VERL, Host
+from .options import RECIPE, add_command, add_run, need_engine, path
 
 
 def add(commands: Any) -> None:
@@ -20,8 +21,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--resume", metavar="RUN", type=path, help="continue the run in this directory")
     parser.add_argument(
         "--engine",
-        choices=("embedded", "tinker", *ENGINES),
-        default="embedded",
+        choices=tuple(HOSTS),
+        default=EMBEDDED.name,
         help="engine that trains; default: embedded",
     )
     parser.add_argument(
@@ -35,12 +36,12 @@ def train(options: argparse.Namespace) -> int:
     """Trains, and says what came of it; 130 when the run was interrupted and can go on."""
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
-    if options.accept_changes and (options.resume is None or options.engine != "embedded"):
+    if options.accept_changes and (options.resume is None or options.engine != EMBEDDED.name):
         raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     need_engine()
     # Mistakes in the recipe are found here, before transformers is loaded.
     config = _config(options)
-    records = {"embedded": _embedded, "tinker": _tinker}.get(options.engine, _elsewhere)(options, config)
+    records = {EMBEDDED: _embedded, TINKER: _tinker}.get(HOSTS[options.engine], _elsewhere)(options, config)
     if records is None:
         return 130
     if not options.no_report:
@@ -54,26 +55,27 @@ def _config(options: argparse.Namespace) -> Any:
     from ..engines.launch import require_processes
     from ..recipe.config import load_config
     from ..recipe.files import find_recipe
-    from ..runs.directory import require_engine
+    from ..runs.directory import require_host
 
-    require_processes(options.engine, options.processes)
+    host = HOSTS[options.engine]
+    require_processes(host, options.processes)
     if options.resume is not None:
-        require_engine(options.resume, options.engine)
+        require_host(options.resume, host)
     # Without a recipe the settings are those of the run to resume, with what was changed on the command line.
     file = find_recipe(options.recipe) if options.recipe else (options.resume or Path()) / "config.json"
     if options.recipe is None and not file.is_file():
         raise TokenPOError(f"{options.resume} holds no config.json: give the directory of a run, as train printed it")
     config = load_config(file, method=options.method, overrides=options.set, out=options.out)
-    _require_verl(config, options.engine)
+    _require_verl(config, host)
     return config
 
 
-def _require_verl(config: Any, engine: str) -> None:
+def _require_verl(config: Any, host: Host) -> None:
     """A recipe for verl names its reward functions, which other engines could not import."""
     from importlib.util import find_spec
 
-    needs_it = str(config.task.options.get("verifier", "")).startswith("verl.")
-    if engine != "verl" and config.verl and needs_it and find_spec("verl") is None:
+    needs_it = str(config.task.options.get("verifier", "")).startswith(f"{VERL.package}.")
+    if host is not VERL and config.verl and needs_it and find_spec(VERL.package) is None:
         raise TokenPOError(
             f"the recipe {config.name} is for verl, which also brings its verifier {config.task.options['verifier']}: "
             "train it with --engine verl, after pip install 'tokenpo[verl]'"
@@ -101,7 +103,7 @@ def _tinker(options: argparse.Namespace, config: Any) -> Path | None:
     """The same with the model on a server."""
     from ..engines.launch import require_installed
 
-    require_installed("tinker")
+    require_installed(TINKER)
     from ..engines.tinker.loop import resume, told, train
     from .view import make_view
 
@@ -122,10 +124,11 @@ def _elsewhere(options: argparse.Namespace, config: Any) -> Path:
     from ..engines.launch import train
     from ..runs.directory import evaluations
 
-    directory = train(config, options.engine, options.resume, options.processes)
-    if options.engine != "trl":
+    host = HOSTS[options.engine]
+    directory = train(config, host, options.resume, options.processes)
+    if not host.records:
         return directory
-    records = directory / "trl" / "tokenpo"
+    records = directory / host.records
     _tell(directory, evaluations(records))
     return records
 

@@ -21,6 +21,7 @@ from ..core.negotiation import negotiate
 from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
 from ..recipe.config import Config
+from ..recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
 from ..recipe.objective import build_objective, other_sections
 from ..runs import inputs
 from ..runs.directory import STARTED, binding, held, never_began, new_directory, resumed_config
@@ -28,39 +29,53 @@ from ..runs.directory import STARTED, binding, held, never_began, new_directory,
 TRL_PROGRAM = "tokenpo.engines.trl.main"
 
 
-def accepted(config: Config, engine: str) -> Objective:
+def accepted(config: Config, host: Host) -> Objective:
     """The recipe's objective, where an engine can honour the recipe; none has to be installed to be asked.
 
     Raises:
         Unsupported: naming the setting, or what the method reads, and what to write instead.
     """
-    if engine == "trl":
-        from .trl import recipe
+    return _ACCEPTED[host](config)
 
-        return recipe.accepted(config)
-    if engine == "tinker":
-        from .tinker import needs
 
-        return needs.accepted(config)
+def _accepted_here(config: Config) -> Objective:
     objective = build_objective(config)
-    if engine == "verl":
-        from .verl import command, require_inputs
-
-        command.command(config)
-        require_inputs(objective)
-    else:
-        negotiate(objective)
+    negotiate(objective)
     return objective
 
 
-def train(config: Config, engine: str, resume: Path | None, processes: int) -> Path:
-    """Trains in processes of its own; the directory that holds the run's records.
+def _accepted_by_tinker(config: Config) -> Objective:
+    from .tinker import needs
+
+    return needs.accepted(config)
+
+
+def _accepted_by_trl(config: Config) -> Objective:
+    from .trl import recipe
+
+    return recipe.accepted(config)
+
+
+def _accepted_by_verl(config: Config) -> Objective:
+    from .verl import command, require_inputs
+
+    objective = build_objective(config)
+    command.command(config)
+    require_inputs(objective)
+    return objective
+
+
+_ACCEPTED = {EMBEDDED: _accepted_here, TINKER: _accepted_by_tinker, TRL: _accepted_by_trl, VERL: _accepted_by_verl}
+
+
+def train(config: Config, host: Host, resume: Path | None, processes: int) -> Path:
+    """Trains in processes of its own; the directory of the run.
 
     Raises:
         TokenPOError: the engine is missing, or the run failed; it has said why.
     """
-    require_installed(engine)
-    _warn(config, engine)
+    require_installed(host)
+    _warn(config, host)
     model = locate(config.model.path)
     if is_local(model):  # these engines have loaders of their own
         path = Path(model).expanduser()
@@ -68,27 +83,27 @@ def train(config: Config, engine: str, resume: Path | None, processes: int) -> P
         check_tokens(path, declared_rows(path))
     else:
         ask_hub(str(model))
-    if engine == "verl":
+    if host is VERL:
         if resume:
             raise TokenPOError(
                 "--resume goes on with a run of this package's own engine or TRL's: for one of verl's give its recipe "
                 f"with --set verl.trainer.resume_mode=auto --out {resume}"
             )
-        return _run(engine, *_verl_run(config))
+        return _run(host, *_verl_run(config))
     _check_trl(config, processes)
     with _trl_directory(config, resume) as directory:
         given = [str(directory / "config.json"), *(["--resume"] if resume else [])]
-        return _run(engine, directory, _trl_command(given, processes, config))
+        return _run(host, directory, _trl_command(given, processes, config))
 
 
-def command(config: Config, engine: str, arguments: Sequence[str], processes: int) -> list[str]:
+def command(config: Config, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
     """The command that trains a recipe, for a script of the user's; the problems that one of verl names are written.
 
     Args:
         arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
     """
-    _warn(config, engine)
-    if engine == "verl":
+    _warn(config, host)
+    if host is VERL:
         verl = _verl_module()
         words = verl.command(config)
         verl.prepare(config)  # it names these files
@@ -97,7 +112,7 @@ def command(config: Config, engine: str, arguments: Sequence[str], processes: in
     return _trl_command(arguments, processes, config)
 
 
-def require_processes(engine: str, processes: int) -> None:
+def require_processes(host: Host, processes: int) -> None:
     """Refuses a number of processes that an engine cannot be started in.
 
     Raises:
@@ -106,29 +121,20 @@ def require_processes(engine: str, processes: int) -> None:
     """
     if processes < 1:
         raise TokenPOError(f"--processes is {processes}, expected at least 1")
-    alone = {
-        "embedded": ("the embedded engine", "leave it out, or add --engine trl"),
-        "tinker": ("the Tinker engine", "leave it out: the server has its own"),
-        "verl": (
-            "the verl engine",
-            "leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
-        ),
-    }
-    if engine in alone and processes > 1:
-        name, remedy = alone[engine]
-        raise Unsupported(f"--processes {processes} means nothing to {name}: {remedy}")
+    if host.one_process and processes > 1:
+        raise Unsupported(f"--processes {processes} means nothing to {host.words}: {host.one_process}")
 
 
-def _warn(config: Config, engine: str) -> None:
-    for note in other_sections(config, engine):
+def _warn(config: Config, host: Host) -> None:
+    for note in other_sections(config, host):
         print(f"warning: {note}", file=sys.stderr)
 
 
-def _run(engine: str, directory: Path, words: Sequence[str]) -> Path:
+def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
     print(f"run {directory}: {shlex.join(words)}", flush=True)
     code = subprocess.run(words, check=False).returncode
     if code:
-        raise TokenPOError(f"the {engine} engine ended with exit code {code}; what it said stands above")
+        raise TokenPOError(f"the {host.name} engine ended with exit code {code}; what it said stands above")
     return directory
 
 
@@ -195,7 +201,7 @@ def _verl_module() -> Any:
         raise Unsupported(f"the verl engine cannot be had ({error}): pip install 'tokenpo[verl]'") from error
 
 
-def require_installed(engine: str) -> None:
+def require_installed(host: Host) -> None:
     """Raises Unsupported with the remedy where the engine's package is missing."""
-    if importlib.util.find_spec(engine) is None:
-        raise Unsupported(f"--engine {engine} needs {engine}: pip install 'tokenpo[{engine}]'")
+    if host.package and importlib.util.find_spec(host.package) is None:
+        raise Unsupported(f"--engine {host.name} needs {host.package}: pip install 'tokenpo[{host.package}]'")

@@ -36,6 +36,7 @@ from ..methods import builder, method, options_of
 from ..methods.corrections import corrected, with_weights
 from .command_line import Entry, toml_value
 from .config import Config, Correction, Method
+from .hosts import EMBEDDED, HOSTS, Host
 
 _ESTIMATORS: dict[str, Estimator] = {"k1": K1(), "k2": K2(), "k3": K3()}
 _LEVELS = {"token": EachToken(), "total": Total(), "mean": Mean(), "every": Every()}
@@ -141,7 +142,7 @@ def _penalty(config: Config, objective: Objective) -> tuple[Penalty, ...]:
     return (Reweighted(ReferenceKl(asked.beta, estimator)),)
 
 
-def warnings(objective: Objective, config: Config, engine: str = "embedded") -> list[str]:
+def warnings(objective: Objective, config: Config, host: Host = EMBEDDED) -> list[str]:
     """What is allowed but unlikely to be meant, in a run of this engine."""
     train, rollout = config.train, config.rollout
     notes = schedule_notes(
@@ -154,7 +155,7 @@ def warnings(objective: Objective, config: Config, engine: str = "embedded") -> 
         notes.append(
             "rollout.correction cannot act: the old log-probs are the sampler's own; set rollout.rescore = true"
         )
-    notes += other_sections(config, engine)
+    notes += other_sections(config, host)
     if rollout.group_size == 1:
         notes.append("rollout.group_size is 1: a group of one has no advantage over itself")
     if train.minibatches > rollout.prompts and train.minibatch_by == "groups":
@@ -167,11 +168,12 @@ def warnings(objective: Objective, config: Config, engine: str = "embedded") -> 
     return notes
 
 
-def other_sections(config: Config, engine: str) -> list[str]:
+def other_sections(config: Config, host: Host) -> list[str]:
     """The sections of other engines that a recipe fills, and this one does not read."""
-    filled = {"verl": list(config.verl), "tinker": [name for name, x in config.tinker if x is not None]}
+    sections = {other.name: dict(getattr(config, other.name, ())) for other in HOSTS.values() if other is not host}
+    filled = {name: [key for key, x in section.items() if x is not None] for name, section in sections.items()}
     return [
         f"the section [{name}] ({', '.join(given)}) is for {name}: this engine takes nothing from it"
         for name, given in filled.items()
-        if given and name != engine
+        if given
     ]

@@ -24,6 +24,7 @@ from ..base.files import expanded, is_fresh, json_object, locked, numbered, swee
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
+from ..recipe.hosts import EMBEDDED, HOSTS, Host
 from . import checkpoint, inputs
 from .checkpoint import Progress
 from .rollouts import drop_after
@@ -34,12 +35,6 @@ from .versions import versions
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
 STARTED = "recipe.json"  # the config of a run of verl's that goes on by itself: config.json is verl's own there
-# What tells a run of another engine, and how that one is resumed.
-FOREIGN = {
-    "trl": ("trl", "resume it with --engine trl"),
-    "tinker": ("service.json", "resume it with --engine tinker"),
-    "verl": ("trace-parts", "give its recipe with --engine verl --set verl.trainer.resume_mode=auto and this --out"),
-}
 
 
 class OpenRun:
@@ -167,19 +162,22 @@ def _describe(path: Path, config: str, objective: str, packages: Sequence[str]) 
     write_whole(path / "versions.json", json.dumps(versions(*packages), indent=2) + "\n")
 
 
-def require_engine(path: Path, engine: str) -> None:
-    """Raises TokenPOError where a directory holds no run but a model, or a run of another engine than this.
+def require_host(path: Path, host: Host) -> None:
+    """Each engine resumes its own runs alone.
 
-    Each engine resumes its own alone.
+    Raises:
+        TokenPOError: a directory holds no run but a model, or a run of another engine.
     """
     if "model_type" in json_object(path / "config.json"):
         run = path.parent if path.name == "model" else "the directory of a run"
         raise TokenPOError(f"{path} is a model, not a run: give {run}")
-    ours = "embedded" if (path / "config.json").is_file() and not never_began(path) else engine
-    found = next((name for name, (left, _) in FOREIGN.items() if (path / left).exists()), ours)
-    if found != engine:
-        _, remedy = FOREIGN.get(found, ("", "leave out --engine"))
-        raise TokenPOError(f"{path} holds no run of the {engine} engine but one of the {found} engine: {remedy}")
+    unmarked = EMBEDDED if (path / "config.json").is_file() and not never_began(path) else host
+    marked = (other for other in HOSTS.values() if other.marker and (path / other.marker).exists())
+    found = next(marked, unmarked)
+    if found is not host:
+        raise TokenPOError(
+            f"{path} holds no run of the {host.name} engine but one of the {found.name} engine: {found.resume}"
+        )
 
 
 def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Config, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base.errors import TokenPOError
 from ..base.jsonl import parsed, whole_lines
+from ..recipe.hosts import HOSTS
 from .metrics import NOTE, Metrics, Number, number, read_metrics
 
 # The other metrics that an engine logs.
@@ -26,7 +27,7 @@ LAGS = {0: "0", 1: "1", 2: "2 or 3", 4: "4 to 7", 8: "8 or more"}
 BY_LAG = ("share", "ratio_mean", "clip_fraction")
 LOGGED = frozenset(_LOGGED.split()) | {f"lag_{least}_{what}" for least in LAGS for what in BY_LAG}
 # Where the engines keep the record of a run, below its directory: ours and verl's, TRL's trainer, TRL with a recipe.
-PLACES = ("", "tokenpo", "trl/tokenpo")
+PLACES = ("", "tokenpo", *(host.records for host in HOSTS.values() if host.records))
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ class Run:
     @property
     def label(self) -> str:
         """The name of the directory that was given to `tokenpo train`."""
-        parts = self.path.resolve().parts
-        return parts[-3] if parts[-2:] == ("trl", "tokenpo") else parts[-1]
+        path = self.path.resolve()
+        below = next((len(Path(place).parts) for place in PLACES[2:] if path.match(place)), 0)
+        return path.parents[below - 1].name if below else path.name
 
     @property
     def names(self) -> list[str]:

@@ -15,6 +15,7 @@ from tokenpo.engines.launch import accepted
 from tokenpo.evidence.compare.plan import make_plan, pairs, parse_methods
 from tokenpo.recipe.config import differences, load_config
 from tokenpo.recipe.files import find_recipe
+from tokenpo.recipe.hosts import HOSTS, TINKER
 
 
 def entries(text):
@@ -119,7 +120,9 @@ def test_another_engine_makes_the_same_runs(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('[model]\npath = "owner/model"\nlora = {rank = 8}\n')
     made = {
-        engine: make_plan(str(path), "grpo,dapo", 2, engine=engine, accepted=functools.partial(accepted, engine=engine))
+        engine: make_plan(
+            str(path), "grpo,dapo", 2, host=HOSTS[engine], accepted=functools.partial(accepted, host=HOSTS[engine])
+        )
         for engine in ("embedded", "trl", "tinker", "verl")
     }
     differ = {
@@ -132,7 +135,7 @@ def test_another_engine_makes_the_same_runs(tmp_path):
         assert apart == differ.get(engine, [])
         assert plan.objectives == made["embedded"].objectives
     with pytest.raises(Unsupported, match="tepo needs entropy, which the Tinker engine does not provide"):
-        make_plan(str(path), "grpo,tepo", 2, engine="tinker", accepted=functools.partial(accepted, engine="tinker"))
+        make_plan(str(path), "grpo,tepo", 2, host=TINKER, accepted=functools.partial(accepted, host=TINKER))
 
 
 @pytest.mark.parametrize(

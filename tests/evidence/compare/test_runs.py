@@ -17,6 +17,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.engines.launch import accepted
 from tokenpo.evidence.compare.plan import make_plan
 from tokenpo.evidence.compare.runs import Ended, State, execute, state, steps_made, train_command
+from tokenpo.recipe.hosts import VERL
 from written_runs import rows, write_run
 
 # What a child does: says who it is, obeys the orders in its run directory's name, writes its last step.
@@ -280,8 +281,8 @@ def test_a_run_of_verl_is_known_by_what_it_was_started_with(tmp_path):
     """Its config.json is verl's own, and it goes on by itself with verl's last whole checkpoint."""
     path = tmp_path / "r.toml"
     path.write_text('[model]\npath = "owner/model"\n[train]\nsteps = 3\n')
-    honoured = functools.partial(accepted, engine="verl")
-    run = make_plan(str(path), "grpo,dapo", 2, out=tmp_path / "out", engine="verl", accepted=honoured).runs[0]
+    honoured = functools.partial(accepted, host=VERL)
+    run = make_plan(str(path), "grpo,dapo", 2, out=tmp_path / "out", host=VERL, accepted=honoured).runs[0]
     assert state(run) is State.NEW
     (run.directory / "checkpoints" / "global_step_1").mkdir(parents=True)
     (run.directory / "config.json").write_text('{"verl": {}, "method": {"name": "grpo"}}')

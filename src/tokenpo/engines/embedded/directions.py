@@ -26,8 +26,9 @@ from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...methods.rloo import LeaveOneOut
 from ...models import Sampling
+from ...recipe.hosts import EMBEDDED
 from ...runs import checkpoint
-from ...runs.directory import require_engine, resumed_config
+from ...runs.directory import require_host, resumed_config
 from ...runs.rollouts.draw import Draw, draw
 from ...runs.rollouts.experience import facts
 from ...runs.tracer import Tracer
@@ -74,7 +75,7 @@ class AtCheckpoint:
                 "a method needs gain, for which the embedded engine draws no continuations here, as all methods share "
                 "their rollouts: leave out methods that read gain"
             )
-        require_engine(run, "embedded")
+        require_host(run, EMBEDDED)
         config, _ = resumed_config(run, None)
         if config.rollout.group_size < 2:
             raise TokenPOError(f"{run} has groups of one response: a gradient of the reward takes 2 or more of each")

@@ -14,6 +14,7 @@ from ...base.interrupt import Interrupt
 from ...base.memory import enough_memory
 from ...core.learner import Step
 from ...recipe.config import Config
+from ...recipe.hosts import EMBEDDED
 from ...recipe.objective import warnings
 from ...runs import checkpoint
 from ...runs.checkpoint import LearnerState, Progress
@@ -26,7 +27,7 @@ from ...runs.directory import (
     new_directory,
     note_changes,
     open_checkpoint,
-    require_engine,
+    require_host,
     resumed_config,
 )
 from ...runs.evaluation import Evaluation, evaluate
@@ -96,7 +97,7 @@ def resume(directory: Path, view: View, wanted: Config | None = None, *, accept:
     Raises:
         TokenPOError: no run there, one of another engine, another config, no good checkpoint, or the run is at its end.
     """
-    require_engine(directory, "embedded")
+    require_host(directory, EMBEDDED)
     config, changed = resumed_config(directory, wanted, accept=accept)
     engine = build_engine(config)
     with closing(engine.task), held(directory):

@@ -24,6 +24,7 @@ from ...core.seeds import keyed_seed
 from ...core.types import Policy, Rollouts
 from ...models import Sampling, Vocabulary
 from ...recipe.config import Config
+from ...recipe.hosts import TINKER
 from ...recipe.objective import warnings
 from ...runs import checkpoint
 from ...runs.checkpoint import LearnerState, Progress
@@ -35,7 +36,7 @@ from ...runs.directory import (
     held,
     new_directory,
     open_checkpoint,
-    require_engine,
+    require_host,
     resumed_config,
 )
 from ...runs.evaluation import Evaluation, evaluated
@@ -53,8 +54,7 @@ from .responses import samples
 from .service import result
 from .trainer import Trainer, sequence
 
-# Tells a run of this engine, and where its weights are.
-FILE = "service.json"
+FILE = TINKER.marker  # says where the weights are
 
 
 def train(config: Config, view: View) -> tuple[Path, bool]:
@@ -84,7 +84,7 @@ def resume(directory: Path, view: View, wanted: Config | None = None) -> tuple[P
     Raises:
         TokenPOError: as `train`, and no run there, or another config.
     """
-    require_engine(directory, "tinker")
+    require_host(directory, TINKER)
     config, _ = resumed_config(directory, wanted, accept=None)
     objective = accepted(config)
     with closing(_task(config)) as task, held(directory):
@@ -142,7 +142,7 @@ class Training:
         config = self.config
         model = f" on a Tinker server, training run {self.client.model_id}"
         lines = about(config, model, str(self.objective))
-        self.view.start(lines, self.directory, self.number, [*notes, *warnings(self.objective, config, "tinker")])
+        self.view.start(lines, self.directory, self.number, [*notes, *warnings(self.objective, config, TINKER)])
         try:
             with self.interrupt:
                 if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:

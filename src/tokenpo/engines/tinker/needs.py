@@ -7,12 +7,13 @@ from ...core.learner import HALF_TOLERANCE, RatioCheck
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...recipe.config import Config, Lora
+from ...recipe.hosts import TINKER
 from ...recipe.objective import build_objective
 from ...runs.rollouts.experience import CREDITED
 from ...tasks import Task
 from ...tasks.types import ToolTask
 
-ENGINE = "the Tinker engine"
+ENGINE = TINKER.words
 PROVIDES = CREDITED | {"prompt_logprob", "ref_logprob", "rollout_logprob", "temperature", "token_ids"}
 _LOGITS = (
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError
 from ...base.text import flat
+from ...recipe.hosts import EMBEDDED, HOSTS
 from ...runs.read import Run, read_run
 from .labels import Subject
 
@@ -84,9 +85,9 @@ def _seed(run: Run) -> int:
 
 
 def _engine(run: Run) -> str:
-    return run.config.get("engine") or (
-        "verl" if run.config.get("verl") and "rollout" not in run.config else "embedded"
-    )
+    # A recipe has sections for other engines too; a config that is no recipe has that of its own.
+    own = (name for name in HOSTS if run.config.get(name) and "rollout" not in run.config)
+    return run.config.get("engine") or next(own, EMBEDDED.name)
 
 
 def _labels(runs: Sequence[Run]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ...core.objective import Objective
 from ...recipe.command_line import SYNTAX, Entry, parse_entries
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
+from ...recipe.hosts import EMBEDDED, Host
 from ...recipe.objective import build_objective
 
 EVALUATIONS = 10
@@ -81,7 +82,7 @@ def make_plan(
     *,
     overrides: Sequence[str] = (),
     out: Path | None = None,
-    engine: str = "embedded",
+    host: Host = EMBEDDED,
     accepted: Callable[[Config], Objective] = embedded,
 ) -> Plan:
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
@@ -91,7 +92,7 @@ def make_plan(
     samples: it does it greedily.
 
     Args:
-        engine: that trains.
+        host: the engine that trains.
         accepted: the objective of a recipe that this engine can honour.
 
     Raises:
@@ -108,22 +109,19 @@ def make_plan(
     if not base.evaluate.problems:
         raise TokenPOError(f"{recipe} has no held-out problems to compare by: set evaluate.problems above 0")
     given = {override.partition("=")[0].strip() for override in overrides}
-    settings = (*(f"{name}={value}" for name, value in _usual(engine, base).items() if name not in given), *overrides)
+    settings = (*(f"{name}={value}" for name, value in _usual(host, base).items() if name not in given), *overrides)
     out = expanded(out or Path("runs", f"compare-{base.name}"))
     numbers = tuple(range(base.seed, base.seed + seeds))
-    runs = tuple(_run(recipe, entry, seed, settings, out, engine) for seed in numbers for entry in entries)
+    runs = tuple(_run(recipe, entry, seed, settings, out, host) for seed in numbers for entry in entries)
     objectives = _objectives(runs[: len(entries)], accepted)
     _check_directories(runs[: len(entries)])
     notes = tuple(_notes(runs[: len(entries)], entries, base))
     return Plan(recipe, out, tuple(entries), numbers, runs[0].config, objectives, runs, notes)
 
 
-def _usual(engine: str, base: Config) -> dict[str, object]:
+def _usual(host: Host, base: Config) -> dict[str, object]:
     """Settings of every run, where the user gives no others."""
-    every = 0 if engine == "trl" else base.evaluate.every or -(-base.train.steps // EVALUATIONS)
-    if engine == "verl":
-        return {"evaluate.every": every, "evaluate.samples": 0, "verl.trainer.resume_mode": "auto"}
-    return {"threads": 1, "evaluate.every": every}
+    return {"evaluate.every": base.evaluate.every or -(-base.train.steps // EVALUATIONS), **host.compared}
 
 
 def parse_methods(text: str) -> list[Entry]:
@@ -153,14 +151,14 @@ def pairs(labels: Sequence[str], baseline: str) -> list[tuple[str, str]]:
     return [(label, baseline) for label in labels if label != baseline]
 
 
-def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path, engine: str) -> PlannedRun:
+def _run(recipe: str, entry: Entry, seed: int, settings: Sequence[str], out: Path, host: Host) -> PlannedRun:
     directory = out / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', entry.label)}-seed{seed}"
     overrides = [*settings, *(f"method.{key}={value}" for key, value in entry.options), f"seed={seed}"]
     config = load_config(find_recipe(recipe), method=entry.method, overrides=overrides, out=directory)
     words = [word for setting in overrides for word in ("--set", setting)]
-    where = () if engine == "embedded" else ("--engine", engine)
+    where = () if host is EMBEDDED else ("--engine", host.name)
     arguments = (recipe, "--method", entry.method, *where, *words, "--out", str(directory), "--no-report")
-    return PlannedRun(entry.label, seed, directory, config, arguments, goes_on=engine == "verl")
+    return PlannedRun(entry.label, seed, directory, config, arguments, goes_on=host.goes_on)
 
 
 def _objectives(runs: Sequence[PlannedRun], accepted: Callable[[Config], Objective]) -> dict[str, str]:

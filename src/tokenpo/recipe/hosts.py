@@ -1,0 +1,85 @@
+"""The engines that can train a recipe, as the rest of the package knows them; what they do is in `engines`.
+
+A new engine is one value here and a folder `engines/NAME` with a module `launch` (see `engines.launch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """An engine.
+
+    Args:
+        name: of its folder, of `--engine`, and of its section in a recipe.
+        words: its name in messages.
+        resume: how a run of it is resumed.
+        marker: the file or folder that tells its runs, below the run directory; "" has none.
+        records: where the records of its runs lie, below the run directory.
+        package: what has to be installed; "" is no more than the package itself.
+        commanded: trains in processes of its own, so that `tokenpo launch` can print their command.
+        one_process: what to write in place of `--processes N`; "" takes several.
+        compared: settings of the runs of a comparison, where the user gives no others.
+        goes_on: the command that began a run also goes on with it.
+        whole_machine: a run takes the machine for its, so that runs come one after the other.
+        own_metrics: logs metrics of its own, so that a comparison leaves out those of ours that no run has.
+    """
+
+    name: str
+    words: str
+    resume: str
+    marker: str = ""
+    records: str = ""
+    package: str = ""
+    commanded: bool = False
+    one_process: str = ""
+    compared: Mapping[str, object] = field(default_factory=dict)
+    goes_on: bool = False
+    whole_machine: bool = False
+    own_metrics: bool = False
+
+
+EMBEDDED = Host(
+    "embedded",
+    "the embedded engine",
+    resume="leave out --engine",
+    one_process="leave it out, or add --engine trl",
+    compared={"threads": 1},
+)
+TINKER = Host(
+    "tinker",
+    "the Tinker engine",
+    resume="resume it with --engine tinker",
+    marker="service.json",
+    package="tinker",
+    one_process="leave it out: the server has its own",
+    compared={"threads": 1},
+)
+TRL = Host(
+    "trl",
+    "the TRL engine",
+    resume="resume it with --engine trl",
+    marker="trl",
+    records="trl/tokenpo",
+    package="trl",
+    commanded=True,
+    compared={"threads": 1, "evaluate.every": 0},  # it evaluates before and after
+)
+VERL = Host(
+    "verl",
+    "the verl engine",
+    resume="give its recipe with --engine verl --set verl.trainer.resume_mode=auto and this --out",
+    marker="trace-parts",
+    package="verl",
+    commanded=True,
+    one_process="leave it out, and write trainer.n_gpus_per_node and nnodes into the recipe's section [verl.trainer]",
+    # It has no setting for threads, and validates greedily or by samples.
+    compared={"evaluate.samples": 0, "verl.trainer.resume_mode": "auto"},
+    goes_on=True,
+    whole_machine=True,
+    own_metrics=True,
+)
+HOSTS: Mapping[str, Host] = {host.name: host for host in (EMBEDDED, TINKER, TRL, VERL)}
