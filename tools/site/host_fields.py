@@ -15,6 +15,7 @@ from tokenpo.engines.trl import settings as trl
 from tokenpo.engines.verl.settings import SETTINGS
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import parse_config
+from tokenpo.recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
 
 
 def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -68,17 +69,17 @@ def verl_fields() -> str:
     return table(("key", "", "what becomes of it"), rows)
 
 
-def recipe(engine: str) -> Callable[[str], object]:
+def recipe(host: Host) -> Callable[[str], object]:
     """Asks an engine with a recipe that it takes otherwise."""
     raw = {"model": {"path": "owner/model", "lora": {"rank": 8}}}
-    return lambda name: launch.accepted(parse_config({**raw, "method": {"name": name}}, "recipe.toml"), engine)
+    return lambda name: launch.accepted(parse_config({**raw, "method": {"name": name}}, "recipe.toml"), host)
 
 
 ENGINES: dict[str, Callable[[str], object]] = {
-    "embedded": recipe("embedded"),
-    "TRL": recipe("trl"),
-    "verl": recipe("verl"),
-    "Tinker": recipe("tinker"),
+    "embedded": recipe(EMBEDDED),
+    "TRL": recipe(TRL),
+    "verl": recipe(VERL),
+    "Tinker": recipe(TINKER),
     "SkyRL": lambda name: skyrl.require(METHODS[name]()),
     "prime-rl": lambda name: prime_rl.require(METHODS[name]()),
 }

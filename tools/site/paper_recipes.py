@@ -19,6 +19,7 @@ from tokenpo.engines.trl.recipe import schedule
 from tokenpo.methods import paper
 from tokenpo.recipe.config import Config, load_config
 from tokenpo.recipe.files import PAPERS, find_recipe
+from tokenpo.recipe.hosts import TRL
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
@@ -124,7 +125,7 @@ def refusal(config: Config, given: list[str], processes: int) -> str | None:
     """What the TRL engine says of a paper's recipe with these changes, where it refuses it."""
     changed = load_config(find_recipe(PAPERS + config.name), overrides=given)
     try:
-        schedule(changed, accepted(changed, "trl"), processes, longest_prompt=config.verl["data"]["max_prompt_length"])
+        schedule(changed, accepted(changed, TRL), processes, longest_prompt=config.verl["data"]["max_prompt_length"])
     except Unsupported as error:
         return str(error)
     return None
