@@ -13,6 +13,8 @@ HASHES  ?=
 BENCHMARKS := import_time objective sampler step token_stats fused_objective scaling estimate profile_quickstart
 # Two cores: two test processes with one thread each beat one process with two.
 TEST_PROCESSES ?= 2
+# The slowest are named at the end of a run.
+DURATIONS := --durations 10 --durations-min 5
 
 .PHONY: quickstart test test-engines test-vllm parity check slow bench fuzz mutants docs site dist format clean
 
@@ -20,10 +22,10 @@ quickstart: $(VENV)/.train  ## train the tiny model on dial_sum and write a repo
 	$(BIN)/tokenpo train quickstart --method $(METHOD)
 
 test: $(VENV)/.dev  ## everything but the slow marks
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) $(DURATIONS)
 
 test-engines: $(ENGINES)/.ready  ## our objectives against TRL's and verl's own functions, and in their trainers; our GPU kernel; what is missing fails
-	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/core/ops/test_softmax_triton.py
+	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(ENGINES)/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(DURATIONS) tests/foreign tests/engines/trl tests/engines/verl tests/engines/vllm tests/core/ops/test_softmax_triton.py
 
 test-vllm: $(VLLM)/.ready  ## a real vLLM samples with our processor, alone and for TRL; SLOW=1 for verl, too
 	OMP_NUM_THREADS=1 TOKENPO_REQUIRE_FOREIGN=1 $(VLLM)/bin/python -m pytest $(if $(SLOW),-m "slow or not slow") tests/real_vllm tests/engines/vllm
@@ -101,7 +103,7 @@ $(ENGINES)/.ready: constraints-engines.txt pyproject.toml
 	@echo "Setting up $(ENGINES): torch, TRL, verl and Ray, some 2 GB. Several minutes, once."
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt torch
-	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest triton jmespath
+	$(ENGINES)/bin/pip install --quiet -c constraints-engines.txt -e '.[trl,verl,lora]' pytest pytest-xdist triton jmespath
 	touch $@
 
 $(VLLM)/.ready: constraints-vllm.txt pyproject.toml
