@@ -1,142 +1,104 @@
-"""The hand-derived gradients against central differences of the oracles' own values: no line of the library runs."""
+"""Every method against its oracle on random batches, and the oracles against themselves.
 
-from __future__ import annotations
+An oracle is `tests/methods/NAME/oracle.py`: the method from its paper on the NumPy prelude, with the gradient derived
+by hand; its `CASES` are the options that are compared here.
+"""
+
+import inspect
 
 import numpy as np
 import pytest
 
-from oracle_support import ragged, score
+import tokenpo
+from oracle_support import agrees, batches, cases, ragged, score
 
-CASES = {
-    "grpo": [{}, {"beta": 0.3}],
-    "dr_grpo": [{}],
-    "dapo": [{}],
-    "gspo": [{}],
-    "gspo_token": [{}],
-    "clip_cov": [{}],
-    "kl_cov": [{"fraction": 0.3}],
-    "tepo_v1": [{}],
-    "tepo": [
-        {"decreasing": rule, "kl_target": target, "estimator": estimator}
-        for rule in ("delta", "analytic", "reference")
-        for target in ("old", "reference")
-        for estimator in ("k3", "abs", "k1", "k2")
-    ],
-    "gtpo": [{}],
-    "grpo_s": [{}, {"mean": "geometric"}],
-    # its weight is detached: only the one of the old policy stands still under differences
-    "tr_grpo": [
-        {"weight_prob": "old", "weight_placement": place, "kl_weighting": kl, "beta": 0.3}
-        for place in ("advantage", "ratio")
-        for kl in ("none", "scale", "inside")
-    ],
-    "hapo": [{}],
-    "adv_reweight": [{"beta": 0.3}, {"beta": 0.3, "bounded_kl": True}],
-    # cispo, aspo, ce_gppo, dppo, rollout_is, fipo, real, topr and vespo stop their weights' gradients on purpose: their
-    # values' differences are not theirs
-    "gmpo": [{}],
-    "sapo": [{}],
-    "archer": [{"kl": 0.3, "dual": 3.0}],
-    "forking_tokens": [{"fraction": 0.5, "beta": 0.3}, {"fraction": 0.5, "denominator": "kept", "dual": 3.0}],
-    "stapo": [{"prob": 0.3}],
-    "edge_grpo": [{"eps": 1e-4}],
-    "rloo": [{}],
-    "reinforce_pp": [{"beta": 0.3}],
-    "reinforce_pp_baseline": [{"beta": 0.3}],
-    "raft": [{}],
-    "raft_pp": [{}],
-    "reinforce_rej": [{}],
-    "gpg": [{}, {"sequence_mean": True}],
-    "opo": [{}],
-    "vineppo": [{}],
-    "spo": [{}],
-    "sent": [{"fraction": 0.2, "beta": 0.3}],
-    "s_grpo": [{}],
-    # vespo and topr, the entropy mixing and the min of mixes of dhpo and the chord of egspo stop gradients on purpose
-    "luspo": [{}],
-    "grpo_passk": [{}],
-    "maxrl": [{}, {"baseline": "kept"}, {"order": 3}],
-    "hmpo": [{"beta": 0.3}, {"by_score": True}],
-    "dhpo": [{}],
-    "egspo": [{}],
-    "lopti": [{"part": part, "a": 0.3, "beta": 0.3} for part in (None, 0)],
-    "ha_dw": [{"past": [0.2, 0.9]}],
-    "skywork_entropy": [{"alpha": 0.3, "target": 9.0}],
-    "aer": [{"Lambda": 0.3}],
-    "t_spmo": [{}],
-    "arm": [{}],
-    "nthr": [{"kl": 0.3}],
-    "thr": [{}],
-    "tw_grpo": [{}],
-    "opsm": [{"delta": 0.05, "beta": 0.3}],
-    "prime_rl": [{"kl": 0.3, "low": 0.01, "high": 0.01}],
-    "dro": [{"beta": 0.3}],
-    "m2po": [{"budget": 0.0}],  # else its bound is a token, without gradient
-    "m2po_rollout": [{"threshold": 5e-5}],
-    "gdpo": [{"form": form, "beta": 0.3} for form in ("trl", "verl", "nemo_rl")],
-    "otb": [{}],
-    "mt_grpo": [{"beta": 0.3}],
-    "gigpo": [{}],
+METHODS = tokenpo.methods.METHODS
+CASES = [(name, options) for name in METHODS for options in cases(name)]
+every_case = pytest.mark.parametrize(("name", "options"), CASES)
+# What they draw at random goes to their oracles in their own tests.
+DRAWN = {"clip_cov", "s_grpo"}
+
+# Methods that stop the gradient of a weight on purpose: the differences of their values are not their gradients.
+STOPPED = {"cispo", "aspo", "ce_gppo", "dppo_kl", "dppo_tv", "rollout_is", "fipo", "real", "topr", "vespo", "eb_cispo"}
+# The same for some of the options; of m2po the bound is a token, without gradient.
+STOPPED_WITH = {
+    "tr_grpo": lambda options: options.get("weight_prob") != "old",
+    "dhpo": lambda options: options["mixing"] == "entropy" or options["form"] == "min_of_mixes",
+    "egspo": lambda options: options["curve"] == "chord",
+    "m2po": lambda options: options.get("budget") != 9.0,
 }
+EXACT = [(n, o) for n, o in CASES if n not in STOPPED and not STOPPED_WITH.get(n, lambda _: False)(o)]
+EXACT += [("m2po", {"budget": 0.0}), *(("lopti", {"part": part, "a": 0.3, "beta": 0.3}) for part in (0, 1))]
+EXACT += [("ha_dw", {"past": [0.2, 0.9]}), *((name, {}) for name in sorted(DRAWN))]
 # how few tokens may speak: only a group's single best rollout; only where the responses of a group part
 FEW = {"grpo_passk": 7, "t_spmo": 11}
 
 
-@pytest.mark.parametrize(("name", "options"), [(name, options) for name in CASES for options in CASES[name]])
-def test_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> None:
-    sample = ragged(3, width=5)
-    # exact ties of old and new are corners of |x|, where no difference quotient exists
-    shift = np.where(sample.logprob == sample.old_logprob, -0.01, 0.0) * sample.mask
-    sample = sample.but(logprob=sample.logprob + shift)
-    extra = {
-        "selected": sample.mask & (np.arange(sample.mask.size).reshape(sample.mask.shape) % 2 == 0),
-        "scored_entropy": sample.old_entropy,
-        "scored_logprob": sample.old_logprob,
-    }
-    gradient = score(name, sample, extra, **options).gradient
-    step = 1e-7
-    for i, t in zip(*np.nonzero(sample.mask), strict=True):
-        up, down = sample.logprob.copy(), sample.logprob.copy()
-        up[i, t] += step
-        down[i, t] -= step
-        ends = [score(name, sample.but(logprob=lp), extra, **options).value for lp in (up, down)]
-        assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=5e-8), (i, t)
-    assert np.count_nonzero(gradient) > FEW.get(name, 15)
+# Options of no formula: what the tests of the methods or of the parts show by hand.
+BY_HAND = {
+    "dapo": {"overlong_length", "overlong_cache"},
+    "gtpo": {"group_overlong"},
+    "grpo_s": {"group_overlong"},
+    "hapo": {"tau"},
+    "aer": {"delta", "rule", "tau"},
+    "skywork_entropy": {"controller", "delta"},
+    "vineppo": {"continuations", "every", "separator"},
+    "spo": {"continuations", "interval"},
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("skywork_entropy", {"alpha": 0.3, "target": 9.0}),
-        ("aer", {"Lambda": 0.3}),
-        ("aer", {"Lambda": 0.3, "rho": np.inf}),
-    ],
-)
+@pytest.mark.parametrize("name", METHODS.keys() - DRAWN)
+def test_cases_hold_the_defaults_and_every_option(name: str) -> None:
+    varied = {option for options in cases(name) for option in options}
+    assert varied == inspect.signature(METHODS[name]).parameters.keys() - BY_HAND.get(name, set())
+
+
+@every_case
+@pytest.mark.filterwarnings("ignore:tr_grpo")
+def test_is_its_oracle(name: str, options: dict) -> None:
+    for sample in batches(name):
+        agrees(name, sample, **options)
+
+
+@pytest.mark.parametrize("name", dict(EXACT))
+def test_gradient_is_the_derivative_of_the_value(name: str) -> None:
+    """Along eight directions, each of which moves every token."""
+    (sample,), step = batches(name, 2), 1e-7
+    # ties of old and new are corners of |x|, where no difference quotient exists
+    tie = sample.mask & (np.abs(sample.logprob - sample.old_logprob) < 1e-4)
+    sample = sample.but(logprob=sample.logprob - 0.01 * tie)
+    directions = np.random.default_rng(0).normal(size=(8, *sample.mask.shape)) * sample.mask
+    moved = []
+    for options in (options for n, options in EXACT if n == name):
+        drawn = {"selected": sample.mask & (np.indices(sample.mask.shape).sum(0) % 2 == 0)} if name in DRAWN else {}
+        gradient = score(name, sample, **options, **drawn).gradient
+        for way in directions:
+            up, down = (sample.but(logprob=sample.logprob + e * way) for e in (step, -step))
+            difference = score(name, up, **options, **drawn).value - score(name, down, **options, **drawn).value
+            assert (gradient * way).sum() == pytest.approx(difference / (2 * step), rel=2e-6, abs=5e-8), options
+        moved.append(np.count_nonzero(gradient))
+    assert max(moved) > FEW.get(name, 15)
+
+
+@pytest.mark.parametrize(("name", "options"), [(n, o) for n, o in CASES if n in ("aer", "skywork_entropy")])
 def test_entropy_gradient_is_the_derivative_of_the_value(name: str, options: dict) -> None:
-    sample = ragged(3, width=5)
+    """The value is linear in the entropies: a difference over 1 has no error but rounding."""
+    (sample,) = batches(name, 2)
     gradient = score(name, sample, **options).entropy_gradient
     for i, t in zip(*np.nonzero(sample.mask), strict=True):
-        # the value is linear in every entropy: a difference over 1 has no error but rounding
-        up, down = sample.entropy.copy(), sample.entropy.copy()
-        up[i, t] += 0.5
-        down[i, t] -= 0.5
-        ends = [score(name, sample.but(entropy=entropy), **options).value for entropy in (up, down)]
+        step = np.zeros(sample.mask.shape)
+        step[i, t] = 0.5
+        ends = [score(name, sample.but(entropy=sample.entropy + e * step), **options).value for e in (1, -1)]
         assert gradient[i, t] == pytest.approx(ends[0] - ends[1], rel=1e-9, abs=1e-14), (i, t)
-    assert np.count_nonzero(gradient) > 15
+    assert gradient.any() == (options["start"] > 0 and (name == "aer" or "target" in options))
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("cispo", {}), ("vespo", {}), ("rollout_is", {"low": 0.5, "high": 3.0}), ("real", {})]
-    + [
-        ("topr", {"level": level, "signal": signal})
-        for level in ("sequence", "token")
-        for signal in ("outcome", "advantage")
-    ],
+    ("name", "options"), [(n, o) for n, o in CASES if n in ("cispo", "eb_cispo", "vespo", "rollout_is", "real", "topr")]
 )
 def test_a_detached_weight_leaves_a_value_linear_in_the_logprob(name: str, options: dict) -> None:
     """-Σ c lp with a coefficient that has no gradient: the value is the gradient's product with lp."""
-    sample = ragged(3)
+    (sample,) = batches(name, 0)
     got = score(name, sample, **options)
     assert got.value == pytest.approx((got.gradient * sample.logprob).sum(), rel=1e-12)
     assert np.count_nonzero(got.gradient) > 15

@@ -1,7 +1,22 @@
 """What the method tests share: random batches, the oracles by name, and the library run on the same numbers."""
 
 from .batches import Sample, by_hand, holed, of, ragged
-from .running import OPTIONAL, POLICY_FIELDS, Outcome, agrees, assemble, close, module, run, score, tensors
+from .running import (
+    OPTIONAL,
+    POLICY_FIELDS,
+    Outcome,
+    agrees,
+    assemble,
+    batches,
+    cases,
+    close,
+    module,
+    moves,
+    outcome,
+    run,
+    score,
+    tensors,
+)
 from .table import RATIOS, coefficients, single_tokens
 
 __all__ = [
@@ -12,12 +27,16 @@ __all__ = [
     "Sample",
     "agrees",
     "assemble",
+    "batches",
     "by_hand",
+    "cases",
     "close",
     "coefficients",
     "holed",
     "module",
+    "moves",
     "of",
+    "outcome",
     "ragged",
     "run",
     "score",

@@ -105,12 +105,15 @@ def of(mask: np.ndarray, reward: np.ndarray, group: np.ndarray, **fields: np.nda
 def by_hand(
     ratios: list[list[float]],
     reward: list[float],
-    group: list[int],
+    group: list[int] | None = None,
     *,
     p_old: float = 0.25,
     **fields: list[list[float]],
 ) -> Sample:
-    """A sample from ragged lists: every token's ratio, any more [N, T] fields, and the old probability `p_old`."""
+    """A sample from ragged lists: every token's ratio, any more [N, T] fields, and the old probability `p_old`.
+
+    Without `group` it is one.
+    """
     width = max(map(len, ratios))
 
     def padded(rows: list[list[float]]) -> np.ndarray:
@@ -120,7 +123,7 @@ def by_hand(
     old = np.full(mask.shape, np.log(p_old))
     logprob = old + np.log(np.where(mask, padded(ratios), 1.0))
     given = {"old_logprob": old, "logprob": logprob, "ref_logprob": old, **{k: padded(v) for k, v in fields.items()}}
-    return of(mask, np.array(reward), np.array(group), **given)
+    return of(mask, np.array(reward), np.array(group or [0] * len(ratios)), **given)
 
 
 def ragged(seed: int, *, width: int = 9, equal_lengths: bool = False, binary: bool = True) -> Sample:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 
 import tokenpo
 
-from .batches import INDEX_FIELDS, TOKEN_FIELDS, Sample
+from .batches import INDEX_FIELDS, TOKEN_FIELDS, Sample, holed, ragged
 
 METHODS = Path(__file__).parents[1] / "methods"
 POLICY_FIELDS = ("logprob", "entropy", "entropy_drift")
@@ -45,13 +44,25 @@ def module(name: str) -> Any:
     return loaded
 
 
-def score(name: str, sample: Sample, extra: dict[str, np.ndarray] | None = None, **options: Any) -> Outcome:
-    """The oracle of `name` on `sample`: it takes its arrays by their names, `extra` those that no sample has."""
-    oracle: Callable[..., Any] = getattr(module(name), name)
-    known = {**vars(sample), **(extra or {})}
-    positional = [p for p in inspect.signature(oracle).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    value, gradient, *of_entropy = oracle(*(known[p.name] for p in positional), **options)
-    return Outcome(float(value), gradient, {}, of_entropy[0] if of_entropy else np.zeros(sample.mask.shape))
+def cases(name: str) -> list[dict[str, Any]]:
+    """The options that the oracle of `name` declares."""
+    return getattr(module(name), "CASES", [])
+
+
+def batches(name: str, *seeds: int) -> list[Sample]:
+    """Of `seeds` (0, 1, 2 and 3): right and wrong answers, graded ones, and at 3 also tokens that a tool has written.
+
+    An oracle that is defined for some batches only makes such ones of them, with its function `batch`.
+    """
+    suited = getattr(module(name), "batch", lambda sample: sample)
+    return [suited(holed(seed) if seed == 3 else ragged(seed, binary=seed % 2 == 0)) for seed in seeds or range(4)]
+
+
+def score(name: str, sample: Sample, **options: Any) -> Outcome:
+    """The oracle of `name` on `sample`."""
+    value, gradient, *of_entropy = getattr(module(name), name)(sample, **options)
+    none = np.zeros(sample.mask.shape)
+    return Outcome(float(value), none + gradient, {}, none + (of_entropy[0] if of_entropy else 0))
 
 
 def tensors(
@@ -127,8 +138,24 @@ def close(one: Outcome, other: Outcome, rtol: float = 1e-10) -> None:
 
 
 def agrees(name: str, sample: Sample, *, oracle: dict[str, Any] | None = None, **options: Any) -> Outcome:
-    """Asserts that the library's `name` with `options` is its oracle (given `oracle` instead where they differ)."""
+    """Asserts that the library's `name` is its oracle; `oracle` tells that one what was drawn or remembered."""
     got = run(tokenpo.method(name, **options), sample)
-    close(got, score(name, sample, **(options if oracle is None else oracle)))
+    close(got, score(name, sample, **options, **(oracle or {})))
     assert not got.gradient[~sample.mask].any(), "padding has a gradient"
+    return got
+
+
+def outcome(name: str, sample: Sample, *, advantage: Any = None, **options: Any) -> Outcome:
+    """The library's `name` with `options` on `sample`."""
+    return run(tokenpo.method(name, **options), sample, advantage=advantage)
+
+
+def moves(name: str, sample: Sample, value: float | None, gradient: Any, **options: Any) -> Outcome:
+    """Asserts the loss and the gradient that were worked out by hand; zeros on the right of a row may be left out."""
+    got = outcome(name, sample, **options)
+    if value is not None:
+        np.testing.assert_allclose(got.value, value, rtol=1e-12)
+    width = got.gradient.shape[1]
+    rows = [[*np.ravel(row), *[0.0] * (width - np.size(row))] for row in gradient]
+    np.testing.assert_allclose(got.gradient, rows, rtol=1e-12)
     return got

@@ -23,14 +23,7 @@ def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
     """−M ∂L/∂lp, where ∂L/∂lp stands in tests/methods/NAME/oracle.py, derived by hand."""
     sample = ragged(3)
     seen = push_of(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
-    # What these oracles call by another name, at the defaults of the methods.
-    old = "old_entropy" in tokenpo.method(name).needs
-    named = {
-        "scored_logprob": sample.logprob,
-        "scored_entropy": sample.old_entropy if old else sample.entropy,
-        "anchor_logprob": sample.rollout_logprob,
-    }
-    expected = -sample.mask.sum() * score(name, sample, named).gradient
+    expected = -sample.mask.sum() * score(name, sample).gradient
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(seen.push.numpy(), expected, rtol=1e-10, atol=1e-13)
     assert not seen.push[~torch.tensor(sample.mask)].any()

@@ -1,14 +1,10 @@
 """AER against its oracle, its controller by hand, and its reductions."""
 
-from __future__ import annotations
-
-import math
-
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, module, ragged, run, score, tensors
+from oracle_support import Sample, by_hand, module, outcome, tensors
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.types import Rollouts
 
@@ -19,23 +15,13 @@ def facts(sample: Sample) -> Rollouts:
 
 
 def batch(entropy: float) -> Rollouts:
-    return facts(by_hand([[1, 1]], [1], [0], old_entropy=[[entropy, entropy]]))
-
-
-@pytest.mark.parametrize("coefficient", [0.0, 0.3])
-@pytest.mark.parametrize("binary", [True, False])
-@pytest.mark.parametrize("options", [{}, {"rho": math.inf}, {"rho": 0.9, "low": 0.1, "high": 0.3}])
-def test_is_its_oracle(coefficient: float, binary: bool, options: dict) -> None:
-    sample = ragged(0, binary=binary)
-    got = run(tokenpo.method("aer", largest=1.0, start=coefficient, **options), sample)
-    close(got, score("aer", sample, Lambda=coefficient, **options))
-    assert got.entropy_gradient.any() == (coefficient > 0)
+    return facts(by_hand([[1, 1]], [1], old_entropy=[[entropy, entropy]]))
 
 
 def test_by_hand() -> None:
     """rho = 1, coefficient 0.1: d is 1 - 1/2 in the mixed group and 1 in the one that fails; entropies 1; 4 tokens."""
     sample = by_hand([[1], [1], [1], [1]], [1, 0, 0, 0], [0, 0, 1, 1], entropy=[[1.0]] * 4)
-    got = run(tokenpo.method("aer", rho=1.0, start=0.1, largest=0.1), sample)
+    got = outcome("aer", sample, rho=1.0, start=0.1, largest=0.1)
     np.testing.assert_allclose(got.entropy_gradient, [[-0.0125], [-0.0125], [-0.025], [-0.025]], rtol=1e-12)
     assert got.value == pytest.approx(-(0.05 * 2 + 0.1 * 2) / 4, rel=1e-12)
 
@@ -60,11 +46,6 @@ def test_the_controller_by_hand() -> None:
         state = objective.after(state, batch(entropy))
         seen += [numbers["coefficient"] for numbers in state.values()]
     assert seen == pytest.approx([0, 1e-4, 2e-4, 2e-4, 1e-4], abs=1e-18)
-
-
-def test_without_a_bonus_it_is_grpo_over_tokens() -> None:
-    sample = ragged(1, equal_lengths=True)
-    close(run(tokenpo.method("aer", largest=0.0), sample), run(tokenpo.method("grpo"), sample), rtol=1e-12)
 
 
 def test_the_coefficient_starts_below_its_bound() -> None:

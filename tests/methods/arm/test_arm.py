@@ -1,23 +1,10 @@
 """ARM against its oracle, by hand, and its reductions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, agrees, close, of, ragged, run
-
-OPTIONS = [
-    {}, {"alpha": 2.0}, {"alpha": -0.5}, {"alpha": 0.0}, {"fraction": 1.0}, {"fraction": 0.01, "alpha": 1.0},
-    {"only_correct": True, "alpha": 1.0}, {"low": 0.1, "high": 0.4},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("options", OPTIONS)
-def test_is_its_oracle(seed: int, options: dict) -> None:
-    agrees("arm", ragged(seed, binary=seed % 2 == 0), **options)
+from oracle_support import Sample, moves, of, outcome, ragged, run
 
 
 def _sample(probabilities: list[list[float]], reward: list[float], group: list[int], prompt: list[float]) -> Sample:
@@ -29,7 +16,7 @@ def _sample(probabilities: list[list[float]], reward: list[float], group: list[i
 
 
 def _advantages(sample: Sample, **options) -> list[float]:
-    return run(tokenpo.method("arm", **options), sample).terms["advantage"][:, 0].tolist()
+    return outcome("arm", sample, **options).terms["advantage"][:, 0].tolist()
 
 
 A = 0.5 / (np.sqrt(0.5) + 1e-6)  # of rewards 1 and 0: ±A
@@ -41,10 +28,13 @@ def test_by_hand() -> None:
     alpha · 0.4 and alpha · 0.1. At ratio 1 the gradient is -A / 11."""
     assert _advantages(PAIR, alpha=1.0) == pytest.approx([A + 0.4, -A + 0.1], rel=1e-12)
     assert _advantages(PAIR) == pytest.approx([A + 0.04, -A + 0.01], rel=1e-12)
-    got = run(tokenpo.method("arm", alpha=1.0), PAIR)
-    assert got.value == pytest.approx(-(5 * (A + 0.4) + 6 * (-A + 0.1)) / 11, rel=1e-12)
-    expected = np.where(PAIR.mask, [[-(A + 0.4) / 11], [(A - 0.1) / 11]], 0)
-    np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
+    moves(
+        "arm",
+        PAIR,
+        -(5 * (A + 0.4) + 6 * (-A + 0.1)) / 11,
+        np.where(PAIR.mask, [[-(A + 0.4) / 11], [(A - 0.1) / 11]], 0),
+        alpha=1.0,
+    )
 
 
 def test_only_correct_leaves_the_others_alone() -> None:
@@ -67,12 +57,6 @@ def test_equal_rewards_and_single_responses_stay_at_zero() -> None:
     sample = _sample([[0.3], [0.6], [0.2]], [0.1, 0.1, 1.0], [0, 0, 1], [0.5, 0.5, 0.9])
     for only_correct in (False, True):
         assert _advantages(sample, alpha=1.0, only_correct=only_correct) == [0, 0, 0]
-
-
-def test_without_shift_it_is_dapo() -> None:
-    sample = ragged(0)
-    close(run(tokenpo.method("arm", alpha=0.0), sample), run(tokenpo.method("dapo", dual=None), sample), rtol=1e-12)
-    assert tokenpo.method("arm", alpha=0.0).needs == frozenset()
 
 
 def test_the_prompt_has_one_number_per_rollout() -> None:

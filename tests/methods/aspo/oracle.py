@@ -1,49 +1,34 @@
-"""ASPO (2510.06062) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""ASPO (2510.06062): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import group_advantage, nearest_rank, ratio, token_mean
 
-def aspo(mask, reward, group, old_logprob, logprob, scored_entropy,
-    *, low_eps=0.2, high_eps=0.4, quantile=0.8, dual=3.0,
-):  # fmt: skip
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [
+    {"entropy": entropy, **options}
+    for entropy in ("old", "current")
+    for options in ({}, {"quantile": 0.5, "dual": 1.5}, {"low_eps": 0.0, "high_eps": 1.0, "quantile": 0.0})
+]
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
 
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
+def aspo(s, *, entropy="old", low_eps=0.2, high_eps=0.4, quantile=0.8, dual=3.0):
+    # high-entropy tokens of a response: above its own quantile
+    H = s.old_entropy if entropy == "old" else s.entropy
+    e = np.zeros(s.mask.shape)
+    for row, on in enumerate(s.mask):
+        if on.any():
+            e[row] = np.where(H[row] > nearest_rank(H[row, on], quantile), high_eps, low_eps)
+    A, (r, dr) = group_advantage(s), ratio(s)
 
-    # high-entropy tokens of a response: above its own quantile (nearest rank)
-    e = np.zeros(mask.shape)
-    for i in np.flatnonzero(alive):
-        H = scored_entropy[i, mask[i]]
-        threshold = np.sort(H)[round(quantile * (len(H) - 1))]
-        e[i, mask[i]] = np.where(threshold < H, high_eps, low_eps)
-
-    # A > 0: the ratio is turned over: (r^ / sg[r^]) A / sg[r^] with r^ = min(r, 1 + e), still where r is clipped
+    # A > 0: the ratio is turned over: (r^ / sg[r^]) A / sg[r^] with r^ = min(r, 1 + e), still where r is clipped;
+    # a soft dual clip: beyond dual the weight stays dual and so does the gradient
     r_up = np.minimum(r, 1 + e)
-    J_up = A / r_up
-    dJ_up = A / r_up**2 * np.where(r <= 1 + e, dr, 0)
-    # soft dual clip: beyond dual the weight stays dual and so does the gradient
-    J_up = np.where(1 / r_up > dual, dual * A, J_up)
-    dJ_up = np.where(1 / r_up > dual, dual * A, dJ_up)
+    far = 1 / r_up > dual
+    J_up = np.where(far, dual * A, A / r_up)
+    dJ_up = np.where(far, dual * A, A / r_up**2 * np.where(r <= 1 + e, dr, 0))
 
     # A < 0: max(r, 1 - e) A, still where it is clipped, and softly clipped at dual
     r_down = np.maximum(r, 1 - e)
     J_down = np.where(r_down > dual, dual * A, r_down * A)
     dJ_down = np.where(r_down > dual, dual * A, np.where(r >= 1 - e, dr, 0) * A)
-
-    J = np.where(A > 0, J_up, J_down)
-    dJ = np.where(A > 0, dJ_up, dJ_down)
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    return token_mean(s, np.where(A > 0, J_up, J_down), np.where(A > 0, dJ_up, dJ_down))

@@ -1,33 +1,9 @@
-"""DAPO (2503.14476) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""DAPO (2503.14476): loss and hand-derived gradient, NumPy float64."""
 
-import numpy as np
+from oracle_support.prelude import clipped, group_advantage, ratio, token_mean
+
+CASES = [{}, {"low": 0.1, "high": 0.4}, {"dual": 3.0}, {"low": 0.3, "dual": 1.5}]
 
 
-def dapo(mask, reward, group, old_logprob, logprob, *, low=0.2, high=0.28, dual=10.0):
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
-
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
-
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-
-    # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # dual clip: for A < 0 the objective is never below dual · A
-    floor = (A < 0) & (r > dual)
-    J = np.where(floor, dual * A, J)
-    dJ = np.where(floor, 0, dJ)
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+def dapo(s, *, low=0.2, high=0.28, dual=10.0):
+    return token_mean(s, *clipped(*ratio(s), group_advantage(s), low, high, dual))

@@ -1,54 +1,40 @@
-"""DHPO (2601.05607) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""DHPO (2601.05607): loss and hand-derived gradient, NumPy float64."""
+
+from itertools import product
 
 import numpy as np
 
+from oracle_support.prelude import clipped, group_advantage, ratio, sequence_mean, sequence_ratio
+
+WIDE = {"low": 0.1, "high": 0.4, "sequence_low": 0.1, "sequence_high": 0.2}
+CASES = [
+    {"mixing": mixing, "form": form, **options}
+    for mixing, form, options in product(("average", "entropy"), ("mix_of_mins", "min_of_mixes"), ({}, WIDE))
+]
+
 
 def dhpo(
-    mask, reward, group, old_logprob, logprob, old_entropy=None,
-    *, mixing="average", form="mix_of_mins", low=0.2, high=0.28, sequence_low=3e-4, sequence_high=4e-4,
+    s, *, mixing="average", form="mix_of_mins", low=0.2, high=0.28, sequence_low=3e-4, sequence_high=4e-4
 ):  # fmt: skip
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
-
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
-
     # a_t, the share of the token ratio: 1/2, or the token's entropy over the largest of its response
-    a = np.full(mask.shape, 0.5)
+    a = np.full(s.mask.shape, 0.5)
     if mixing == "entropy":
-        for i in np.flatnonzero(alive):
-            top = max(old_entropy[i, mask[i]])
+        for row, on in enumerate(s.mask):
+            top = s.old_entropy[row, on].max(initial=0)
             if top > 0:
-                a[i] = old_entropy[i] / top
+                a[row] = s.old_entropy[row] / top
 
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-
-    # s_it = sg[s_i] exp(lp - sg[lp]): worth s_i = exp(mean_t(lp - lp_old)), and ∂s_it/∂lp_it = s_i
-    s = np.exp((mask * x).sum(1, keepdims=True) / np.maximum(length, 1))
-
-    r_clipped, s_clipped = np.clip(r, 1 - low, 1 + high), np.clip(s, 1 - sequence_low, 1 + sequence_high)
+    # a r + (1 - a) s_it, s_it = sg[s_i] exp(lp - sg[lp]): worth s_i, and ∂s_it/∂lp_it = s_i
+    A, (r, dr), (w, dw) = group_advantage(s), ratio(s), sequence_ratio(s)
     if form == "mix_of_mins":
         # a min(r A, clip(r) A) + (1 - a) min(s A, clip(s) A): each branch is clipped for itself
-        J = a * np.minimum(r * A, r_clipped * A) + (1 - a) * np.minimum(s * A, s_clipped * A)
-        r_moves = np.where(A > 0, r <= 1 + high, r >= 1 - low)
-        s_moves = np.where(A > 0, s <= 1 + sequence_high, s >= 1 - sequence_low)
-    else:
-        # min(m1 A, m2 A), m1 = a r + (1 - a) s, m2 = a clip(r) + (1 - a) clip(s): under m1 both ratios move, under m2
-        # each of them only inside its own region
-        m1, m2 = a * r + (1 - a) * s, a * r_clipped + (1 - a) * s_clipped
-        J = np.minimum(m1 * A, m2 * A)
-        r_moves = (m1 * A < m2 * A) | (r == r_clipped)
-        s_moves = (m1 * A < m2 * A) | (s == s_clipped)
-    dJ = (a * r_moves * dr + (1 - a) * s_moves * s) * A
+        (J_r, dJ_r), (J_w, dJ_w) = clipped(r, dr, A, low, high), clipped(w, dw, A, sequence_low, sequence_high)
+        return sequence_mean(s, a * J_r + (1 - a) * J_w, a * dJ_r + (1 - a) * dJ_w)
 
-    # mean over the tokens of a response, then over the responses
-    share = mask / (alive.sum() * np.maximum(length, 1))
-    return -(share * J).sum(), -share * dJ
+    # min(m1 A, m2 A), m1 = a r + (1 - a) s, m2 = a clip(r) + (1 - a) clip(s): under m1 both ratios move, under m2 each
+    # of them only inside its own region
+    r_clipped, w_clipped = np.clip(r, 1 - low, 1 + high), np.clip(w, 1 - sequence_low, 1 + sequence_high)
+    m1, m2 = a * r + (1 - a) * w, a * r_clipped + (1 - a) * w_clipped
+    first = m1 * A < m2 * A
+    dJ = (a * (first | (r == r_clipped)) * dr + (1 - a) * (first | (w == w_clipped)) * dw) * A
+    return sequence_mean(s, np.minimum(m1 * A, m2 * A), dJ)

@@ -1,32 +1,25 @@
-"""DPPO with binary KL (2602.04879) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""DPPO with binary KL (2602.04879): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import group_advantage, likelihood, ratio, token_mean
 
-def dppo_kl(mask, reward, group, logprob, anchor_logprob, *, threshold=0.05, cap=20.0):
-    """`anchor_logprob` [N, T]: of the policy that sampled."""
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [
+    {"anchor": anchor, **options}
+    for anchor in ("rollout", "old")
+    for options in ({}, {"threshold": 0.001}, {"cap": 1.05}, {"cap": 1.0})
+]
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
 
-    # the trust region is about probabilities, not their ratio
-    p, q = np.exp(logprob), np.exp(anchor_logprob)
+def dppo_kl(s, *, anchor="rollout", threshold=0.05, cap=20.0):
+    # the trust region is about the probabilities p now and q of the policy that sampled, not their ratio
+    before = s.rollout_logprob if anchor == "rollout" else s.old_logprob
+    A, p, q = group_advantage(s), np.exp(s.logprob), np.exp(before)
 
     # KL(Bernoulli(q) | Bernoulli(p)) within the threshold, or p on the harmless side of q
-    kl = q * (anchor_logprob - logprob) + (1 - q) * np.log((1 - q + 1e-8) / (1 - p + 1e-8))
+    kl = q * (before - s.logprob) + (1 - q) * np.log((1 - q + 1e-8) / (1 - p + 1e-8))
     inside = (kl <= threshold) | np.where(A > 0, p <= q, p >= q)
 
     # sg[min(r, cap)] A lp inside, nothing outside; the denominator keeps every token
-    w = inside * np.minimum(np.exp(np.clip(logprob - anchor_logprob, -20, 20)), cap)
-    J = w * A * logprob
-    dJ = w * A
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    w = inside * np.minimum(ratio(s, before)[0], cap)
+    return token_mean(s, *likelihood(s, w * A))

@@ -1,20 +1,13 @@
-"""DRO (2405.19107) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""DRO (2405.19107): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import group_advantage, token_mean
 
-def dro(mask, reward, group, old_logprob, logprob, *, beta=0.05):
-    alive = mask.any(1)
+CASES = [{}, {"beta": 1.0}, {"beta": 0.0}]
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6); 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
 
+def dro(s, *, beta=0.05):
     # A lp - beta/2 (lp - lp_old)^2
-    x = np.clip(logprob - old_logprob, -20, 20)
-    share = mask / mask.sum()
-    return -(share * (A * logprob - beta / 2 * x**2)).sum(), -share * (A - beta * x)
+    A, x = group_advantage(s), np.clip(s.logprob - s.old_logprob, -20, 20)
+    return token_mean(s, A * s.logprob - beta / 2 * x**2, A - beta * x)

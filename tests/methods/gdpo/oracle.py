@@ -1,49 +1,46 @@
-"""GDPO (2601.05242) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""GDPO (2601.05242): loss and hand-derived gradient, NumPy float64."""
+
+from itertools import product
 
 import numpy as np
 
+from oracle_support.prelude import clipped, k3, ratio, token_mean
 
-def gdpo(mask, group, rewards, old_logprob, logprob, ref_logprob, *, form="trl", weights=(), beta=0.0):
-    alive = mask.any(1) & ~np.isnan(rewards).all(1)  # a rollout without response tokens or rewards counts nowhere
-    w = weights or [1.0] * rewards.shape[1]
+CASES = [
+    {"form": form, **options}
+    for form, options in product(
+        ("trl", "verl", "nemo_rl"), ({}, {"weights": (1.0, 0.5, -2.0)}, {"beta": 0.1, "low": 0.1, "high": 0.4})
+    )
+]
+
+
+def gdpo(s, *, form="trl", weights=(), beta=0.0, low=0.2, high=0.2):
+    given = ~np.isnan(s.rewards)
+    alive = s.mask.any(1) & given.any(1)  # a rollout without response tokens or rewards counts nowhere
+    eps = 1e-4 if form == "trl" else 1e-6
 
     # u_i = Σ_k w_k (R_ik - mean) / (std + eps), among the rollouts of the group that have the reward
-    u = np.zeros(len(group))
-    for k in range(rewards.shape[1]):
-        for g in np.unique(group[alive]):
-            rows = np.flatnonzero(alive & (group == g) & ~np.isnan(rewards[:, k]))
-            R = rewards[rows, k]
-            if len(R) < 2 or R.min() == R.max():
-                continue
-            for i, x in zip(rows, R, strict=True):
+    u = np.zeros(len(s.group))
+    for k, w in enumerate(weights or [1.0] * s.rewards.shape[1]):
+        for g in np.unique(s.group[alive]):
+            rows = np.flatnonzero(alive & (s.group == g) & given[:, k])
+            R = s.rewards[rows, k]
+            for i in range(len(R) if len(R) > 1 and R.min() < R.max() else 0):
+                mean, std = R.mean(), R.std(ddof=1) + eps
                 if form == "nemo_rl":  # of the others, and not divided where they are all equal
-                    others = np.delete(R, np.flatnonzero(rows == i)[0])
-                    std = others.std(ddof=1) if others.min() < others.max() else 1 - 1e-6
-                    u[i] += w[k] * (x - others.mean()) / (std + 1e-6)
-                else:
-                    u[i] += w[k] * (x - R.mean()) / (R.std(ddof=1) + (1e-4 if form == "trl" else 1e-6))
+                    others = np.delete(R, i)
+                    mean, std = others.mean(), others.std(ddof=1) + eps if others.min() < others.max() else 1
+                u[rows[i]] += w * (R[i] - mean) / std
 
     # over the batch: responses, or (verl) tokens
-    A = np.zeros((len(group), 1))
-    if form == "verl":
-        length = mask.sum(1) * alive
-        mean = (length * u).sum() / length.sum()
-        var = (length * (u - mean) ** 2).sum() / (length.sum() - 1)
-        A[alive, 0] = (u[alive] - mean) / np.sqrt(var + 1e-8)
-    else:
-        A[alive, 0] = (u[alive] - u[alive].mean()) / (u[alive].std(ddof=1) + (1e-4 if form == "trl" else 0.0))
+    count = s.mask.sum(1)[alive] if form == "verl" else np.ones(alive.sum())
+    mean = np.average(u[alive], weights=count)
+    var = (count * (u[alive] - mean) ** 2).sum() / (count.sum() - 1)
+    A = np.zeros((len(s.group), 1))
+    A[alive, 0] = (u[alive] - mean) / {
+        "trl": np.sqrt(var) + 1e-4, "verl": np.sqrt(var + 1e-8), "nemo_rl": np.sqrt(var)
+    }[form]  # fmt: skip
 
-    # min(r A, clip(r, 0.8, 1.2) A)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-    J = np.minimum(r * A, np.clip(r, 0.8, 1.2) * A)
-    dJ = np.where(A > 0, r <= 1.2, r >= 0.8) * A * dr
-
-    # beta k3(π_ref/π) = beta (e^y - 1 - y), y = lp_ref - lp
-    y = np.clip(ref_logprob - logprob, -20, 20)
-    penalty, dpenalty = beta * (np.exp(y) - 1 - y), beta * (1 - np.exp(y))
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * (J - penalty)).sum(), -share * (dJ - dpenalty)
+    J, dJ = clipped(*ratio(s), A, low, high)
+    k, dk = k3(s)
+    return token_mean(s, J - beta * k, dJ - beta * dk)

@@ -1,12 +1,10 @@
 """GDPO against its oracle, by hand, and what tells its three forms apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, agrees, by_hand, ragged, run
+from oracle_support import Sample, by_hand, outcome, ragged, run
 
 FORMS = ("trl", "verl", "nemo_rl")
 
@@ -19,16 +17,8 @@ def _some_missing(seed: int) -> Sample:
     return sample.but(rewards=rewards)
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [{}, {"weights": (1.0, 0.5, -2.0)}, {"beta": 0.1}])
-def test_is_its_oracle(seed: int, form: str, options: dict) -> None:
-    agrees("gdpo", ragged(seed), form=form, **options)
-    agrees("gdpo", _some_missing(seed), form=form, **options)
-
-
 # One group of three, rewards (1, 0), (0, 0), (0, 2); lengths 1, 1, 2.
-THREE = by_hand([[1], [1], [1, 1]], [1, 0, 2], [0, 0, 0]).but(rewards=np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))
+THREE = by_hand([[1], [1], [1, 1]], [1, 0, 2]).but(rewards=np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]))
 
 
 def test_by_hand() -> None:
@@ -36,7 +26,7 @@ def test_by_hand() -> None:
     other way round, so the same numbers: u = sqrt(3) (1/3, -2/3, 1/3) but for eps. Over the responses: mean 0, std
     sqrt(3) sqrt(6/9 / 2) = 1; over the four tokens below.
     """
-    got = {form: run(tokenpo.method("gdpo", form=form), THREE).terms["advantage"][:, 0] for form in FORMS}
+    got = {form: outcome("gdpo", THREE, form=form).terms["advantage"][:, 0] for form in FORMS}
     root = np.sqrt(3)
     np.testing.assert_allclose(got["trl"], root * np.array([1, -2, 1]) / 3, rtol=1e-3)
     u = root * np.array([1, -2, 1, 1]) / 3  # a token each
@@ -53,7 +43,7 @@ def test_equal_rewards_are_moved_by_the_mean_of_the_batch_over_tokens() -> None:
     """Group 0: rewards 1, 0 of lengths 1, 3; group 1: equal rewards. Over responses the mean of u is 0, over tokens it
     is not, and the second group has an advantage."""
     sample = by_hand([[1], [1, 1, 1], [1], [1]], [1, 0, 1, 1], [0, 0, 1, 1])
-    over_responses, over_tokens = (run(tokenpo.method("gdpo", form=f), sample).terms["advantage"] for f in FORMS[:2])
+    over_responses, over_tokens = (outcome("gdpo", sample, form=f).terms["advantage"] for f in FORMS[:2])
     assert not over_responses[2:].any()
     assert (over_tokens[2:, 0] > 0.1).all()
 
@@ -62,13 +52,13 @@ def test_one_reward_on_the_scale_of_another_counts_as_much() -> None:
     """Multiplied by 100, a reward changes nothing; a sum of rewards would follow it."""
     sample = ragged(1)
     scaled = sample.but(rewards=sample.rewards * [1, 100, 1])
-    ours = [run(tokenpo.method("gdpo", form="verl"), one).terms["advantage"] for one in (sample, scaled)]
+    ours = [outcome("gdpo", one, form="verl").terms["advantage"] for one in (sample, scaled)]
     np.testing.assert_allclose(ours[0], ours[1], rtol=1e-4, atol=1e-4)
 
 
 def test_weights_are_one_for_each_reward() -> None:
     with pytest.raises(tokenpo.TokenPOError, match=r"^gdpo: 2 weights for the 3 columns of Rollouts.rewards: give one"):
-        run(tokenpo.method("gdpo", weights=(1.0, 2.0)), ragged(0))
+        outcome("gdpo", ragged(0), weights=(1.0, 2.0))
     with pytest.raises(tokenpo.TokenPOError, match="gdpo: weights is 2, expected a list of finite numbers"):
         tokenpo.method("gdpo", weights=2)
 
@@ -79,13 +69,8 @@ def test_shaping_is_one_more_reward() -> None:
 
     from tokenpo.core.parts import SoftOverlong
 
-    plain, sample = tokenpo.method("gdpo"), by_hand([[1], [1, 1]], [1, 1], [0, 0])
+    plain, sample = tokenpo.method("gdpo"), by_hand([[1], [1, 1]], [1, 1])
     shaped = dataclasses.replace(plain, shaping=(SoftOverlong(2, 1),))
     assert not run(plain, sample).terms["advantage"].any()
     advantage = run(shaped, sample).terms["advantage"]
     assert advantage[0, 0] > 0 > advantage[1, 0]
-
-
-def test_obeys_the_laws() -> None:
-    for form in FORMS:
-        tokenpo.check_method(tokenpo.method("gdpo", form=form, weights=(1.0, 0.5, 2.0)))

@@ -1,47 +1,43 @@
-"""GiGPO (2505.10978) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""GiGPO (2505.10978): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import clipped, groups, ratio, token_mean
 
-def gigpo(
-    mask, reward, group, token_reward, turn, anchor, old_logprob, logprob,
-    *, omega=1.0, gamma=1.0, std=False, eps=1e-6, by_turn=True,
-):  # fmt: skip
-    alive = mask.any(1)
+CASES = [
+    {},
+    {"omega": 0.3},
+    {"gamma": 0.9},
+    {"std": True},
+    {"std": True, "eps": 0.1},
+    {"by_turn": False},
+    {"low": 0.1, "high": 0.4},
+]
 
+
+def gigpo(s, *, omega=1.0, gamma=1.0, std=False, eps=1e-6, by_turn=True, low=0.2, high=0.2):
     def compared(x, times=1):
         """x less its mean, over its deviation (ddof 1); 0 where all are equal."""
-        if x.min() == x.max():
-            return np.zeros(len(x))
         every = np.repeat(x, times)
-        return (x - every.mean()) / (every.std(ddof=1) + eps if std else 1)
+        scale = every.std(ddof=1) + eps if std and len(every) > 1 else 1
+        return (x - every.mean()) / scale if x.min() < x.max() else np.zeros(len(x))
 
-    # a step: (rollout, turn, state that it began in, return from it on)
-    steps = []
-    for i in np.flatnonzero(alive):
-        G = 0.0
-        for k in np.unique(turn[i, mask[i]])[::-1]:
-            tokens = mask[i] & (turn[i] == k)
-            G = token_reward[i, tokens].sum() + gamma * G
-            steps.append((i, k, anchor[i, tokens][0], G))
+    A = np.zeros(s.mask.shape)
+    for rows in groups(s):
+        # a step: (rollout, turn, state that it began in, return from it on)
+        steps, turns = [], []
+        for i in rows:
+            numbers, G = np.unique(s.turn[i, s.mask[i]]), 0.0
+            turns.append(len(numbers))
+            for k in numbers[::-1]:
+                tokens = s.mask[i] & (s.turn[i] == k)
+                G = s.token_reward[i, tokens].sum() + gamma * G
+                steps.append((i, k, s.anchor[i, tokens][0], G))
 
-    A = np.zeros(mask.shape)
-    for g in np.unique(group[alive]):
-        rows = np.flatnonzero(alive & (group == g))
-        turns = np.array([len(np.unique(turn[i, mask[i]])) for i in rows])
-        A[rows] += compared(reward[rows], turns if by_turn else 1)[:, None]
-        for state in {s for i, _, s, _ in steps if i in rows}:
-            alike = [step for step in steps if step[0] in rows and step[2] == state]
+        # the rewards of the group are compared, and the returns of the steps that began in the same state
+        A[rows] += compared(s.reward[rows], turns if by_turn else 1)[:, None]
+        for state in {state for _, _, state, _ in steps}:
+            alike = [step for step in steps if step[2] == state]
             for (i, k, _, _), a in zip(alike, compared(np.array([G for *_, G in alike])), strict=True):
-                A[i] += omega * a * (mask[i] & (turn[i] == k))
-
-    # min(r A, clip(r, 0.8, 1.2) A)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-    J = np.minimum(r * A, np.clip(r, 0.8, 1.2) * A)
-    dJ = np.where(A > 0, r <= 1.2, r >= 0.8) * A * dr
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+                A[i] += omega * a * (s.mask[i] & (s.turn[i] == k))
+    return token_mean(s, *clipped(*ratio(s), A, low, high))

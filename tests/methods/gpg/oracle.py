@@ -1,32 +1,18 @@
-"""GPG (2504.02546) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""GPG (2504.02546): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import group_advantage, groups, likelihood, token_mean
+from oracle_support.prelude import sequence_mean as response_mean
 
-def gpg(mask, reward, group, logprob, *, sequence_mean=False):
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [{}, {"sequence_mean": True}]
 
+
+def gpg(s, *, sequence_mean=False):
     # A_i = B / (B - M) (R_i - mean_g): M of the B rollouts are in groups whose rewards are all equal
-    A = np.zeros((len(reward), 1))
-    silent = 0
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = R - R.mean()
-        else:
-            silent += len(R)
-    B = alive.sum()
-    A = A * B / max(B - silent, 1)
+    B = s.mask.any(1).sum()
+    M = sum(len(rows) for rows in groups(s) if np.ptp(s.reward[rows]) == 0)
+    A = B / max(B - M, 1) * group_advantage(s, std=False)
 
-    # A lp, without a ratio
-    J = A * logprob
-    dJ = A
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-
-    # the authors' code for vision: mean over the tokens of a response, then over the responses
-    if sequence_mean:
-        share = mask / (B * np.maximum(mask.sum(1, keepdims=True), 1))
-    return -(share * J).sum(), -share * dJ
+    # A lp, without a ratio; the authors' code for vision takes the mean of a response first
+    return (response_mean if sequence_mean else token_mean)(s, *likelihood(s, A))

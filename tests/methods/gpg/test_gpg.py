@@ -1,23 +1,14 @@
 """GPG against its oracle and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-import tokenpo
-from oracle_support import agrees, by_hand, ragged, run
-
-
-@pytest.mark.parametrize("options", [{}, {"sequence_mean": True}])
-@pytest.mark.parametrize("seed", range(2))
-def test_is_its_oracle(seed: int, options: dict) -> None:
-    agrees("gpg", ragged(seed, binary=seed % 2 == 0), **options)
+from oracle_support import by_hand, moves, outcome, ragged
 
 
 def test_by_hand() -> None:
     """Rewards 3, 1 and a pair of equals: B = 4, M = 2: A = 2, -2, 0, 0. p_old = 1/4, lp = log(r / 4). Five tokens."""
-    got = run(tokenpo.method("gpg"), by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1]))
+    got = outcome("gpg", by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1]))
     total = np.log(1 / 2) + np.log(1 / 4) - np.log(1 / 8)
     assert got.value == pytest.approx(-2 * total / 5, rel=1e-12)
     np.testing.assert_allclose(got.gradient, np.array([[-2, -2], [2, 0], [0, 0], [0, 0]]) / 5, rtol=1e-12)
@@ -26,13 +17,12 @@ def test_by_hand() -> None:
 def test_response_means_by_hand() -> None:
     """The same advantages 2, -2, 0, 0; each of the four responses counts alike, row 0's tokens share its quarter."""
     sample = by_hand([[2, 1.0], [0.5], [1], [1]], [3, 1, 6, 6], [0, 0, 1, 1])
-    got = run(tokenpo.method("gpg", sequence_mean=True), sample)
-    np.testing.assert_allclose(got.gradient, np.array([[-1, -1], [2, 0], [0, 0], [0, 0]]) / 4, rtol=1e-12)
+    moves("gpg", sample, None, np.array([[-1, -1], [2, 0], [0, 0], [0, 0]]) / 4, sequence_mean=True)
 
 
 def test_silent_groups_do_not_dilute() -> None:
     """B / (B - M) undoes exactly what rows without a lesson take from a mean over rows of one length."""
     sample = ragged(0, equal_lengths=True)
     mixed = np.flatnonzero(np.isin(sample.group, [7, 2, 30, 0]))
-    whole, alone = run(tokenpo.method("gpg"), sample), run(tokenpo.method("gpg"), sample.rows(mixed))
+    whole, alone = outcome("gpg", sample), outcome("gpg", sample.rows(mixed))
     np.testing.assert_allclose(whole.gradient[mixed], alone.gradient, rtol=1e-12)

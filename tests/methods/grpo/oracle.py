@@ -1,35 +1,11 @@
-"""GRPO (2402.03300) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""GRPO (2402.03300): loss and hand-derived gradient, NumPy float64."""
 
-import numpy as np
+from oracle_support.prelude import clipped, group_advantage, k3, ratio, sequence_mean
+
+CASES = [{}, {"low": 0.1, "high": 0.4}, {"beta": 0.3}, {"beta": 0.05, "low": 0.3, "high": 0.3}]
 
 
-def grpo(mask, reward, group, old_logprob, logprob, ref_logprob=None, *, low=0.2, high=0.2, beta=0.0):
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
-
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
-
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-
-    # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # - β k3, k3 = u - log u - 1 with u = π_ref / π; ∂k3/∂lp = 1 - u
-    if beta:
-        u = np.exp(ref_logprob - logprob)
-        J = J - beta * (u - np.log(u) - 1)
-        dJ = dJ - beta * (1 - u)
-
-    # mean over the tokens of a response, then over the responses
-    share = mask / (alive.sum() * np.maximum(length, 1))
-    return -(share * J).sum(), -share * dJ
+def grpo(s, *, low=0.2, high=0.2, beta=0.0):
+    J, dJ = clipped(*ratio(s), group_advantage(s), low, high)
+    k, dk = k3(s)
+    return sequence_mean(s, J - beta * k, dJ - beta * dk)

@@ -1,20 +1,9 @@
 """GSPO against its oracle and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-import tokenpo
-from oracle_support import agrees, by_hand, ragged, run
-
-OPTIONS = [{}, {"low": 0.1, "high": 0.2}, {"low": 0.0, "high": 1e-4}]
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("options", OPTIONS)
-def test_is_its_oracle(seed: int, options: dict) -> None:
-    agrees("gspo", ragged(seed, binary=seed % 2 == 0), **options)
+from oracle_support import by_hand, outcome
 
 
 @pytest.mark.parametrize("name", ["gspo", "gspo_token"])
@@ -25,10 +14,10 @@ def test_by_hand(name: str) -> None:
     Clip 0.2/0.2: row 0 is worth 1.1 a: loss = -0.1 a / 3. ∂s/∂lp = s / |o|.
     """
     a = 1 / (1 + 1e-6)
-    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0], [0, 0, 0])
-    tight = run(tokenpo.method(name), sample)
+    sample = by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0])
+    tight = outcome(name, sample)
     assert tight.value == pytest.approx(-0.0004 * a / 3, rel=1e-9)
     np.testing.assert_allclose(tight.gradient, np.array([[0, 0], [0, 0], [1, 1]]) * a / 6, rtol=1e-12)
-    wide = run(tokenpo.method(name, low=0.2, high=0.2), sample)
+    wide = outcome(name, sample, low=0.2, high=0.2)
     assert wide.value == pytest.approx(-0.1 * a / 3, rel=1e-12)
     np.testing.assert_allclose(wide.gradient, np.array([[-1.1, -1.1], [0, 0], [1, 1]]) * a / 6, rtol=1e-12)

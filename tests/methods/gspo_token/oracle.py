@@ -1,27 +1,11 @@
-"""GSPO-token (2507.18071) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""GSPO-token (2507.18071): loss and hand-derived gradient, NumPy float64."""
 
-import numpy as np
+from oracle_support.prelude import clipped, group_advantage, sequence_mean, sequence_ratio
+
+CASES = [{}, {"low": 0.1, "high": 0.2}, {"low": 0.0, "high": 1e-4}]
 
 
-def gspo_token(mask, reward, group, old_logprob, logprob, *, low=3e-4, high=4e-4):
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
-
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
-
+def gspo_token(s, *, low=3e-4, high=4e-4):
     # s_it = sg[s_i] exp(lp - sg[lp]): worth s_i = exp(mean_t(lp - lp_old)), and ∂s_it/∂lp_it = s_i
-    s = np.exp((mask * (logprob - old_logprob)).sum(1, keepdims=True) / np.maximum(length, 1))
-
-    # min(s A, clip(s, 1 - low, 1 + high) A)
-    J = np.minimum(s * A, np.clip(s, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, s <= 1 + high, s >= 1 - low) * A * s
-
-    # mean over the tokens of a response, then over the responses
-    share = mask / (alive.sum() * np.maximum(length, 1))
-    return -(share * J).sum(), -share * dJ
+    w, dw = sequence_ratio(s)
+    return sequence_mean(s, *clipped(w, dw, group_advantage(s), low, high))

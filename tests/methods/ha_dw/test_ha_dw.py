@@ -1,7 +1,5 @@
 """HA-DW against its oracle with several histories, by hand, what it remembers, and its reduction."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, ragged, run, score, tensors
+from oracle_support import Sample, by_hand, close, outcome, ragged, run, score, tensors
 from tokenpo.core.types import Rollouts
 
 
@@ -17,7 +15,7 @@ def state_of(objective: tokenpo.Objective, past: list[float]) -> dict:
     """The memory after batches of these mean rewards, the oldest first."""
     state = objective.start()
     for mean in past:
-        state = objective.after(state, facts(by_hand([[1.0], [1.0]], [mean, mean], [0, 0])))
+        state = objective.after(state, facts(by_hand([[1.0], [1.0]], [mean, mean])))
     return dict(state)
 
 
@@ -39,7 +37,7 @@ def test_by_hand() -> None:
 
     A = 0.75 / (1/2 + 1e-6) and -0.25 / (1/2 + 1e-6), as the deviation of 1, 0, 0, 0 is 1/2.
     """
-    sample = by_hand([[1.0]] * 4, [1, 0, 0, 0], [0] * 4)
+    sample = by_hand([[1.0]] * 4, [1, 0, 0, 0])
     objective = tokenpo.method("ha_dw", scale=1.0)
     got = run(objective, sample, state=state_of(objective, [0.5]))
     a = 1 / (0.5 + 1e-6)
@@ -60,7 +58,7 @@ def test_the_oldest_batch_is_forgotten_however_its_numbers_were_stored() -> None
     ((memory, numbers),) = state.items()
     shuffled = {memory: json.loads(json.dumps(numbers, sort_keys=True))}
     assert list(shuffled[memory])[:2] == ["1", "10"]
-    sample = facts(by_hand([[1.0], [1.0]], [1, 0], [0, 0]))
+    sample = facts(by_hand([[1.0], [1.0]], [1, 0]))
     (after,) = objective.after(shuffled, sample).values()
     assert after == {"1": 0.5, **{str(age): numbers[str(age - 1)] for age in range(2, 11)}}
 
@@ -76,7 +74,7 @@ def test_rewards_on_another_scale_stay_finite() -> None:
 
 def test_a_row_without_tokens_is_in_no_mean() -> None:
     objective = tokenpo.method("ha_dw")
-    sample = by_hand([[1.0], [1.0], []], [1, 0, 1], [0, 0, 0])
+    sample = by_hand([[1.0], [1.0], []], [1, 0, 1])
     (numbers,) = objective.after(objective.start(), facts(sample)).values()
     assert numbers == {"1": 0.5}
 
@@ -86,4 +84,4 @@ def test_a_prompt_as_hard_as_usual_is_grpo() -> None:
     sample = by_hand([[1.1, 0.9], [1.3], [0.7], [1.0]], [1, 0, 0, 1], [0, 0, 1, 1])
     objective = tokenpo.method("ha_dw", scale=1.0)
     ours = run(objective, sample, state=state_of(objective, [0.5]))
-    close(ours, run(tokenpo.method("grpo"), sample), rtol=1e-13)
+    close(ours, outcome("grpo", sample), rtol=1e-13)

@@ -1,33 +1,23 @@
-"""KL-Cov (2505.22617) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""KL-Cov (2505.22617): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import group_advantage, token_mean
 
-def kl_cov(mask, reward, group, old_logprob, logprob, *, fraction=2e-3, coef=1.0):
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [{}, {"fraction": 0.1}, {"fraction": 0.5, "coef": 0.3}, {"fraction": 1.0, "coef": 2.0}]
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
 
+def kl_cov(s, *, fraction=2e-3, coef=1.0):
     # cov_t = (A_t - mean A)(lp_t - mean lp), the means over all tokens of the batch
-    A = A + np.zeros(mask.shape)
-    cov = (A - A[mask].mean()) * (logprob - logprob[mask].mean())
+    A = group_advantage(s) + np.zeros(s.mask.shape)
+    cov = (A - A[s.mask].mean()) * (s.logprob - s.logprob[s.mask].mean())
 
     # the k tokens of largest covariance
-    k = max(1, int(fraction * mask.sum()))
-    top = np.zeros_like(mask)
-    top.flat[np.argsort(np.where(mask, -cov, np.inf), axis=None, kind="stable")[:k]] = True
+    k = max(1, int(fraction * s.mask.sum()))
+    top = np.zeros_like(s.mask)
+    top.flat[np.argsort(np.where(s.mask, -cov, np.inf), axis=None, kind="stable")[:k]] = True
 
-    # r A without any clip, and - coef |lp - lp_old| on the top k
-    x = logprob - old_logprob
+    # r A without any clip, and - coef |lp - lp_old| on the top k, flat where the difference is rounding
+    x = s.logprob - s.old_logprob
     J = np.exp(x) * A - coef * top * np.abs(x)
-    dJ = np.exp(x) * A - coef * top * np.sign(x) * (np.abs(x) > 1e-5)  # flat where x is rounding
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    return token_mean(s, J, np.exp(x) * A - coef * top * np.sign(x) * (np.abs(x) > 1e-5))

@@ -1,19 +1,26 @@
-"""MaxRL (2602.02710) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""MaxRL (2602.02710): loss and hand-derived gradient, NumPy float64."""
 
 from math import comb
 
 import numpy as np
 
+from oracle_support.prelude import clipped, groups, ratio, token_mean
 
-def maxrl(
-    mask, reward, group, old_logprob, logprob,
-    *, baseline="practical", order=None, low=0.2, high=0.2, dual=3.0,
-):  # fmt: skip
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [
+    {}, {"baseline": "kept", "dual": None}, {"baseline": "none"}, {"low": 0.1, "high": 0.4, "dual": 10.0},
+    *({"order": order} for order in (1, 2, 3, 50)),
+]  # fmt: skip
 
-    A = np.zeros((len(reward), 1))
-    for i in np.flatnonzero(alive):
-        R = reward[alive & (group == group[i])]
+
+def batch(s):
+    """It is defined for rewards >= 0."""
+    return s.but(reward=np.abs(s.reward))
+
+
+def maxrl(s, *, baseline="practical", order=None, low=0.2, high=0.2, dual=3.0):
+    A = np.zeros((len(s.reward), 1))
+    for rows in groups(s):
+        R = s.reward[rows]
         G, mu = len(R), R.mean()
         if G == 1:
             continue  # nothing to be compared with: 0
@@ -23,32 +30,11 @@ def maxrl(
             # C(f-1, k-1): -(1/k) C(f-1, k-1) / C(G, k) = -(1/G) C(f-1, k-1) / C(G-1, k-1), here G times that
             f = int((R <= 0).sum())
             fail = sum(comb(f - 1, k - 1) / comb(G - 1, k - 1) for k in range(2, min(order, f) + 1))
-            A[i, 0] = 1.0 if reward[i] > 0 else -fail
-        elif baseline == "practical":
-            # (R - mu) / mu, nothing from a group without success
-            A[i, 0] = (reward[i] - mu) / (mu + 1e-6) if mu != 0 else 0.0
-        elif baseline == "kept":
-            # (R - mu) / mu, and its limit for R = 0 where nobody succeeded
-            A[i, 0] = (reward[i] - mu) / (mu + 1e-6) if mu != 0 else -1.0
+            A[rows, 0] = np.where(R > 0, 1.0, -fail)
+        elif mu == 0:
+            # nothing from a group without success, or "kept": the limit of (R - mu) / mu for R = 0
+            A[rows, 0] = -1.0 if baseline == "kept" else 0.0
         else:
-            # R / mu: only the successes
-            A[i, 0] = reward[i] / (mu + 1e-6) if mu != 0 else 0.0
-
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-
-    # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # dual clip: for A < 0 the objective is never below dual · A
-    if dual is not None:
-        floor = (A < 0) & (r > dual)
-        J = np.where(floor, dual * A, J)
-        dJ = np.where(floor, 0, dJ)
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+            # (R - mu) / mu; without a baseline R / mu: only the successes
+            A[rows, 0] = (R - (0 if baseline == "none" else mu)) / (mu + 1e-6)
+    return token_mean(s, *clipped(*ratio(s), A, low, high, dual))

@@ -1,41 +1,24 @@
-"""MT-GRPO (2505.11821) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""MT-GRPO (2505.11821): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import clipped, group_advantage, k3, ratio, token_mean
 
-def mt_grpo(
-    mask, group, rewards, turn, old_logprob, logprob, ref_logprob, *, coef=1.0, outcome_rewards=1, beta=0.0
-):  # fmt: skip
-    alive = mask.any(1)
-    of_turn, of_outcome = rewards[:, :-outcome_rewards].sum(1), rewards[:, -outcome_rewards:].sum(1)
+CASES = [{}, {"coef": 0.3}, {"outcome_rewards": 2}, {"outcome_rewards": 3}, {"beta": 0.1}, {"low": 0.1, "high": 0.4}]
 
-    def norm(R):
-        out = np.zeros(len(R))
-        for g in np.unique(group[alive]):
-            rows = alive & (group == g)
-            if R[rows].min() < R[rows].max():
-                out[rows] = (R[rows] - R[rows].mean()) / (R[rows].std(ddof=1) + 1e-4)
-        return out
 
-    A = np.zeros(mask.shape)
-    for i in np.flatnonzero(alive):
-        turns = np.unique(turn[i, mask[i]])
-        if len(turns) == 1:
-            A[i] = norm(of_turn + of_outcome)[i]
-        else:
-            A[i] = norm(of_outcome)[i] + coef * norm(of_turn)[i] * (turn[i] == turns[0])
+def mt_grpo(s, *, coef=1.0, outcome_rewards=1, beta=0.0, low=0.2, high=0.2):
+    of_turn, of_outcome = s.rewards[:, :-outcome_rewards].sum(1), s.rewards[:, -outcome_rewards:].sum(1)
+    A_turn, A_outcome, A_both = (group_advantage(s, R, eps=1e-4) for R in (of_turn, of_outcome, of_turn + of_outcome))
 
-    # min(r A, clip(r, 0.8, 1.2) A)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-    J = np.minimum(r * A, np.clip(r, 0.8, 1.2) * A)
-    dJ = np.where(A > 0, r <= 1.2, r >= 0.8) * A * dr
+    # the outcome judges every turn, the turn rewards the first; with a single turn the sum of both does
+    A = np.zeros(s.mask.shape)
+    for i, on in enumerate(s.mask):
+        turns = np.unique(s.turn[i, on])
+        if len(turns):
+            several = A_outcome[i] + coef * A_turn[i] * (s.turn[i] == turns[0])
+            A[i] = A_both[i] if len(turns) == 1 else several
 
-    # beta k3(π_ref/π) = beta (e^y - 1 - y), y = lp_ref - lp
-    y = np.clip(ref_logprob - logprob, -20, 20)
-    penalty, dpenalty = beta * (np.exp(y) - 1 - y), beta * (1 - np.exp(y))
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * (J - penalty)).sum(), -share * (dJ - dpenalty)
+    J, dJ = clipped(*ratio(s), A, low, high)
+    k, dk = k3(s)
+    return token_mean(s, J - beta * k, dJ - beta * dk)

@@ -1,44 +1,29 @@
 """OPSM against its oracle, by hand, its reductions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-import tokenpo
-from oracle_support import agrees, by_hand, close, ragged, run
-
-OPTIONS = [{}, {"delta": 0.05}, {"delta": 0.01, "anchor": "rollout", "low": 0.1}, {"delta": 0.05, "beta": 0.3}]
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("options", OPTIONS)
-def test_is_its_oracle(seed: int, options: dict) -> None:
-    agrees("opsm", ragged(seed), **options)
+from oracle_support import by_hand, moves, outcome
 
 
 def test_by_hand() -> None:
     """Rewards 1, 0: A = ±a. Both responses fell by log 2 a token on average, 0.69 > 0.5: (1/4, 1) and (1/2). Only the
     wrong one is masked; without the mask it would be clipped at 0.8. The right one: (1/4 + 1) a / 2, over 2 rows."""
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
-    sample = by_hand([[0.25, 1.0], [0.5]], [1, 0], [0, 0])
-    got = run(tokenpo.method("opsm"), sample)
-    assert got.value == pytest.approx(-1.25 * a / 4, rel=1e-12)
-    np.testing.assert_allclose(got.gradient, [[-0.25 * a / 4, -a / 4], [0, 0]], rtol=1e-12)
-    assert run(tokenpo.method("opsm", delta=0.7), sample).value == pytest.approx(
-        -(1.25 * a / 4 - 0.8 * a / 2), rel=1e-12
-    )
+    sample = by_hand([[0.25, 1.0], [0.5]], [1, 0])
+    moves("opsm", sample, -1.25 * a / 4, [[-0.25 * a / 4, -a / 4], [0, 0]])
+    assert outcome("opsm", sample, delta=0.7).value == pytest.approx(-(1.25 * a / 4 - 0.8 * a / 2), rel=1e-12)
 
 
 def test_a_response_without_an_advantage_is_not_masked() -> None:
     """Equal rewards, both at 1/4: A = 0, and weight 1 on what is 0."""
-    assert run(tokenpo.method("opsm"), by_hand([[0.25], [0.25]], [1, 1], [0, 0])).terms["weight"].tolist() == [[1], [1]]
+    assert outcome("opsm", by_hand([[0.25], [0.25]], [1, 1])).terms["weight"].tolist() == [[1], [1]]
 
 
 def test_the_divergence_stays_where_the_response_is_masked_and_has_the_gradient_of_the_divergence() -> None:
     """Wrong at ratio 1/2, the reference where the old policy is: y = log 2, r k3 = (2 − 1 − log 2)/2; slope −r y, so
     the loss falls by log 2 / 2 a unit of lp."""
-    got = run(tokenpo.method("opsm", beta=1.0), by_hand([[1.0], [0.5]], [1, 0], [0, 0]))
+    got = outcome("opsm", by_hand([[1.0], [0.5]], [1, 0]), beta=1.0)
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
     assert got.value == pytest.approx((-a + (1 - np.log(2)) / 2) / 2, rel=1e-12)
     np.testing.assert_allclose(got.gradient, [[-a / 2], [-np.log(2) / 4]], rtol=1e-12)
@@ -46,11 +31,6 @@ def test_the_divergence_stays_where_the_response_is_masked_and_has_the_gradient_
 
 def test_the_sampler_may_be_the_anchor() -> None:
     """At ratio 1 to the old policy, but the sampler found the wrong token e times likelier."""
-    sample = by_hand([[1.0], [1.0]], [1, 0], [0, 0], rollout_logprob=[[np.log(0.25)], [np.log(0.25) + 1]])
-    assert run(tokenpo.method("opsm"), sample).gradient[1, 0] > 0
-    assert run(tokenpo.method("opsm", anchor="rollout"), sample).gradient[1, 0] == 0
-
-
-def test_without_a_bound_it_is_grpo() -> None:
-    sample = ragged(1)
-    close(run(tokenpo.method("opsm", delta=np.inf), sample), run(tokenpo.method("grpo"), sample), rtol=1e-12)
+    sample = by_hand([[1.0], [1.0]], [1, 0], rollout_logprob=[[np.log(0.25)], [np.log(0.25) + 1]])
+    assert outcome("opsm", sample).gradient[1, 0] > 0
+    assert outcome("opsm", sample, anchor="rollout").gradient[1, 0] == 0

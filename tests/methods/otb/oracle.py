@@ -1,25 +1,24 @@
-"""OTB (2602.07078) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""OTB (2602.07078): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import clipped, groups, ratio, token_mean
 
-def otb(
-    mask, reward, group, token_reward, old_collision, rollout_logprob, old_logprob, logprob,
-    *, zero_tail=True, token_reward_=False, rollout_cap=None,
-):  # fmt: skip
-    A = np.zeros(mask.shape)
-    rho = np.ones(mask.shape)
+CASES = [{}, {"zero_tail": False}, {"token_reward": True}, {"rollout_cap": 1.01}, {"low": 0.1, "high": 0.4}]
+
+
+def otb(s, *, zero_tail=True, token_reward=False, rollout_cap=None, low=0.2, high=0.2):
+    A, rho = np.zeros(s.mask.shape), np.ones(s.mask.shape)
     if rollout_cap is not None:
-        rho = np.minimum(np.exp(np.clip(old_logprob - rollout_logprob, -20, 20)), rollout_cap)
-    for g in np.unique(group[mask.any(1)]):
-        rows = np.flatnonzero((group == g) & mask.any(1))
+        rho = np.minimum(np.exp(np.clip(s.old_logprob - s.rollout_logprob, -20, 20)), rollout_cap)
+    w = (1 - 2 * np.exp(s.old_logprob) + s.old_collision).clip(min=0) * rho**2
+    for rows in groups(s):
         # of each rollout, at its response tokens: G, the reward still to come, and W, the norms up to the token
         G, W = [], []
         for i in rows:
-            on = mask[i]
-            w = (1 - 2 * np.exp(old_logprob[i, on]) + old_collision[i, on]).clip(min=0) * rho[i, on] ** 2
-            W.append(np.cumsum(w))
-            G.append(np.cumsum(token_reward[i, on][::-1])[::-1] if token_reward_ else np.full(on.sum(), reward[i]))
+            on = s.mask[i]
+            W.append(np.cumsum(w[i, on]))
+            G.append(np.cumsum(s.token_reward[i, on][::-1])[::-1] if token_reward else np.full(on.sum(), s.reward[i]))
         for t in range(max(map(len, G))):
             there = [k for k in range(len(rows)) if len(G[k]) > t]
             least = min(G[k][t] for k in there)
@@ -27,15 +26,6 @@ def otb(
             if len(there) == 1 and (zero_tail or len(rows) == 1):
                 B = 0.0
             for k in there:
-                A[rows[k], np.flatnonzero(mask[rows[k]])[t]] = G[k][t] - B
-
-    # rho min(r A, clip(r, 0.8, 1.2) A)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-    J = rho * np.minimum(r * A, np.clip(r, 0.8, 1.2) * A)
-    dJ = rho * np.where(A > 0, r <= 1.2, r >= 0.8) * A * dr
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+                A[rows[k], np.flatnonzero(s.mask[rows[k]])[t]] = G[k][t] - B
+    J, dJ = clipped(*ratio(s), A, low, high)
+    return token_mean(s, rho * J, rho * dJ)

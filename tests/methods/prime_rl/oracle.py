@@ -1,26 +1,15 @@
-"""prime-rl's default loss as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""prime-rl's default loss: loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import group_advantage, token_mean
 
-def prime_rl(mask, reward, group, logprob, rollout_logprob, *, low=0.2, high=0.2, kl=1e-3):
-    alive = mask.any(1)
+CASES = [{}, {"low": 0.02, "high": 0.01}, {"kl": 0.5}, {"kl": 0.0, "low": 0.0}]
 
-    # A_i = R_i - mean_g; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = R - R.mean()
 
-    # keep q A - kl (log q)^2
-    moved = np.exp(logprob) - np.exp(rollout_logprob)
+def prime_rl(s, *, low=0.2, high=0.2, kl=1e-3):
+    # keep q A - kl (log q)^2, A_i = R_i - mean_g, q = π / π_rollout
+    A, moved = group_advantage(s, std=False), np.exp(s.logprob) - np.exp(s.rollout_logprob)
     keep = np.where(A > 0, moved <= high, moved >= -low)
-    x = np.clip(logprob - rollout_logprob, -20, 20)
-    q = np.exp(x)
-    J = keep * q * A - kl * x**2
-    dJ = keep * q * A - 2 * kl * x
-
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    x = np.clip(s.logprob - s.rollout_logprob, -20, 20)
+    return token_mean(s, keep * np.exp(x) * A - kl * x**2, keep * np.exp(x) * A - 2 * kl * x)

@@ -1,14 +1,12 @@
-"""RAFT (2304.06767) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""RAFT (2304.06767): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import likelihood, token_mean
 
-def raft(mask, reward, group, logprob):
+CASES = [{}]
+
+
+def raft(s):
     # likelihood of the responses whose reward is positive, weighted by it: A = max(R, 0), J = A lp
-    A = np.maximum(reward, 0)[:, None]
-    J = A * logprob
-    dJ = A
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    return token_mean(s, *likelihood(s, np.maximum(s.reward, 0)[:, None]))

@@ -1,32 +1,22 @@
 """REAL against its oracle, by hand, and what it looks at."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import agrees, by_hand, close, module, of, ragged, run
+from oracle_support import by_hand, close, module, moves, of, outcome, ragged, run
 from tokenpo.core.parts import SoftOverlong
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("binary", [True, False])
-@pytest.mark.parametrize("options", [{}, {"tau": 2.0}])
-def test_is_its_oracle(seed: int, binary: bool, options: dict) -> None:
-    agrees("real", ragged(seed, binary=binary), **options)
 
 
 def test_by_hand() -> None:
     """tau 1; s = log 2 right; log 2 on average (4, 1) and 0 wrong. L = log(1 + 1/2) + log(1 + 2 + 1) = log 6, and the
     other group, of equal rewards, counts: L/2. Slopes: right −(1/2)/(3/2) = −1/3, wrong 2/4 and 1/4, by tokens."""
     sample = by_hand([[2.0], [4.0, 1.0], [1.0], [3.0]], [1, 0, 0, 1], [0, 0, 0, 1])
-    got = run(tokenpo.method("real", tau=1.0), sample)
+    got = outcome("real", sample, tau=1.0)
     loss = module("real").label_loss
-    fields = (sample.mask, sample.reward, sample.group, sample.old_logprob, sample.logprob)
-    assert loss(*fields, 1.0)[0] == pytest.approx(np.log(6) / 2, rel=1e-12)
+    assert loss(sample, 1.0)[0] == pytest.approx(np.log(6) / 2, rel=1e-12)
     np.testing.assert_allclose(
         got.gradient, np.array([[-1 / 3, 0], [1 / 4, 1 / 4], [1 / 4, 0], [0, 0]]) / 2, rtol=1e-12
     )
@@ -35,25 +25,24 @@ def test_by_hand() -> None:
 def test_the_gradient_is_that_of_the_loss() -> None:
     """Central differences of L, which the value of the method is not."""
     sample, loss = ragged(3, width=5), module("real").label_loss
-    gradient, step = run(tokenpo.method("real"), sample).gradient, 1e-6
+    gradient, step = outcome("real", sample).gradient, 1e-6
     for i, t in zip(*np.nonzero(sample.mask), strict=True):
         ends = []
         for sign in (1, -1):
             lp = sample.logprob.copy()
             lp[i, t] += sign * step
-            ends.append(loss(sample.mask, sample.reward, sample.group, sample.old_logprob, lp, 0.5)[0])
+            ends.append(loss(sample.but(logprob=lp), 0.5)[0])
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-9)
 
 
 def test_on_policy_the_push_depends_on_how_many_there_are() -> None:
     """Two right, one wrong, tau 1/2: 2/3 each and 2/2, over one group."""
-    got = run(tokenpo.method("real"), by_hand([[1.0], [1.0, 1.0], [1.0]], [1, 1, 0], [0, 0, 0]))
-    np.testing.assert_allclose(got.gradient, [[-2 / 3, 0], [-1 / 3, -1 / 3], [1, 0]], rtol=1e-12)
+    moves("real", by_hand([[1.0], [1.0, 1.0], [1.0]], [1, 1, 0]), None, [[-2 / 3, 0], [-1 / 3, -1 / 3], [1, 0]])
 
 
 def test_a_response_at_the_mean_is_wrong() -> None:
     """Rewards 1, 1/2, 0: the middle one, whose advantage is 0, is pushed down and not left out."""
-    got = run(tokenpo.method("real"), by_hand([[1.0], [1.0], [1.0]], [1, 0.5, 0], [0, 0, 0]))
+    got = outcome("real", by_hand([[1.0], [1.0], [1.0]], [1, 0.5, 0]))
     np.testing.assert_allclose(got.gradient[:, 0], [-1, 2 / 3, 2 / 3], rtol=1e-12)
     assert got.terms["advantage"][:, 0].tolist() == [1, -1, -1]
 
@@ -61,7 +50,7 @@ def test_a_response_at_the_mean_is_wrong() -> None:
 def test_shaping_may_change_a_label() -> None:
     """Two tokens more than 1, over a cache of 2: the right answer of three tokens has 0, as the other has."""
     objective = dataclasses.replace(tokenpo.method("real"), shaping=(SoftOverlong(3, 2),))
-    got = run(objective, by_hand([[1, 1, 1], [1], [1]], [1, 0, 0.5], [0, 0, 0]))
+    got = run(objective, by_hand([[1, 1, 1], [1], [1]], [1, 0, 0.5]))
     assert got.terms["advantage"][:, 0].tolist() == [-1, -1, 1]
 
 
@@ -76,5 +65,5 @@ def test_half_a_group_has_nothing_to_tell_apart() -> None:
     """The rewards of the whole group label it; an update on the right ones alone pushes nothing."""
     one = np.ones((2, 1))
     sample = of(one, [1, 1], [0, 0], logprob=-one, old_logprob=-one)
-    got = run(tokenpo.method("real"), sample, advantage=np.ones((2, 1)))
+    got = outcome("real", sample, advantage=np.ones((2, 1)))
     assert got.value == 0 and not got.gradient.any()

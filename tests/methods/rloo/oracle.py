@@ -1,28 +1,16 @@
-"""RLOO (2402.14740) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""RLOO (2402.14740): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import clipped, groups, ratio, token_mean
 
-def rloo(mask, reward, group, old_logprob, logprob, *, low=0.2, high=0.2):
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [{}, {"low": 0.1, "high": 0.4}]
 
+
+def rloo(s, *, low=0.2, high=0.2):
     # A_i = R_i - mean of the other rollouts of the group; a rollout without others has nothing to be compared with
-    A = np.zeros((len(reward), 1))
-    for i in np.flatnonzero(alive):
-        others = alive & (group == group[i])
-        others[i] = False
-        if others.any():
-            A[i, 0] = reward[i] - reward[others].mean()
-
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-
-    # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    A = np.zeros((len(s.reward), 1))
+    for rows in groups(s):
+        for i in rows if len(rows) > 1 else ():
+            A[i, 0] = s.reward[i] - s.reward[rows[rows != i]].mean()
+    return token_mean(s, *clipped(*ratio(s), A, low, high))

@@ -1,38 +1,27 @@
-"""STAPO (2602.15620) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""STAPO (2602.15620): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import clipped, group_advantage, loss, nearest_rank, ratio
 
-def stapo(mask, reward, group, old_logprob, logprob, scored_logprob, scored_entropy,
-    *, prob=0.002, quantile=0.75, low=0.2, high=0.28,
-):  # fmt: skip
-    """`scored_logprob`, `scored_entropy` [N, T]: of the policy that tells which tokens are spurious."""
-    alive = mask.any(1)  # a rollout without response tokens counts nowhere
+CASES = [
+    {"policy": policy, **options}
+    for policy in ("current", "old")
+    for options in (
+        {"prob": 0.05}, {"prob": 0.3, "quantile": 0.5, "low": 0.1}, {"prob": 1.0, "quantile": 1.0, "high": 0.5}, {}
+    )
+]  # fmt: skip
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
 
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
+def stapo(s, *, policy="current", prob=0.002, quantile=0.75, low=0.2, high=0.28):
+    lp, H = (s.logprob, s.entropy) if policy == "current" else (s.old_logprob, s.old_entropy)
 
-    # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # spurious: rare tokens of praised responses whose entropy is below the quantile (nearest rank) of such tokens
-    spurious = mask & (A > 0) & (np.exp(scored_logprob) < prob)
+    # spurious: rare tokens of praised responses whose entropy is below the quantile of such tokens
+    A = group_advantage(s)
+    spurious = s.mask & (A > 0) & (np.exp(lp) < prob)
     if spurious.any():
-        H = np.sort(scored_entropy[spurious])
-        spurious &= scored_entropy < H[round(quantile * (len(H) - 1))]
+        spurious &= nearest_rank(H[spurious], quantile) > H
 
     # mean over the tokens that remain: the spurious leave the denominator too
-    keep = mask & ~spurious
-    share = keep / keep.sum()
-    return -(share * J).sum(), -share * dJ
+    keep = s.mask & ~spurious
+    return loss(keep / keep.sum(), *clipped(*ratio(s), A, low, high))

@@ -1,27 +1,10 @@
-"""TEPO, first version (2510.09369 v1) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""TEPO, first version (2510.09369 v1): loss and hand-derived gradient, NumPy float64."""
 
-import numpy as np
+from oracle_support.prelude import clipped, group_advantage, sequence_ratio, token_mean
+
+CASES = [{}, {"low": 0.01, "high": 0.02}, {"low": 3e-4, "high": 4e-4}]
 
 
-def tepo_v1(mask, reward, group, old_logprob, logprob, *, low=0.2, high=0.2):
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
-
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
-
+def tepo_v1(s, *, low=0.2, high=0.2):
     # s_it = sg[s_i] exp(lp - sg[lp]): worth s_i = exp(mean_t(lp - lp_old)), and ∂s_it/∂lp_it = s_i
-    s = np.exp((mask * (logprob - old_logprob)).sum(1, keepdims=True) / np.maximum(length, 1))
-
-    # min(s A, clip(s, 1 - low, 1 + high) A)
-    J = np.minimum(s * A, np.clip(s, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, s <= 1 + high, s >= 1 - low) * A * s
-
-    # mean over all tokens of the batch
-    share = mask / mask.sum()
-    return -(share * J).sum(), -share * dJ
+    return token_mean(s, *clipped(*sequence_ratio(s), group_advantage(s), low, high))

@@ -1,39 +1,20 @@
-"""THR (2510.03669) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""THR (2510.03669): loss and hand-derived gradient, NumPy float64."""
 
 import numpy as np
 
+from oracle_support.prelude import clipped, group_advantage, groups, ratio, sequence_mean
 
-def thr(mask, reward, group, old_logprob, logprob, influence, *, p=0.1, masked=True, low=0.2, high=0.2):
-    """`masked`: the method's option `mask`, whose name the response mask has here."""
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
+CASES = [{}, {"p": -0.5}, {"p": 0.0}, {"mask": False}, {"p": 0.9, "mask": False}, {"low": 0.1, "high": 0.4}]
 
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal.
-    # A_it <- A_i 1[|THR| > τ] (1 + p sign THR), THR = +s on the tokens of the correct rollouts (R > mean_g), else -s;
+
+def thr(s, *, p=0.1, mask=True, low=0.2, high=0.2):
+    # A_it <- A_it 1[|THR| > τ] (1 + p sign THR), THR = +s on the tokens of the correct rollouts (R > mean_g), else -s;
     # τ = min_i sbar_i, sbar_i the mean influence s of a correct rollout's tokens
-    A = np.zeros(mask.shape)
-    for g in np.unique(group[alive]):
-        rows = np.flatnonzero(alive & (group == g))
-        R = reward[rows]
-        if R.min() == R.max():
-            continue
-        correct = [i for i in rows if reward[i] > R.mean()]
-        tau = min(influence[i, mask[i]].mean() for i in correct)
-        for i in rows:
-            THR = influence[i] if i in correct else -influence[i]
-            A[i] = (reward[i] - R.mean()) / (R.std(ddof=1) + 1e-6) * (1 + p * np.sign(THR))
-            if masked:
-                A[i, np.abs(THR) <= tau] = 0
-
-    # r_t = exp(lp - lp_old), the exponent kept within ±20 (flat outside)
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
-
-    # min(r A, clip(r, 1 - low, 1 + high) A): the gradient lives where the clip does not bind against A
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
-
-    # mean over the tokens of a response, then over the responses
-    share = mask / (alive.sum() * np.maximum(length, 1))
-    return -(share * J).sum(), -share * dJ
+    A = group_advantage(s) + np.zeros(s.mask.shape)
+    for rows in groups(s):
+        correct = rows[A[rows].max(1) > 0]
+        if len(correct):
+            tau = min(s.influence[i, s.mask[i]].mean() for i in correct)
+            THR = np.where(np.isin(rows, correct)[:, None], 1, -1) * s.influence[rows]
+            A[rows] *= (1 + p * np.sign(THR)) * (np.abs(THR) > tau if mask else 1)
+    return sequence_mean(s, *clipped(*ratio(s), A, low, high))

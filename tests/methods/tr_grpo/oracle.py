@@ -1,52 +1,42 @@
-"""TR-GRPO (2511.00066) as one straight line: loss and hand-derived gradient, NumPy float64."""
+"""TR-GRPO (2511.00066): loss and hand-derived gradient, NumPy float64."""
+
+from itertools import product
 
 import numpy as np
 
+from oracle_support.prelude import clipped, group_advantage, ratio, sequence_mean
+
+CASES = [
+    {"weight_placement": placement, "kl_weighting": kl, **options}
+    for placement, kl, options in product(
+        ("advantage", "ratio"),
+        ("none", "scale", "inside"),
+        (
+            {}, {"beta": 0.3}, {"beta": 0.3, "weight_prob": "old", "low": 0.1, "high": 0.4},
+            {"shape": "outside", "beta": 0.3}, {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
+        ),
+    )
+]  # fmt: skip
+
 
 def tr_grpo(
-    mask, reward, group, old_logprob, logprob, ref_logprob=None,
-    *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="advantage", kl_weighting="none", beta=0.0,
-    weight_prob="current", shape="inside", low=0.2, high=0.2,
+    s, *, alpha=2.0, tau=9.0, mu=0.25, lower=1.0, upper=1.4, weight_placement="advantage", kl_weighting="none",
+    beta=0.0, weight_prob="current", shape="inside", low=0.2, high=0.2,
 ):  # fmt: skip
-    length = mask.sum(1, keepdims=True)  # |o_i|
-    alive = length[:, 0] > 0  # a rollout without response tokens counts nowhere
-
-    # A_i = (R_i - mean_g) / (std_g + 1e-6), std with G - 1; 0 where a group's rewards are all equal
-    A = np.zeros((len(reward), 1))
-    for g in np.unique(group[alive]):
-        rows = alive & (group == g)
-        R = reward[rows]
-        if R.min() < R.max():
-            A[rows, 0] = (R - R.mean()) / (R.std(ddof=1) + 1e-6)
-
-    # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability where τ > 0
-    p = np.exp(logprob if weight_prob == "current" else old_logprob)
-    w = np.clip(alpha / (1 + np.exp(-tau * (p - mu))), lower, upper)
-
-    # a third reading takes μ out of the sigmoid
-    if shape == "outside":
-        w = np.clip(alpha * (1 / (1 + np.exp(-tau * p)) - mu), lower, upper)
+    # w = clip(α σ(τ (p - μ)), lower, upper), without gradient: grows with the token's probability where τ > 0; a third
+    # reading takes μ out of the sigmoid
+    p = np.exp(s.logprob if weight_prob == "current" else s.old_logprob)
+    w = alpha / (1 + np.exp(-tau * (p - mu))) if shape == "inside" else alpha * (1 / (1 + np.exp(-tau * p)) - mu)
+    w = np.clip(w, lower, upper)
 
     # w multiplies the advantage, or the ratio inside min and clip
-    x = logprob - old_logprob
-    r = np.exp(np.clip(x, -20, 20))
-    dr = np.where(np.abs(x) <= 20, r, 0)
+    A, (r, dr) = group_advantage(s), ratio(s)
     if weight_placement == "advantage":
-        A = w * A
+        J, dJ = clipped(r, dr, w * A, low, high)
     else:
-        r, dr = w * r, w * dr
-
-    # min(r A, clip(r, 1 - low, 1 + high) A)
-    J = np.minimum(r * A, np.clip(r, 1 - low, 1 + high) * A)
-    dJ = np.where(A > 0, r <= 1 + high, r >= 1 - low) * A * dr
+        J, dJ = clipped(w * r, w * dr, A, low, high)
 
     # - β KL with k3 = u - log u - 1, ∂k3/∂lp = 1 - u: of u = π_ref/π, the same scaled by w, or of u = w π_ref/π
-    if beta:
-        u = np.exp(ref_logprob - logprob) * (w if kl_weighting == "inside" else 1)
-        scale = w if kl_weighting == "scale" else 1
-        J = J - beta * scale * (u - np.log(u) - 1)
-        dJ = dJ - beta * scale * (1 - u)
-
-    # mean over the tokens of a response, then over the responses
-    share = mask / (alive.sum() * np.maximum(length, 1))
-    return -(share * J).sum(), -share * dJ
+    u = np.exp(s.ref_logprob - s.logprob) * (w if kl_weighting == "inside" else 1)
+    scale = beta * (w if kl_weighting == "scale" else 1)
+    return sequence_mean(s, J - scale * (u - np.log(u) - 1), dJ - scale * (1 - u))
