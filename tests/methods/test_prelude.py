@@ -144,6 +144,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(("before", "after"), MUTANTS)
 def test_a_mutant_is_seen(before: str, after: str) -> None:
     assert SOURCE.count(before) == 1

@@ -117,8 +117,9 @@ The method as a composition of named choices.
 {bed}
 ## Oracle
 
-The same method as one straight line of NumPy that imports nothing of the library. It returns the loss and its
-hand-derived gradient; the [tests](../../tests/methods/{name}/test_{name}.py) hold the two to each other.
+The same method from the paper in plain NumPy, on [functions](../../tests/oracle_support/prelude.py) that import nothing
+of the library. It returns the loss and its hand-derived gradient. [Tests](../../tests/methods/{name}/test_{name}.py)
+compare the two on random batches with every option, and with numbers worked out by hand.
 
 ```py
 {score}
