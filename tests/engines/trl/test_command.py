@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenpo import models as lm
-from trl_support import HERE, environment
+from trl_support import environment
 
 pytestmark = pytest.mark.usefixtures("trl_here")
 SMALL = (
@@ -28,19 +28,22 @@ def tokenpo(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("launcher", "said"),
-    [
-        (("accelerate.commands.launch", "--cpu", "--num_processes", "2"), ["processes 1 alone True"]),
-        (("accelerate.commands.launch", "--cpu", "--num_processes", "1"), ["processes 1 alone False"]),
-        (("torch.distributed.run", "--standalone", "--nproc_per_node", "2"), ["processes 2 alone False"] * 2),
-    ],
-)
-def test_a_process_that_accelerate_left_alone_is_known(launcher: tuple[str, ...], said: list[str]) -> None:
-    """Without a GPU its launcher starts one process, however many are asked for; torch's starts all."""
-    command = [sys.executable, "-m", *launcher, str(HERE / "alone_run.py")]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200)
-    assert [line for line in done.stdout.splitlines() if line.startswith("processes")] == said, done.stderr[-3000:]
+ALONE = """
+from accelerate import PartialState
+from tokenpo.engines.trl.contract import launched_alone
+print("alone", launched_alone(PartialState(cpu=True).num_processes))
+"""
+
+
+@pytest.mark.parametrize(("processes", "alone"), [(2, True), (1, False)])
+def test_a_process_that_accelerate_left_alone_is_known(processes: int, alone: bool, tmp_path: Path) -> None:
+    """Without a GPU its launcher starts one process, however many are asked for."""
+    (tmp_path / "script.py").write_text(ALONE)
+    launch = ["accelerate.commands.launch", "--cpu", "--num_processes", str(processes), str(tmp_path / "script.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", *launch], env=environment(), capture_output=True, text=True, timeout=200
+    )
+    assert f"alone {alone}" in done.stdout, done.stderr[-3000:]
 
 
 def test_a_recipe_is_trained_by_trl_and_goes_on(tmp_path: Path) -> None:

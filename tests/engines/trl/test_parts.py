@@ -27,11 +27,12 @@ from transformers.generation.logits_process import TemperatureLogitsWarper  # no
 
 from refusal_cases.trl import dropped, recipe  # noqa: E402
 from tokenpo.engines.trl import TokenPOConfig, contract  # noqa: E402
+from tokenpo.engines.trl.cycle import Cycle  # noqa: E402
 from tokenpo.engines.trl.objective import chosen, with_reference  # noqa: E402
 from tokenpo.engines.trl.recipe import TaskRewards, accepted, schedule, settings  # noqa: E402
 from tokenpo.engines.trl.rollout_batch import stacked  # noqa: E402
 from tokenpo.engines.trl.temperature import Constant, Generated, RuleProcessor, Served, of_draw  # noqa: E402
-from tokenpo.engines.trl.updates import Cycle, by_groups  # noqa: E402
+from tokenpo.engines.trl.updates import by_groups  # noqa: E402
 
 
 def args(**given: Any) -> TokenPOConfig:
@@ -282,8 +283,8 @@ def test_a_recipes_rollout_batch_is_trls() -> None:
     """32 x 8 rows, four minibatches of 64: on two ranks 32 rows each, in micro-batches of at most 20: 16 and 16."""
     config = recipe(train={"minibatches": 4, "epochs": 3, "micro_rows": 20, "steps": 5})
     plan = schedule(config, accepted(config), 2, 10)
-    assert (plan.rows, plan.accumulate, plan.parts, plan.iterations, plan.updates) == (16, 2, 8, 3, 12)
-    found = settings(config, plan, accepted(config), config.directory())
+    assert (plan.rows, plan.accumulate, plan.chunks, plan.iterations, plan.updates) == (16, 2, 8, 3, 12)
+    found = settings(config, plan, config.directory())
     assert found["max_steps"] == 60
     assert found["save_steps"] == 20 * 12
     # 16384 tokens hold 4096 rows of four; of 4000 tokens a row, four fit.
@@ -291,7 +292,7 @@ def test_a_recipes_rollout_batch_is_trls() -> None:
     assert long.rows == 4
     assert found["minibatch_by"] == "groups"
     whole = recipe(train={"minibatches": 1})
-    assert settings(whole, plan, accepted(whole), Path())["minibatch_by"] == "rows"
+    assert settings(whole, plan, Path())["minibatch_by"] == "rows"
 
 
 def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> None:
@@ -315,10 +316,10 @@ def test_minibatches_of_whole_groups_need_whole_groups_on_every_process() -> Non
 )
 def test_which_schedules_hold_whole_groups(plan: tuple, rows: int, remedy: str | None) -> None:
     if remedy is None:
-        Cycle(*plan).require_whole_groups(rows, 4)
+        Cycle(*plan, rows=rows).require_whole_groups(4)
         return
     with pytest.raises(Unsupported, match=re.escape(remedy)):
-        Cycle(*plan).require_whole_groups(rows, 4)
+        Cycle(*plan, rows=rows).require_whole_groups(4)
 
 
 def test_whole_groups_are_put_together_again() -> None:
@@ -349,7 +350,7 @@ def test_a_larger_ratio_tolerance_lets_two_passes_differ(tmp_path: Path) -> None
             args(ratio_tolerance=tolerance)
     config = recipe(train={"ratio_tolerance": 0.2})
     plan = schedule(config, accepted(config), 1, 10)
-    assert settings(config, plan, accepted(config), tmp_path)["ratio_tolerance"] == 0.2
+    assert settings(config, plan, tmp_path)["ratio_tolerance"] == 0.2
 
 
 def test_minibatch_by_is_rows_or_groups() -> None:

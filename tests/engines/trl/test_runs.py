@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
@@ -36,13 +35,8 @@ def out(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, dict[str, Any]]]:
     """Two processes: where they ran, and what came of a part."""
     directory = tmp_path_factory.mktemp("two")
-
-    @functools.cache
-    def run(name: str) -> tuple[Path, dict[str, Any]]:
-        run_script("real_run.py", model_dir, directory, name, processes=2)
-        return directory, json.loads((directory / f"{name}.json").read_text())
-
-    return run
+    run_script("real_run.py", model_dir, directory, "dynamic", "recording", processes=2)
+    return lambda name: (directory, json.loads((directory / f"{name}.json").read_text()))
 
 
 @pytest.fixture(scope="module")

@@ -45,14 +45,15 @@ def check_import() -> None:
 
 
 def check_class(trainer: Any) -> None:
-    """Raises Unsupported where a method of TRL's trainer is missing or takes something else."""
-    for name, expected in OVERRIDDEN.items():
-        parameters = _parameters(trainer, name)
-        if parameters != expected:
+    """Raises Unsupported where a method of TRL's trainer is missing or takes other parameters."""
+    for name in (*OVERRIDDEN, *CALLED):
+        method = getattr(trainer, name, None)
+        if method is None:
+            raise moved(f"GRPOTrainer has no {name}")
+        parameters = tuple(inspect.signature(method).parameters)
+        if (expected := OVERRIDDEN.get(name, parameters)) != parameters:
             raise moved(f"GRPOTrainer.{name} takes ({', '.join(parameters)}), expected ({', '.join(expected)})")
-    for name, expected in CALLED.items():
-        parameters = _parameters(trainer, name)
-        if missing := [parameter for parameter in expected if parameter not in parameters]:
+        if missing := [parameter for parameter in CALLED.get(name, ()) if parameter not in parameters]:
             raise moved(f"GRPOTrainer.{name} takes no {', '.join(missing)}")
 
 
@@ -63,21 +64,12 @@ def check_instance(trainer: Any) -> None:
 
 
 def launched_alone(processes: int) -> bool:
-    """Whether accelerate's launcher was asked for several processes and started this one: it does so without GPUs, and
-    names a port to meet at that nobody else comes to.
+    """Whether accelerate's launcher was asked for several processes and started one, as it does without a GPU.
 
-    Args:
-        processes: that take part.
+    It then names a port to meet at that nobody else comes to.
     """
     launched = "ACCELERATE_USE_CPU" in os.environ and "MASTER_PORT" in os.environ
     return launched and processes == 1 and "WORLD_SIZE" not in os.environ
-
-
-def _parameters(trainer: Any, name: str) -> tuple[str, ...]:
-    method = getattr(trainer, name, None)
-    if method is None:
-        raise moved(f"GRPOTrainer has no {name}")
-    return tuple(inspect.signature(method).parameters)
 
 
 def moved(what: str) -> Unsupported:

@@ -87,11 +87,11 @@ def _trainer(
     texts = [row["prompt"] for row in rows[:_MEASURED]]
     longest = max(len(_ids(tokenizer, text)) for text in texts)
     processes = PartialState(cpu=config.model.device == "cpu").num_processes
-    plan = schedule(config, objective, processes, longest)
+    cycle = schedule(config, objective, processes, longest)
     return TokenPOTrainer(
         model=model_path(config),
         reward_funcs=[rewards.reward, rewards.accuracy],
-        args=TokenPOConfig(**settings(config, plan, objective, directory), reward_weights=[1.0, 0.0]),
+        args=TokenPOConfig(**settings(config, cycle, directory), reward_weights=[1.0, 0.0]),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=peft_config(config),

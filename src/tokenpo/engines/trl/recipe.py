@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from ...models import locate
 from ...recipe.config import Config
 from ...recipe.objective import build_objective
 from ...tasks import Problem, Task
+from .cycle import Cycle
 from .objective import ALWAYS, ENGINE, REMEDIES
 
 # A recipe has no setting for vLLM or a rollout_func: there the trainer's own model samples.
@@ -23,29 +23,7 @@ RECIPE_REMEDIES = REMEDIES | {
 }
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How a rollout batch of a recipe becomes micro-batches of TRL.
-
-    Args:
-        rows: of a micro-batch, on each rank.
-        accumulate: micro-batches of an optimiser step.
-        parts: micro-batches that a rollout batch is split into.
-        iterations: how often they are taken.
-    """
-
-    rows: int
-    accumulate: int
-    parts: int
-    iterations: int
-
-    @property
-    def updates(self) -> int:
-        """Optimiser steps on one rollout batch."""
-        return self.parts * self.iterations // self.accumulate
-
-
-def schedule(config: Config, objective: Objective, processes: int, longest_prompt: int) -> Schedule:
+def schedule(config: Config, objective: Objective, processes: int, longest_prompt: int) -> Cycle:
     """The largest micro-batches that the recipe allows, and that divide its minibatches evenly.
 
     Args:
@@ -71,10 +49,11 @@ def schedule(config: Config, objective: Objective, processes: int, longest_promp
     most = max(1, min(train.micro_rows, train.micro_tokens // (rollout.max_new_tokens + longest_prompt)))
     micro = max(size for size in range(1, min(each, most) + 1) if each % size == 0)
     accumulate = each // micro
-    return Schedule(micro, accumulate, accumulate * train.minibatches, train.epochs * len(objective.split()))
+    passes = len(objective.split())
+    return Cycle(accumulate, accumulate * train.minibatches, train.epochs * passes, passes, micro)
 
 
-def settings(config: Config, plan: Schedule, objective: Objective, directory: Path) -> dict[str, Any]:
+def settings(config: Config, cycle: Cycle, directory: Path) -> dict[str, Any]:
     """Keywords of `TokenPOConfig`."""
     train, rollout, output = config.train, config.rollout, config.output
     saved = output.checkpoint_every > 0
@@ -90,13 +69,13 @@ def settings(config: Config, plan: Schedule, objective: Objective, directory: Pa
         "temperature": rollout.temperature,
         "dynamic_sampling": rollout.dynamic_sampling,
         "max_extra_batches": rollout.max_extra_batches,
-        "per_device_train_batch_size": plan.rows,
-        "gradient_accumulation_steps": plan.accumulate,
-        "steps_per_generation": plan.parts,
+        "per_device_train_batch_size": cycle.rows,
+        "gradient_accumulation_steps": cycle.accumulate,
+        "steps_per_generation": cycle.chunks,
         "ratio_tolerance": train.ratio_tolerance,
         "minibatch_by": train.minibatch_by if train.minibatches > 1 else "rows",
-        "num_iterations": plan.iterations,
-        "max_steps": train.steps * plan.updates,
+        "num_iterations": cycle.iterations,
+        "max_steps": train.steps * cycle.updates,
         "shuffle_dataset": False,
         "learning_rate": train.lr,
         "lr_scheduler_type": "constant_with_warmup" if train.warmup else "constant",
@@ -107,11 +86,11 @@ def settings(config: Config, plan: Schedule, objective: Objective, directory: Pa
         "adam_epsilon": train.eps,
         "max_grad_norm": train.grad_clip or 0.0,
         "save_strategy": "steps" if saved else "no",
-        "save_steps": output.checkpoint_every * plan.updates if saved else 500,
+        "save_steps": output.checkpoint_every * cycle.updates if saved else 500,
         "save_total_limit": output.keep,
         "report_to": list(output.track) or "none",
         "project": output.project or "tokenpo",
-        "logging_steps": plan.updates,
+        "logging_steps": cycle.updates,
         "trace_every": output.trace_every,
         "trace_rollouts": output.trace_rollouts,
         "rollouts_every": output.rollouts_every,

@@ -27,13 +27,14 @@ from ...methods import METHODS, paper
 from ...runs.tracer import Tracer
 from . import contract
 from .config import TokenPOConfig
+from .cycle import Cycle
 from .forward import Forward
 from .loss import by_policy, in_head, measured, require_finite
 from .objective import chosen, require_reference, with_reference
 from .records import TokenPOCallback
 from .rollout_batch import Refill, RolloutBatch, carried, facts, over_ranks
 from .temperature import of_draw, require_server, with_vllm
-from .updates import ROW, Cycle, InFlightBatch, look
+from .updates import ROW, InFlightBatch, look
 
 logger = logging.getLogger(__name__)
 REMEDY = (
@@ -81,11 +82,7 @@ class TokenPOTrainer(GRPOTrainer):
                 "dynamic_sampling draws further prompts from the train_dataset of TRL's trainer: give a "
                 "datasets.Dataset, and no rollout_func, tools or environment_factory, or leave it False"
             )
-        self.cycle = Cycle.of(
-            args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations, self.policy_objective
-        )
-        if args.minibatch_by == "groups":
-            self.cycle.require_whole_groups(args.per_device_train_batch_size, args.num_generations)
+        self.cycle = Cycle.of(args, self.policy_objective)
         require_reference(self.policy_objective, model, bound.get("peft_config"))
         with with_vllm(self, self.policy_objective, args):
             super().__init__(model, reward_funcs, args, *rest, **named)

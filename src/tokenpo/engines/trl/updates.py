@@ -1,15 +1,12 @@
-"""One rollout batch of TRL's over micro-batches and optimiser steps: which is which, and the learner's updates on it.
+"""The learner's updates on one rollout batch of TRL's, micro-batch by micro-batch.
 
-A rollout batch is split into `steps_per_generation` chunks, and a micro-batch is one chunk: all of them in turn,
-`num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches. TRL shuffles single
-rows before it splits them over ranks; with minibatches of groups whole groups stay together. Every rank knows the whole
-rollout batch; of the rows that it is handed it reads their places and nothing else.
+TRL shuffles single rows before it splits them over ranks; with minibatches of groups whole groups stay together. Every
+rank knows the whole rollout batch; of the rows that it is handed it reads their places and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +15,6 @@ from torch.nn.functional import pad
 
 from ...base.errors import Unsupported
 from ...core.learner import Step, Update
-from ...core.objective import Objective
 from ...core.seeds import keyed_generator
 from ...core.types import Batch, Loss, Policy, Rollouts
 from ...runs.tracer import Tracer
@@ -28,98 +24,6 @@ from .rollout_batch import RolloutBatch, largest, summed
 
 # The one thing that travels with TRL's rows: their places in the rollout batch.
 ROW = "tokenpo_row"
-
-
-@dataclass(frozen=True)
-class Cycle:
-    """One rollout batch.
-
-    Args:
-        accumulate: micro-batches of an optimiser step.
-        chunks: parts of the rollout batch, on every rank.
-        iterations: how often each part is taken.
-        passes: optimiser passes of the objective.
-
-    Raises:
-        Unsupported: an optimiser step would see two rollout batches, or two passes.
-    """
-
-    accumulate: int
-    chunks: int
-    iterations: int
-    passes: int = 1
-
-    @staticmethod
-    def of(accumulate: int, chunks: int, iterations: int, objective: Objective) -> Cycle:
-        passes = len(objective.split())
-        if iterations % passes:
-            raise Unsupported(
-                f"{objective.name} takes {passes} optimiser passes over a rollout batch, which TRL's num_iterations = "
-                f"{iterations} cannot hold: set num_iterations={passes}"
-            )
-        return Cycle(accumulate, chunks, iterations, passes)
-
-    def __post_init__(self) -> None:
-        if self.micro_steps % self.accumulate:
-            raise Unsupported(
-                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
-                f"more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
-                f"{self.iterations}, "
-                "and its denominators are not known before all of them are drawn: set steps_per_generation="
-                f"{-(-self.chunks // self.accumulate) * self.accumulate}"
-            )
-        if self.micro_steps // self.passes % self.accumulate:
-            raise Unsupported(
-                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
-                f"two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
-            )
-
-    @property
-    def micro_steps(self) -> int:
-        """Micro-batches between one generation and the next."""
-        return self.chunks * self.iterations
-
-    @property
-    def updates(self) -> int:
-        """Optimiser steps between one generation and the next."""
-        return self.micro_steps // self.accumulate
-
-    def place(self, micro_step: int) -> tuple[int, int]:
-        """(optimiser step of the rollout batch, micro-batch of that step) of a micro-step of the run."""
-        return divmod(micro_step % self.micro_steps, self.accumulate)
-
-    def chunks_of(self, update: int) -> list[int]:
-        """The chunk of every micro-batch of an optimiser step, a chunk twice where iterations share the step."""
-        return [(update * self.accumulate + i) % self.chunks for i in range(self.accumulate)]
-
-    def pass_of(self, update: int) -> int:
-        """The optimiser pass of an optimiser step."""
-        return update * self.passes // self.updates
-
-    def require_whole_groups(self, rows: int, size: int) -> None:
-        """Raises Unsupported where an optimiser step would take a part of a group from a process.
-
-        Args:
-            rows: of a micro-batch, on each process.
-            size: rows of a group.
-        """
-        if self.accumulate % self.chunks == 0:
-            return  # every step takes the whole rollout batch
-        demand = (
-            f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every "
-            "optimiser step"
-        )
-        if self.chunks % self.accumulate:
-            raise Unsupported(
-                f"{demand}, and steps of gradient_accumulation_steps = {self.accumulate} micro-batches do not divide "
-                f"the steps_per_generation = {self.chunks} of a rollout batch: make it a multiple, or set "
-                "minibatch_by='rows'"
-            )
-        if rows * self.accumulate % size:
-            raise Unsupported(
-                f"{demand}, and a process takes per_device_train_batch_size x gradient_accumulation_steps = "
-                f"{rows * self.accumulate} rows: make them a multiple of {size}, or set minibatch_by='rows'"
-            )
 
 
 class InFlightBatch:

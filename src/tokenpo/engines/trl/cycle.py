@@ -1,0 +1,110 @@
+"""How TRL cuts a rollout batch into micro-batches and optimiser steps.
+
+A rollout batch is split into `steps_per_generation` chunks, and a micro-batch is one chunk: all of them in turn,
+`num_iterations` times over. An optimiser step takes `gradient_accumulation_steps` micro-batches. Imports no TRL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.errors import Unsupported
+from ...core.objective import Objective
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """
+    Args:
+        accumulate: micro-batches of an optimiser step.
+        chunks: parts of the rollout batch, on every rank.
+        iterations: how often each part is taken.
+        passes: optimiser passes of the objective.
+        rows: of a micro-batch, on each rank.
+
+    Raises:
+        Unsupported: an optimiser step would see two rollout batches, or two passes.
+    """
+
+    accumulate: int
+    chunks: int
+    iterations: int
+    passes: int = 1
+    rows: int = 1
+
+    @staticmethod
+    def of(args: Any, objective: Objective) -> Cycle:
+        """The cycle that settings of TRL's make for an objective."""
+        passes = len(objective.split())
+        if args.num_iterations % passes:
+            raise Unsupported(
+                f"{objective.name} takes {passes} optimiser passes over a rollout batch, which TRL's num_iterations = "
+                f"{args.num_iterations} cannot hold: set num_iterations={passes}"
+            )
+        cycle = Cycle(
+            accumulate=args.gradient_accumulation_steps,
+            chunks=args.steps_per_generation,
+            iterations=args.num_iterations,
+            passes=passes,
+            rows=args.per_device_train_batch_size,
+        )
+        if args.minibatch_by == "groups":
+            cycle.require_whole_groups(args.num_generations)
+        return cycle
+
+    def __post_init__(self) -> None:
+        if self.micro_steps % self.accumulate:
+            raise Unsupported(
+                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
+                f"more than one rollout batch, steps_per_generation x num_iterations = {self.chunks} x "
+                f"{self.iterations}, and its denominators are not known before all of them are drawn: set "
+                f"steps_per_generation={-(-self.chunks // self.accumulate) * self.accumulate}"
+            )
+        if self.micro_steps // self.passes % self.accumulate:
+            raise Unsupported(
+                f"an optimiser step of TRL's, gradient_accumulation_steps = {self.accumulate} micro-batches, would see "
+                f"two passes of steps_per_generation = {self.chunks}: set steps_per_generation={self.accumulate}"
+            )
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-batches between one generation and the next."""
+        return self.chunks * self.iterations
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps between one generation and the next."""
+        return self.micro_steps // self.accumulate
+
+    def place(self, micro_step: int) -> tuple[int, int]:
+        """(optimiser step of the rollout batch, micro-batch of that step) of a micro-step of the run."""
+        return divmod(micro_step % self.micro_steps, self.accumulate)
+
+    def chunks_of(self, update: int) -> list[int]:
+        """The chunk of every micro-batch of an optimiser step, a chunk twice where iterations share the step."""
+        return [(update * self.accumulate + i) % self.chunks for i in range(self.accumulate)]
+
+    def pass_of(self, update: int) -> int:
+        """The optimiser pass of an optimiser step."""
+        return update * self.passes // self.updates
+
+    def require_whole_groups(self, size: int) -> None:
+        """Raises Unsupported where an optimiser step would take a part of a group, of `size` rows, from a process."""
+        if self.accumulate % self.chunks == 0:
+            return  # every step takes the whole rollout batch
+        demand = (
+            f"TokenPOConfig.minibatch_by='groups' wants whole groups of num_generations = {size} rows in every "
+            "optimiser step"
+        )
+        if self.chunks % self.accumulate:
+            raise Unsupported(
+                f"{demand}, and steps of gradient_accumulation_steps = {self.accumulate} micro-batches do not divide "
+                f"the steps_per_generation = {self.chunks} of a rollout batch: make it a multiple, or set "
+                "minibatch_by='rows'"
+            )
+        if self.rows * self.accumulate % size:
+            raise Unsupported(
+                f"{demand}, and a process takes per_device_train_batch_size x gradient_accumulation_steps = "
+                f"{self.rows * self.accumulate} rows: make them a multiple of {size}, or set minibatch_by='rows'"
+            )
