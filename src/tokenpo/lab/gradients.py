@@ -142,13 +142,13 @@ def compare(rows: Mapping[str, Judged]) -> None:
 
 def table(rows: Mapping[str, Judged], title: str) -> Table:
     """Methods x measures, the most useful first."""
-    shown = [key for key in TITLES if any(key in row.numbers for row in rows.values())]
+    columns = [key for key in TITLES if any(key in row.numbers for row in rows.values())]
     order = sorted(rows, key=lambda label: -rows[label].numbers["useful"].value)
     body = [
-        Row(visible(label, limit=60), [_cell(rows[label].numbers.get(key)) for key in shown], apart=label == BASE)
+        Row(visible(label, limit=60), [_cell(rows[label].numbers.get(key)) for key in columns], apart=label == BASE)
         for label in order
     ]
-    return Table(["method", *(TITLES[key] for key in shown)], body, title=title)
+    return Table(["method", *(TITLES[key] for key in columns)], body, title=title)
 
 
 def _cell(x: Number | None) -> Cell:

@@ -1,4 +1,4 @@
-"""What every page of this package is: one file that loads nothing and runs nothing but its own script, escaped."""
+"""The frame of every page: one escaped file that loads nothing and runs no script but its own."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..base.files import write_whole
 HERE = Path(__file__).parent
 
 
-def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **shown: Any) -> str:
+def render(source: Path, title: str, /, *, rules: Iterable[str] = (), script: str = "", **values: Any) -> str:
     """The page of a template as text: the same arguments, the same bytes.
 
     Args:
         source: the template; a style sheet of the same name beside it follows the common one.
         rules: style rules of this page alone, after them.
         script: the only one that may run.
-        shown: what the template fills in; all of it is escaped but Markup.
+        values: what the template fills in; all of it is escaped but Markup.
     """
     own = source.with_suffix(".css")
     sheets = [HERE / "style.css", *([own] if own.is_file() else [])]
     style = "\n".join([*(sheet.read_text(encoding="utf-8") for sheet in sheets), *rules])
     return _template(source).render(
-        policy=_policy(style, script), style=Markup(style), script=Markup(script), title=title, **shown
+        policy=_policy(style, script), style=Markup(style), script=Markup(script), title=title, **values
     )
 
 

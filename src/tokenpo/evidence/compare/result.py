@@ -228,8 +228,7 @@ def _unlike_software(runs: ByLabel) -> list[str]:
 
 def _unlike_values(result: Result) -> list[str]:
     """Runs without a number, and those whose number is a bound."""
-    notes, title = [], result.measure.title
-    missing, late = [], []
+    title, missing, late, notes = result.measure.title, [], [], []
     for label, by_seed in result.values.items():
         if none := sum(value.number is None for value in by_seed.values()):
             missing.append(f"{none} of {len(by_seed)} runs of {label}")
@@ -274,19 +273,11 @@ def to_json(comparison: Comparison) -> str:
 
 
 def _metric(result: Result) -> dict[str, Any]:
+    by_label = {label: sorted(by_seed.items()) for label, by_seed in result.values.items()}
     return {
-        "name": result.measure.name,
-        "title": result.measure.title,
-        "unit": result.measure.unit,
-        "meaning": result.measure.meaning,
-        "values": {
-            label: {str(seed): value.number for seed, value in sorted(by_seed.items())}
-            for label, by_seed in result.values.items()
-        },
-        "censored": {
-            label: [seed for seed, value in sorted(by_seed.items()) if value.censored]
-            for label, by_seed in result.values.items()
-        },
+        **{key: getattr(result.measure, key) for key in ("name", "title", "unit", "meaning")},
+        "values": {label: {str(seed): x.number for seed, x in values} for label, values in by_label.items()},
+        "censored": {label: [seed for seed, x in values if x.censored] for label, values in by_label.items()},
         "means": {label: result.mean(label) for label in result.values},
         "pairs": [
             {

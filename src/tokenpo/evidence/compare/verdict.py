@@ -89,18 +89,20 @@ class Pair:
             return "Fewer than two seeds have a value of both methods."
         corrected = f" after correction for {self.family} comparisons" if self.family > 1 else ""
         p = f"p = {self.adjusted:.3g}{corrected}"
-        told = [f"{p}, {len(self.seeds)} seeds." if self.above is not None else f"{p}."]
+        sentences = [f"{p}, {len(self.seeds)} seeds." if self.above is not None else f"{p}."]
         if self.differences.bounded:
-            told.append(self._order())
+            sentences.append(self._order())
         if self.equivalent:
-            told.append(f"A difference of {number(self.margin)} or more: p = {self.equal_adjusted:.3g}{corrected}.")
+            sentences.append(
+                f"A difference of {number(self.margin)} or more: p = {self.equal_adjusted:.3g}{corrected}."
+            )
         if self.decided:
-            return " ".join(told)
+            return " ".join(sentences)
         if not self.differences.bounded and not any(self.differences.known):
             return "Equal in every seed."
         if len(self.seeds) < least_seeds(self.family):
-            told[0] = too_few(len(self.seeds), self.family)
-        return " ".join([*told, *([] if self.differences.bounded else [self._estimate()])])
+            sentences[0] = too_few(len(self.seeds), self.family)
+        return " ".join([*sentences, *([] if self.differences.bounded else [self._estimate()])])
 
     def _order(self) -> str:
         d = self.differences

@@ -1,6 +1,6 @@
 """The benchmarks as one table, and how an entry, or a file in its place, becomes problems with a verifier.
 
-The hub ids, splits and columns were read in public code that loads these data sets, not on the hub itself: `seen` says
+The hub ids, splits and columns were read in public code that loads these data sets, not on the hub itself: `basis` says
 where two readers agree, and on how many problems. An entry that no longer fits is mended by a local file with options
 for its columns, without touching the table.
 """
@@ -47,7 +47,7 @@ class Benchmark:
             (countdown's is part of the question). Questions that are chat messages are left as they are.
         verifier: "math", "exact", "countdown", "knights_knaves", or a function of yours by its dotted path.
         extract: where the answer stands in a completion, a name of `EXTRACTORS`; "" is the verifier's own way.
-        seen: what the entry rests on.
+        basis: what the entry rests on.
     """
 
     title: str
@@ -60,17 +60,17 @@ class Benchmark:
     prompt: str = BOXED
     verifier: str = "math"
     extract: str = ""
-    seen: str = ""
+    basis: str = ""
 
 
 BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
     {
-        "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test", seen="loaders agree; 500"),
-        "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train", seen="loaders agree; 30"),
-        "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test", seen="loaders agree; 30"),
-        "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question", seen="loaders agree; 40"),
+        "math500": Benchmark("MATH-500", "HuggingFaceH4/MATH-500", "test", basis="loaders agree; 500"),
+        "aime24": Benchmark("AIME 2024", "HuggingFaceH4/aime_2024", "train", basis="loaders agree; 30"),
+        "aime25": Benchmark("AIME 2025", "math-ai/aime25", "test", basis="loaders agree; 30"),
+        "amc23": Benchmark("AMC 2023", "math-ai/amc23", "test", question="question", basis="loaders agree; 40"),
         "minerva": Benchmark(
-            "Minerva Math", "math-ai/minervamath", "test", question="question", seen="loaders agree; 272"
+            "Minerva Math", "math-ai/minervamath", "test", question="question", basis="loaders agree; 272"
         ),
         "olympiadbench": Benchmark(
             "OlympiadBench (open-ended, text only, English maths)",
@@ -80,11 +80,11 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             question="question",
             answer="final_answer",
             reference=ALL,
-            seen="loaders agree; 674; they do not agree on problems with several answers",
+            basis="loaders agree; 674; they do not agree on problems with several answers",
         ),
-        "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", seen="loaders agree; 4428"),
+        "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", basis="loaders agree; 4428"),
         "gsm8k": Benchmark(
-            "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", seen="loaders agree; 1319"
+            "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", basis="loaders agree; 1319"
         ),
         "countdown": Benchmark(
             "Countdown, 3 to 4 numbers",
@@ -95,7 +95,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
             "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
             verifier="countdown",
-            seen="loaders agree on columns; the one split is a training split",
+            basis="loaders agree on columns; the one split is a training split",
         ),
         "knights_knaves": Benchmark(
             "Knights & Knaves, 2 to 8 people",
@@ -106,7 +106,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             answer="solution_text",
             prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
             verifier="knights_knaves",
-            seen="loaders agree",
+            basis="loaders agree",
         ),
     }
 )
@@ -133,7 +133,7 @@ def benchmark(name: str, changes: Changes | None = None, file: Path | None = Non
     known = {_plain(key): entry for key, entry in BENCHMARKS.items()}
     if _plain(name) in known:
         entry = known[_plain(name)]
-        entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="", seen="")
+        entry = entry if file is None else dataclasses.replace(entry, hub="", split="", config="", basis="")
     elif Path(name).suffix in READERS:
         entry = Benchmark(Path(name).name, question="", answer="", prompt="{question}")
     else:

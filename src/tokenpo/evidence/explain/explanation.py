@@ -107,15 +107,15 @@ def explain_all(
     refused = tuple((label, reason) for label, reason in reasons.items() if reason)
     if len(refused) == len(built):
         raise TokenPOError("; ".join(reason for _, reason in refused))
-    shown = [(entry, objective) for entry, objective in built if not reasons[entry.label]]
-    methods = tuple(push_of(entry.label, objective, recording) for entry, objective in shown)
+    built = [(entry, objective) for entry, objective in built if not reasons[entry.label]]
+    methods = tuple(push_of(entry.label, objective, recording) for entry, objective in built)
     kinds = TokenKinds.of(recording, quantile)
     notes = [*_notes(recording, kinds), *(_sampler(recording) if correction is not None else ())]
     return Explanation(
         recording=recording,
         quantile=quantile,
         kinds=kinds,
-        entries=tuple(entry for entry, _ in shown),
+        entries=tuple(entry for entry, _ in built),
         methods=methods,
         table=tuple(shares(method.push, method.clipped, kinds) for method in methods),
         tokens=of_tokens(kinds),

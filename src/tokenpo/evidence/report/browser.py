@@ -101,8 +101,8 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
     everything = [rollout for rollouts in drawn for rollout in rollouts]
     recorded = {name: [x for r in everything for x in _values(r, name)] for name in _quantities(everything)}
     varying, fixed = scales([(quantity(name, values), values) for name, values in recorded.items()])
-    shown = varying[:MOST_QUANTITIES]
-    runs = tuple(_run(label, rollouts, shown) for (label, _), rollouts in zip(traces, drawn, strict=True))
+    kept_scales = varying[:MOST_QUANTITIES]
+    runs = tuple(_run(label, rollouts, kept_scales) for (label, _), rollouts in zip(traces, drawn, strict=True))
     notes = [
         note
         for (label, trace), rollouts in zip(traces, drawn, strict=True)
@@ -111,8 +111,8 @@ def browse(traces: Sequence[tuple[str, Trace]]) -> Browser | None:
     if left_out := varying[MOST_QUANTITIES:]:
         notes.append(f"Left out for size: {', '.join(visible(s.quantity.name, limit=30) for s in left_out)}.")
     return Browser(
-        scales=tuple(shown),
-        default=_default(shown, everything),
+        scales=tuple(kept_scales),
+        default=_default(kept_scales, everything),
         runs=runs,
         views=tuple(_views(runs)),
         fixed=tuple(fixed),

@@ -36,148 +36,98 @@ def _by_lag(what: str) -> list[Curve]:
 
 
 CHARTS: tuple[tuple[Chart, list[Curve]], ...] = (
-    (
-        Chart(
-            "Accuracy", "share of answers",
-            "Share of right answers; the whiskers are the interval of the held-out evaluation.",
-            fraction=True, high=1.0, always=True,
+    (Chart(
+        "Accuracy", "share of answers",
+        "Share of right answers; the whiskers are the interval of the held-out evaluation.",
+        fraction=True, high=1.0, always=True,
+    ), [
+        Curve("eval/accuracy", "held-out, greedy", 1, ("eval/low", "eval/high"), dots=True),
+        Curve("eval/avg", "held-out, sampled", 2, ("eval/avg_low", "eval/avg_high"), dots=True),
+        Curve("accuracy", "training, sampled"),
+    ]),
+    (Chart("Reward", "mean", "Mean reward of the responses, before shaping."), [
+        Curve("reward", "training"),
+        Curve("eval/reward", "held-out, greedy", 1, ("eval/reward_low", "eval/reward_high"), dots=True),
+        Curve(
+            "eval/avg_reward", "held-out, sampled", 2, ("eval/avg_reward_low", "eval/avg_reward_high"), dots=True,
         ),
-        [
-            Curve("eval/accuracy", "held-out, greedy", 1, ("eval/low", "eval/high"), dots=True),
-            Curve("eval/avg", "held-out, sampled", 2, ("eval/avg_low", "eval/avg_high"), dots=True),
-            Curve("accuracy", "training, sampled"),
-        ],
-    ),
-    (
-        Chart("Reward", "mean", "Mean reward of the responses, before shaping."),
-        [
-            Curve("reward", "training"),
-            Curve("eval/reward", "held-out, greedy", 1, ("eval/reward_low", "eval/reward_high"), dots=True),
-            Curve(
-                "eval/avg_reward", "held-out, sampled", 2, ("eval/avg_reward_low", "eval/avg_reward_high"), dots=True,
-            ),
-        ],
-    ),
-    (
-        Chart(
-            "Entropy", "nats per token",
-            "How undecided the policy is. A fall to zero early on is the entropy collapse: nothing left to explore.",
-        ),
-        [
-            Curve("entropy", "mean", ends=("entropy_q10", "entropy_q90"), shade="10 % to 90 % of tokens"),
-            Curve("entropy_q50", "median", 2, dashed=True),
-        ],
-    ),
-    (
-        Chart(
-            "Ratio", "new / old probability, log scale",
-            "As the method forms it, of a token or of its response: how far the policy moved within one step.",
-            low=None, log=True,
-        ),
-        [Curve("ratio_mean", "mean", ends=("ratio_min", "ratio_max"), shade="smallest to largest")],
-    ),
-    (
-        Chart(
-            "Clipped tokens", "share of tokens",
-            "Tokens whose gradient the trust region cut off, and on which side.",
-            fraction=True,
-        ),
-        [
-            Curve("clip_fraction", "all"),
-            Curve("clip_high_fraction", "above", 1),
-            Curve("clip_low_fraction", "below", 2),
-        ],
-    ),
-    (
-        Chart(
-            "Ratio by lag", "mean, log scale",
-            "Of tokens that so many updates lie between: the policy that sampled them and the one that learns.",
-            low=None, log=True,
-        ),
-        _by_lag("ratio_mean"),
-    ),
-    (
-        Chart(
-            "Clipped by lag", "share of the lag's tokens",
-            "How much of what is learnt late the trust region cuts off.",
-            fraction=True,
-        ),
-        _by_lag("clip_fraction"),
-    ),
-    (
-        Chart(
-            "Tokens by lag", "share of tokens",
-            "How old what is learnt from is; equal shares are the minibatches of a batch.",
-            fraction=True, high=1.0,
-        ),
-        _by_lag("share"),
-    ),
-    (
-        Chart(
-            "KL moved", "nats per token",
-            "Distance between the policy before and after a step; spikes mean steps too large.",
-        ),
-        [Curve("kl", "new against old (k3)")],
-    ),
-    (
-        Chart("Gradient norm", "before clipping", "Spikes come before collapses."),
-        [Curve("grad_norm", "norm")],
-    ),
-    (
-        Chart(
-            "Skipped updates", "per step",
-            "Updates left out because a loss or a gradient was not finite; the log says which.",
-        ),
-        [Curve("skipped_updates", "skipped")],
-    ),
-    (
-        Chart("Response length", "tokens", "Growth with rising accuracy is reasoning; growth without it is padding."),
-        [
-            Curve("length", "mean"),
-            Curve("length_max", "longest", 2),
-            Curve("eval/length", "held-out, mean", 1, dots=True),
-        ],
-    ),
-    (
-        Chart("Truncated", "share of responses", "Responses that hit the limit before they ended.", fraction=True),
-        [Curve("truncated", "without an end")],
-    ),
-    (
-        Chart(
-            "Learning signal", "share",
-            "Groups whose rewards are all equal teach nothing; effective tokens are those with a coefficient.",
-            fraction=True, high=1.0,
-        ),
-        [
-            Curve("effective_tokens", "effective tokens"),
-            Curve("zero_advantage_groups", "zero-advantage groups", 1),
-            Curve("discarded_groups", "discarded groups", 2),
-        ],
-    ),
-    (
-        Chart("Time", "seconds per step", "Where a step's time goes; the parts are stacked.", stacked=True),
-        [
-            Curve("seconds_rollout", "rollout"),
-            Curve("seconds_update", "update", 1),
-            Curve("seconds_other", "other", 2),
-        ],
-    ),
-    (
-        Chart(
-            "Loss", "objective's own unit",
-            "Its value says little about learning: at the first update of a rollout it is near zero by construction.",
-            low=None,
-        ),
-        [Curve("loss", "loss")],
-    ),
-    (
-        Chart("Learning rate", "per step", "The schedule as it ran.", low=None),
-        [Curve("lr", "learning rate")],
-    ),
-    (
-        Chart("Sampling temperature", "mean over tokens", "Moves only when the method adapts it.", low=None),
-        [Curve("temperature_mean", "sampling temperature")],
-    ),
+    ]),
+    (Chart(
+        "Entropy", "nats per token",
+        "How undecided the policy is. A fall to zero early on is the entropy collapse: nothing left to explore.",
+    ), [
+        Curve("entropy", "mean", ends=("entropy_q10", "entropy_q90"), shade="10 % to 90 % of tokens"),
+        Curve("entropy_q50", "median", 2, dashed=True),
+    ]),
+    (Chart(
+        "Ratio", "new / old probability, log scale",
+        "As the method forms it, of a token or of its response: how far the policy moved within one step.",
+        low=None, log=True,
+    ), [Curve("ratio_mean", "mean", ends=("ratio_min", "ratio_max"), shade="smallest to largest")]),
+    (Chart(
+        "Clipped tokens", "share of tokens",
+        "Tokens whose gradient the trust region cut off, and on which side.",
+        fraction=True,
+    ), [
+        Curve("clip_fraction", "all"),
+        Curve("clip_high_fraction", "above", 1),
+        Curve("clip_low_fraction", "below", 2),
+    ]),
+    (Chart(
+        "Ratio by lag", "mean, log scale",
+        "Of tokens that so many updates lie between: the policy that sampled them and the one that learns.",
+        low=None, log=True,
+    ), _by_lag("ratio_mean")),
+    (Chart(
+        "Clipped by lag", "share of the lag's tokens",
+        "How much of what is learnt late the trust region cuts off.",
+        fraction=True,
+    ), _by_lag("clip_fraction")),
+    (Chart(
+        "Tokens by lag", "share of tokens",
+        "How old what is learnt from is; equal shares are the minibatches of a batch.",
+        fraction=True, high=1.0,
+    ), _by_lag("share")),
+    (Chart(
+        "KL moved", "nats per token",
+        "Distance between the policy before and after a step; spikes mean steps too large.",
+    ), [Curve("kl", "new against old (k3)")]),
+    (Chart("Gradient norm", "before clipping", "Spikes come before collapses."),
+     [Curve("grad_norm", "norm")]),
+    (Chart(
+        "Skipped updates", "per step",
+        "Updates left out because a loss or a gradient was not finite; the log says which.",
+    ), [Curve("skipped_updates", "skipped")]),
+    (Chart("Response length", "tokens", "Growth with rising accuracy is reasoning; growth without it is padding."), [
+        Curve("length", "mean"),
+        Curve("length_max", "longest", 2),
+        Curve("eval/length", "held-out, mean", 1, dots=True),
+    ]),
+    (Chart("Truncated", "share of responses", "Responses that hit the limit before they ended.", fraction=True),
+     [Curve("truncated", "without an end")]),
+    (Chart(
+        "Learning signal", "share",
+        "Groups whose rewards are all equal teach nothing; effective tokens are those with a coefficient.",
+        fraction=True, high=1.0,
+    ), [
+        Curve("effective_tokens", "effective tokens"),
+        Curve("zero_advantage_groups", "zero-advantage groups", 1),
+        Curve("discarded_groups", "discarded groups", 2),
+    ]),
+    (Chart("Time", "seconds per step", "Where a step's time goes; the parts are stacked.", stacked=True), [
+        Curve("seconds_rollout", "rollout"),
+        Curve("seconds_update", "update", 1),
+        Curve("seconds_other", "other", 2),
+    ]),
+    (Chart(
+        "Loss", "objective's own unit",
+        "Its value says little about learning: at the first update of a rollout it is near zero by construction.",
+        low=None,
+    ), [Curve("loss", "loss")]),
+    (Chart("Learning rate", "per step", "The schedule as it ran.", low=None),
+     [Curve("lr", "learning rate")]),
+    (Chart("Sampling temperature", "mean over tokens", "Moves only when the method adapts it.", low=None),
+     [Curve("temperature_mean", "sampling temperature")]),
 )  # fmt: skip
 
 
@@ -201,13 +151,13 @@ def charts(run: Run) -> tuple[list[Chart], list[str]]:
 
 
 def _other(name: str) -> tuple[Chart, list[Curve]]:
-    shown = visible(name.removeprefix(NOTE), limit=60)
+    title = visible(name.removeprefix(NOTE), limit=60)
     if name.startswith(NOTE):
         text = "Responses of which the verifier noted this; timeouts and crashes that stay are the verifier's fault."
-        chart = Chart(f"Verifier: {shown}", "share of responses", text, fraction=True)
+        chart = Chart(f"Verifier: {title}", "share of responses", text, fraction=True)
     else:
-        chart = Chart(shown, "", "Not a metric this report knows; drawn as it was logged.", low=None)
-    return chart, [Curve(name, shown)]
+        chart = Chart(title, "", "Not a metric this report knows; drawn as it was logged.", low=None)
+    return chart, [Curve(name, title)]
 
 
 def _has(run: Run, name: str) -> bool:

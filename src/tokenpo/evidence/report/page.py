@@ -153,8 +153,8 @@ def _unlike(first: Run, second: Run) -> list[tuple[str, str]]:
         {key: x for key, x in run.config.items() if key not in ("method", "output", "name")} for run in (first, second)
     ]
     changes = differences(*plain)
-    shown = "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
-    return [("settings that differ", shown)] if changes else []
+    text = "; ".join(visible(line, limit=80) for line in changes[:6]) + (" ..." if len(changes) > 6 else "")
+    return [("settings that differ", text)] if changes else []
 
 
 def _rules(browser: Browser) -> list[str]:

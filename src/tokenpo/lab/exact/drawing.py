@@ -45,10 +45,10 @@ def draw(world: World) -> Markup:
     chosen = deciding(world).tolist()
     for state, decides in zip(world.states, chosen, strict=True):
         x, y = at(state.name)
-        told = f"{state.name}: {', '.join(number(p, 2) for p in state.p)}"
+        title = f"{state.name}: {', '.join(number(p, 2) for p in state.p)}"
         kind = "state decides" if decides else "state"
         parts.append(
-            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"><title>{escape(told)}</title></circle>'
+            f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"><title>{escape(title)}</title></circle>'
         )
     for node in [node for node in places if node.startswith("reward ")]:
         x, y = at(node)

@@ -27,7 +27,7 @@ POPULATION, REPLICATES = 16, 8  # batches of a population, populations
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Directions:
     """The directions of a method at one policy; R replicates, K batches of each, D parameters.
 
     Args:
@@ -47,51 +47,51 @@ class Seen:
         return self.slopes["J"]
 
 
-def cosine(seen: Seen) -> Estimate:
+def cosine(of: Directions) -> Estimate:
     """cos(E g, ∇J): 1 where the method climbs the mean reward in the steepest direction. E over large batches.
 
     |E g|² is estimated without bias from products of different replicates.
     """
 
-    def of(whole: Tensor) -> float:
-        return bounded(_along(whole.mean(0), seen.J) / root(squared_mean(whole)))
+    def estimate(whole: Tensor) -> float:
+        return bounded(_along(whole.mean(0), of.J) / root(squared_mean(whole)))
 
-    return jackknife(of, seen.whole)
+    return jackknife(estimate, of.whole)
 
 
-def useful(seen: Seen) -> Estimate:
+def useful(of: Directions) -> Estimate:
     """E⟨g, ∇J⟩ / (sqrt(E|g|²) |∇J|): progress of a small batch's step, per root mean square step; at most 1."""
-    return jackknife(lambda single: float(_along(single, seen.J).mean() / root(sum(_moments(single)))), seen.single)
+    return jackknife(lambda single: float(_along(single, of.J).mean() / root(sum(_moments(single)))), of.single)
 
 
-def single_cosine(seen: Seen) -> Estimate:
+def single_cosine(of: Directions) -> Estimate:
     """E cos(g, ∇J) over small batches; a batch without a direction counts as 0. It ignores how long the steps are."""
-    return jackknife(lambda single: float(_along(unit(single), seen.J).mean()), seen.single)
+    return jackknife(lambda single: float(_along(unit(single), of.J).mean()), of.single)
 
 
-def snr(seen: Seen) -> Estimate:
+def snr(of: Directions) -> Estimate:
     """|E g|² / E|g − E g|² of a small batch: power of the signal over power of the noise."""
 
-    def of(single: Tensor) -> float:
+    def estimate(single: Tensor) -> float:
         signal, noise = _moments(single)
         return float(signal / noise) if noise > 0 else 0.0
 
-    return jackknife(of, seen.single)
+    return jackknife(estimate, of.single)
 
 
-def entropy_slope(seen: Seen) -> Estimate:
+def entropy_slope(of: Directions) -> Estimate:
     """E⟨g/|g|, ∇H⟩: nats a token that the entropy moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((unit(single) @ seen.slopes["entropy"]).mean()), seen.single)
+    return jackknife(lambda single: float((unit(single) @ of.slopes["entropy"]).mean()), of.single)
 
 
-def length_slope(seen: Seen) -> Estimate:
+def length_slope(of: Directions) -> Estimate:
     """E⟨g/|g|, ∇L⟩: tokens that the mean length moves by in a step of length 1 in the logits, at first order."""
-    return jackknife(lambda single: float((unit(single) @ seen.slopes["length"]).mean()), seen.single)
+    return jackknife(lambda single: float((unit(single) @ of.slopes["length"]).mean()), of.single)
 
 
-def deciding_share(seen: Seen) -> Estimate:
+def deciding_share(of: Directions) -> Estimate:
     """E of the share of |g|², g in the logits, that lies on states whose token changes what can be expected."""
-    return jackknife(lambda share: float(share.mean()), seen.share)
+    return jackknife(lambda share: float(share.mean()), of.share)
 
 
 MEASURES = {
@@ -118,7 +118,7 @@ def progress(single: Tensor, moved: Tensor, J: Tensor) -> Estimate:
     return jackknife(lambda at, to: float(_along(to.mean(0), J) / root(sum(_moments(at)))), single, moved)
 
 
-def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Seen:
+def observe(contestant: Contestant, model: Table, name: str, setting: Setting = USUAL) -> Directions:
     """The method at one of `POLICIES`, on the same rollouts as every other method."""
     world, at = model.world, policy(model, name)
     logits, chosen = model.logits(at), _deciding(model)
@@ -138,14 +138,14 @@ def observe(contestant: Contestant, model: Table, name: str, setting: Setting = 
             g = push(learner, step, batch, logits)
             single.append(model.back(at, g).flatten())
             share.append((unit(g.flatten()).view_as(g)[chosen] ** 2).sum())
-    return Seen(
+    return Directions(
         torch.stack(whole), torch.stack(single).unflatten(0, (REPLICATES, -1)), _slopes(model, at),
         torch.stack(share).unflatten(0, (REPLICATES, -1)),
     )  # fmt: skip
 
 
-def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: Setting = USUAL) -> Estimate:
-    """`progress` after a drift from the initial policy; `seen` is what `observe` saw there."""
+def drift(contestant: Contestant, model: Table, of: Directions, way: str, setting: Setting = USUAL) -> Estimate:
+    """`progress` after a drift from the initial policy; `of` is what `observe` returned there."""
     world, at = model.world, policy(model, "init")
     to, logits, moved = drifted(model, way), model.logits(at), []
     for replicate in range(REPLICATES):
@@ -155,7 +155,7 @@ def drift(contestant: Contestant, model: Table, seen: Seen, way: str, setting: S
         learner = contestant.learner(world, moved=True)
         step = learner.begin(facts, credit=contestant.credit(world, population, logits))
         moved.append(model.back(to, push(learner, step, population, model.logits(to))).flatten())
-    return progress(seen.single, torch.stack(moved), _slopes(model, to)["J"])
+    return progress(of.single, torch.stack(moved), _slopes(model, to)["J"])
 
 
 # What all methods have in common is kept from one to the next.

@@ -97,11 +97,11 @@ def _curves(world: World, rows: Sequence[study.Row]) -> tuple[chart.Chart, Marku
 
 def _method(row: study.Row, rows: Sequence[study.Row], worlds: Sequence[World]) -> dict[str, Any]:
     base = next(other for other in rows if other.label == study.BASE)
-    said = [
+    sayings = [
         ("helps", sentences.helps(row, worlds)), ("fails", sentences.fails(row, base, worlds)),
         ("why", sentences.why(row, base, worlds)),
     ]  # fmt: skip
-    return {"name": visible(row.label, limit=60), "says": [(name, visible(text, limit=2000)) for name, text in said]}
+    return {"name": visible(row.label, limit=60), "says": [(name, visible(text, limit=2000)) for name, text in sayings]}
 
 
 def _cells(rows: Sequence[study.Row]) -> Iterator[study.Cell]:

@@ -31,16 +31,16 @@ def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
     """Where training stays below the goal, and where an update is worth less than DAPO's."""
     stays = [world for world in worlds if _stays(_cell(row, world))]
     losses = sorted(_behind(row, base, worlds), key=lambda loss: loss[1] - loss[2])
-    said = []
+    sentences = []
     if stays:
         where = _list([f"{_named(world)} {_end(_cell(row, world))}" for world in stays[:3]])
         more = f"; so it is in {len(stays) - 3} more" if len(stays) > 3 else ""
-        said.append(f"Exact training does not reach J = {GOAL:g}: in {where}{more}.")
+        sentences.append(f"Exact training does not reach J = {GOAL:g}: in {where}{more}.")
     if losses:
         where = _list([f"{number(own)} for {number(theirs)} in {_named(world)}" for world, own, theirs in losses[:3]])
         more = f"; so it is in {len(losses) - 3} more" if len(losses) > 3 else ""
-        said.append(f"The useful progress of an update is less than DAPO's: {where}{more}.")
-    return " ".join(said) or "In no world does it end below the goal or fall behind DAPO's update."
+        sentences.append(f"The useful progress of an update is less than DAPO's: {where}{more}.")
+    return " ".join(sentences) or "In no world does it end below the goal or fall behind DAPO's update."
 
 
 def why(row: Row, base: Row, worlds: Sequence[World]) -> str:

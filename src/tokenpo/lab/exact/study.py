@@ -1,4 +1,4 @@
-"""What is known of a method in a world: every measure by name, with its standard error."""
+"""The measures of a method in a world, by name, with standard errors; and their file."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def references() -> list[Contestant]:
 def study(contestant: Contestant, world: World, setting: Setting = USUAL) -> Cell:
     """All measures of a method in a world but `captured`, which needs the references."""
     model = _model(world, setting.network)
-    seen = {name: measures.observe(contestant, model, name, setting) for name in POLICIES}
-    found = {f"{name}/{key}": measure(x) for name, x in seen.items() for key, measure in measures.MEASURES.items()}
-    found |= {f"drift/{way}": measures.drift(contestant, model, seen["init"], way, setting) for way in DRIFTS}
+    at = {name: measures.observe(contestant, model, name, setting) for name in POLICIES}
+    found = {f"{name}/{key}": measure(x) for name, x in at.items() for key, measure in measures.MEASURES.items()}
+    found |= {f"drift/{way}": measures.drift(contestant, model, at["init"], way, setting) for way in DRIFTS}
     numbers = {key: Number.of(x) for key, x in found.items()}
     cell = Cell(numbers, found["init/useful"], setting=str(setting))
     for name, size in training.STEPS.items():
@@ -125,7 +125,7 @@ def all_rows(
         known: rows by label; a cell of the same objective and program is not made again.
         fresh: labels that are studied anew all the same.
         setting: of the study; the known rows are of the same.
-        done: told the rows so far, the label of the last and in how many of the worlds it is done.
+        done: called with the rows so far, the label of the last and the number of worlds in which it is done.
     """
     wanted = {c.label: c for c in [*references(), *contestants]}
     rows: dict[str, Row] = {}

@@ -123,11 +123,11 @@ class World:
 
     def _reached(self) -> set[str]:
         assert self.length
-        seen, new = set(), set(self.prompts)
+        reached, new = set(), set(self.prompts)
         while new:
-            seen |= new
-            new = {x for name in new for x in self.states[self.index[name]].to if isinstance(x, str)} - seen
-        return seen
+            reached |= new
+            new = {x for name in new for x in self.states[self.index[name]].to if isinstance(x, str)} - reached
+        return reached
 
     def _wrong(self, why: str) -> TokenPOError:
         return TokenPOError(f"world {self.name}: {why}")

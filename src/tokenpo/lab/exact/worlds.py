@@ -247,8 +247,8 @@ def paraphrases() -> World:
     for turn in range(3):
         follow, astray = (f"turn{turn + 1}", f"lost{turn + 1}") if turn < 2 else (1.0, 0.0)
         for name, after in ((f"turn{turn}", follow), (f"lost{turn}", astray))[: 2 if turn else 1]:
-            said = falling(next(alike), 5, 0.8)
-            p = tuple(share * x for share in (0.4, 0.35, 0.25) for x in said)
+            ways = falling(next(alike), 5, 0.8)
+            p = tuple(share * x for share in (0.4, 0.35, 0.25) for x in ways)
             states.append(State(name, p, tuple(f"{name}said{token}" for token in range(15))))
             states += [
                 State(f"{name}said{token}", falling(next(sure), 15), (after if token < 5 else astray,) * 15)
@@ -311,8 +311,8 @@ def long_paraphrases() -> World:
             (f"turn{k}", f"then{k}", f"gone{k}"), (f"then{k}", f"right{k}at1", f"wrong{k}at1"),
             (f"gone{k}", f"wrong{k}at1", f"wrong{k}at1"),
         ):  # fmt: skip
-            said = falling(next(alike), 4, 0.8)
-            p = tuple(share * x for share in (good, (1 - good) * 0.6, (1 - good) * 0.4) for x in said)
+            ways = falling(next(alike), 4, 0.8)
+            p = tuple(share * x for share in (good, (1 - good) * 0.6, (1 - good) * 0.4) for x in ways)
             states.append(State(name, p, tuple(f"{name}way{way}at1" for way in range(12))))
             for way in range(12):
                 to = follow if way < 4 else astray

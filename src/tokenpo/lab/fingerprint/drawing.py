@@ -87,11 +87,11 @@ def panels(objective: Any, base: Any) -> list[Panel]:
 
 def draw(name: str, objective: Any, base: Any) -> str:
     """The picture of one method."""
-    shown = panels(objective, base)
+    drawn = panels(objective, base)
     title = f"How hard {name} pushes a token, over each fact that it depends on"
-    placed = [_panel(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(shown)]
-    width = WIDTH * min(PER_ROW, max(len(shown), 1)) + LEFT
-    return _svg(title, width, HEIGHT * -(-len(shown) // PER_ROW), placed)
+    placed = [_panel(panel, LEFT + WIDTH * (i % PER_ROW), HEIGHT * (i // PER_ROW)) for i, panel in enumerate(drawn)]
+    width = WIDTH * min(PER_ROW, max(len(drawn), 1)) + LEFT
+    return _svg(title, width, HEIGHT * -(-len(drawn) // PER_ROW), placed)
 
 
 def write(name: str, objective: Any, base: Any, out: Path) -> Path:
@@ -134,11 +134,11 @@ def draw_family(objectives: Mapping[str, Any], base: Any) -> str:
 
 def telling(objective: Any, base: Any) -> list[Panel]:
     """The few panels in which a method differs most from the base, at most one for each fact, in their order."""
-    shown = [panel for panel in panels(objective, base) if panel.difference > VISIBLE or objective == base]
-    ranked = sorted(shown, key=lambda panel: (panel.bend, panel.difference))
+    visible = [panel for panel in panels(objective, base) if panel.difference > VISIBLE or objective == base]
+    ranked = sorted(visible, key=lambda panel: (panel.bend, panel.difference))
     most = {(panel.axis.fact, panel.channel): panel for panel in ranked}
     kept = [panel for panel in ranked if panel in most.values()][-MOST:]
-    return [panel for panel in shown if panel in kept]
+    return [panel for panel in visible if panel in kept]
 
 
 def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:

@@ -90,5 +90,5 @@ def packed(pushed: Tensor) -> dict[str, Any]:
 
 
 def _sample(objective: Any) -> list[str]:
-    shown = pushes(objective, [Facts(), Facts(ratio=1.25), Facts(accuracy=0.25, probability=0.4)], seeds=[0])
-    return [f"{x:.4g}" for x in shown.flatten().tolist()]
+    sample = pushes(objective, [Facts(), Facts(ratio=1.25), Facts(accuracy=0.25, probability=0.4)], seeds=[0])
+    return [f"{x:.4g}" for x in sample.flatten().tolist()]
