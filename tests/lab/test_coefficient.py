@@ -1,4 +1,4 @@
-"""The effective coefficient: against numbers from other people's code, closed forms, and for every method at all."""
+"""The effective coefficient: against closed forms, and for every method at all."""
 
 from __future__ import annotations
 
@@ -25,25 +25,6 @@ def c(name: str, advantage: float, ratio=FINE, *, given: dict | None = None, **o
     """c of a method over the ratios, for one advantage."""
     table = coefficients(tokenpo.method(name, **options), ratio, [advantage], **(given or {}))
     return table[..., 0, :].numpy()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "advantage", "expected"),
-    [
-        ("grpo", {}, 1, [0.3, 0.7, 0.9, 1, 1.1, 0, 0, 0]),
-        ("cispo", {"high": 0.2}, 1, [0.3, 0.7, 0.9, 1, 1.1, 1.2, 1.2, 1.2]),
-        ("sapo", {}, 1, [0.266, 0.684, 0.898, 1, 1.097, 1.271, 1.573, 0.723]),
-        ("gmpo", {}, 1, [0.3, 0.7, 0.9, 1, 1.1, 1.3, 0, 0]),
-        ("dppo_tv", {}, 1, [0.3, 0.7, 0.9, 1, 1.1, 1.3, 2, 0]),
-        ("aspo", {}, 1, [3, 1.429, 1.111, 1, 0.909, 0, 0, 0]),
-        ("dapo", {"high": 0.2, "dual": 3.0}, -1, [0, 0, -0.9, -1, -1.1, -1.3, -2, 0]),
-        ("sapo", {}, -1, [-0.263, -0.683, -0.898, -1, -1.097, -1.268, -1.536, -0.630]),
-        ("aspo", {}, -1, [0, 0, -0.9, -1, -1.1, -1.3, -2, -3]),
-    ],
-)
-def test_is_what_frameworks_do(name: str, options: dict, advantage: float, expected: list[float]) -> None:
-    """Printed to three digits from the frameworks' own functions by automatic differentiation, p_old = 0.1."""
-    np.testing.assert_allclose(c(name, advantage, RATIOS, **options), expected, rtol=0, atol=1e-3)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -131,14 +112,6 @@ def test_tokens_of_a_response_share_its_ratio(name: str) -> None:
     np.testing.assert_allclose(many, one.expand(10, 2, 8), rtol=1e-12, atol=1e-14)
 
 
-def test_kl_cov_holds_unlikely_tokens_of_wrong_responses() -> None:
-    """cov = (A - mean A)(lp - mean lp), the largest 0.2 % pay |lp - lp_old|, whose derivative is the sign of log r."""
-    far = np.array([0.05, 0.1, 0.2])
-    np.testing.assert_allclose(c("kl_cov", -1.0, far), -far + 1, rtol=1e-12)
-    np.testing.assert_allclose(c("kl_cov", -1.0, far, coef=0.25), -far + 0.25, rtol=1e-12)
-    np.testing.assert_allclose(c("kl_cov", -1.0, [0.9, 4.0]), [-0.9, -4.0], rtol=1e-12)
-
-
 def test_stapo_drops_unlikely_sure_tokens() -> None:
     """Ten tokens with p = 0.001, none of the companions is that unlikely: 75 % quantile is the eighth, round(0.75 * 9).
 
@@ -207,18 +180,6 @@ def test_a_clip_cuts_where_its_bounds_say(name: str) -> None:
     table = coefficients(dataclasses.replace(objective, penalties=(), weights=()), FINE, [1.0, -1.0]).numpy()
     np.testing.assert_allclose(table[0], np.where(r <= 1 + bounds.high, r, 0), rtol=1e-12)
     np.testing.assert_allclose(table[1], np.where((r >= 1 - bounds.low) & (r <= dual), -r, 0), rtol=1e-12)
-
-
-def test_clips_of_other_kinds_cut_too() -> None:
-    """DPPO: |p - p_old| > 0.15 at p_old = 0.1 is r > 2.5. Archer: 1.2, 1.5 where entropy is high. HAPO: more room."""
-    assert (c("dppo_tv", 1.0) == 0).tolist() == (FINE > 2.5).tolist()
-    assert (c("dppo_kl", -1.0)[:2] == 0).all()
-    archer = c("archer", 1.0, given={"old_entropy": TENTHS}, kl=0.0)
-    assert (archer[0] == 0).tolist() == (FINE > 1.2).tolist()
-    assert (archer[9] == 0).tolist() == (FINE > 1.5).tolist()
-    hapo = c("hapo", 1.0, given={"old_entropy": TENTHS})
-    assert (hapo[0] == 0).tolist() == (FINE > 1.2).tolist()
-    assert (hapo[9][FINE <= 1.23] > 0).all()
 
 
 class Plain:

@@ -132,16 +132,6 @@ def test_two_evaluations_do_not_write_one_directory(lm: LanguageModel, tmp_path:
     assert drawn(lm, tmp_path / "out", Second()) == drawn(lm, tmp_path / "whole")
 
 
-def test_samples_that_are_there_twice_are_sampled_again(lm: LanguageModel, tmp_path: Path) -> None:
-    """What two evaluations wrote into one file, before a lock kept them apart."""
-    whole = drawn(lm, tmp_path / "run")
-    lines, path = whole.splitlines(keepends=True), tmp_path / "run" / "samples.jsonl"
-    path.write_bytes(b"".join([*lines[:9], *lines]))
-    assert drawn(lm, tmp_path / "run") == whole
-    path.write_bytes(whole + whole)
-    assert drawn(lm, tmp_path / "run") == whole
-
-
 def test_an_evaluation_that_wrote_no_sample_leaves_nothing_and_what_is_left_by_force_is_no_obstacle(
     lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,18 @@ def metrics(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.fixture
+def logged(make_run, page):
+    """`logged(rows)` -> the page of a run with these metrics."""
+    run = make_run(steps=2)
+
+    def make(rows):
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return page(run)
+
+    return make
+
+
 def value(text):
     """The number in a text of the page, percent taken as a fraction."""
     return float(text.replace(",", "").removesuffix(" %")) / (100 if text.endswith(" %") else 1)
@@ -109,25 +121,21 @@ def test_a_line_is_drawn_where_its_numbers_are(story, title, name, colour, toler
     assert [x for x, _ in points] == pytest.approx([46 + (row["step"] - 1) / 59 * 344 for row in rows], abs=0.06)
 
 
-def test_lags_are_drawn_by_the_names_that_engines_log(make_run, page):
-    logged = [*Statistics._by_lag(dict.fromkeys(_BY_LAG, 1.0))]
-    assert {name for name in LOGGED if name.startswith("lag")} == set(logged)
-    run = make_run(steps=2)
-    rows = [{"step": s, "accuracy": 0.5, "reward": 0.5} | dict.fromkeys(logged, 0.25) for s in (1, 2)]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tree = page(run)
+def test_lags_are_drawn_by_the_names_that_engines_log(logged):
+    names = [*Statistics._by_lag(dict.fromkeys(_BY_LAG, 1.0))]
+    assert {name for name in LOGGED if name.startswith("lag")} == set(names)
+    rows = [{"step": s, "accuracy": 0.5, "reward": 0.5} | dict.fromkeys(names, 0.25) for s in (1, 2)]
+    tree = logged(rows)
     for title in ("Ratio by lag", "Clipped by lag", "Tokens by lag"):
         assert [len(paths(figure(tree, title), "line", f"c{i}")) for i in range(3)] == [2, 2, 1]
 
 
-def test_two_evaluations_are_two_points_and_three_a_line(make_run, page):
-    run = make_run(steps=4)
+def test_two_evaluations_are_two_points_and_three_a_line(logged):
     for held, lines in ((2, 0), (3, 1)):
         rows = [{"step": s, "accuracy": s / 5, "reward": s / 5} for s in range(1, 6)]
         for row in (*rows[: held - 1], rows[-1]):
             row |= {"eval/accuracy": 0.5, "eval/low": 0.4, "eval/high": 0.6}
-        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        found = figure(page(run), "Accuracy")
+        found = figure(logged(rows), "Accuracy")
         assert len(paths(found, "line", "c1")) == lines and len(paths(found, "line", "c0")) == 1
         assert len(found.all("circle", "c1")) == held + 1  # one in the key
         assert len(found.all("path", "whisker")) == 1
@@ -163,21 +171,17 @@ def test_the_head_gives_the_held_out_accuracy_before_and_after(story):
     )
 
 
-def test_an_evaluation_that_only_samples_heads_the_page_too(make_run, page):
-    run = make_run(steps=2)
+def test_an_evaluation_that_only_samples_heads_the_page_too(logged):
     rows = [{"step": 1, "accuracy": 0.9, "eval/avg": 0.25}, {"step": 2, "accuracy": 0.9, "eval/avg": 0.5}]
     rows[1] |= {"eval/avg_low": 0.375, "eval/avg_high": 0.625}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tree = page(run)
+    tree = logged(rows)
     assert tree.one("p", "kicker").text == "Held-out accuracy"
     assert [v.text for v in tree.all("span", "value")] == ["25 %step 1", "50 %step 2, 37.5–62.5 %"]
 
 
-def test_without_an_evaluation_the_head_names_the_training_accuracy(make_run, page):
-    run = make_run(steps=9)
+def test_without_an_evaluation_the_head_names_the_training_accuracy(logged):
     rows = [{"step": step, "accuracy": step / 10} for step in range(1, 10)]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tree = page(run)
+    tree = logged(rows)
     assert tree.one("p", "kicker").text.startswith("Accuracy of the training rollouts (no held-out")
     assert [v.text for v in tree.all("span", "value")] == ["10 %step 1", "90 %step 9"]
 
@@ -238,9 +242,9 @@ def test_ticks_of_a_logarithm_enclose_the_numbers_and_waste_little(low, high):
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.93, 1.04), (0.9999, 1.0001), (0.3, 70.0)])
-def test_the_axis_of_ratios_follows_them_and_its_labels_differ(make_run, page, low, high):
+def test_the_axis_of_ratios_follows_them_and_its_labels_differ(logged, low, high):
     ends = {"ratio_min": [low] * 12, "ratio_max": [*[1.0] * 11, high]}
-    found = figure(page(constant_run(make_run, ratio_mean=[1.0] * 12, **ends)), "Ratio")
+    found = figure(logged(constant(ratio_mean=[1.0] * 12, **ends)), "Ratio")
     labels = [value(text.text) for text in found.all("text", "y")]
     assert len(set(labels)) == len(labels) and labels[0] <= low and labels[-1] >= high
     band = [y for _, y in decode(found, paths(found, "band", "c0")[0], log=True)]
@@ -254,15 +258,12 @@ def test_a_shade_has_its_key(story):
         assert key.one("path", "band").classes == ["band", "c0"]
 
 
-def constant_run(make_run, **metrics):
-    run = make_run(steps=12)
+def constant(**metrics):
+    """Twelve steps in which only the entropy moves, and `metrics`."""
     rows = [
         {"step": s, "entropy": 0.1 * s, "lr": 1e-5, "truncated": 0.0, "temperature_mean": 1.0} for s in range(1, 13)
     ]
-    for step, row in enumerate(rows):
-        row.update({name: values[step] for name, values in metrics.items()})
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return run
+    return [row | {name: values[i] for name, values in metrics.items()} for i, row in enumerate(rows)]
 
 
 def titles(node):
@@ -274,8 +275,8 @@ def test_one_step_is_too_short_to_call_anything_constant(make_run, page):
     assert len(titles(tree)) == len(LABELS) and not tree.all("details", "constant")
 
 
-def test_constant_charts_come_last_closed_and_summed_up(make_run, page):
-    tree = page(constant_run(make_run, kl=[0.0] * 12, clip_fraction=[0.25] * 12, clip_low_fraction=[0.0] * 12))
+def test_constant_charts_come_last_closed_and_summed_up(logged):
+    tree = logged(constant(kl=[0.0] * 12, clip_fraction=[0.25] * 12, clip_low_fraction=[0.0] * 12))
     shut = tree.one("details", "constant")
     assert "open" not in shut.attributes
     assert titles(shut) == ["Clipped tokens", "KL moved", "Truncated", "Learning rate", "Sampling temperature"]
@@ -286,27 +287,25 @@ def test_constant_charts_come_last_closed_and_summed_up(make_run, page):
     )
 
 
-def test_what_moves_at_all_stays_in_sight(make_run, page):
+def test_what_moves_at_all_stays_in_sight(logged):
     spread = {"ratio_mean": [1.0] * 12, "ratio_min": [0.9] * 12, "ratio_max": [1.1] * 11 + [2.0]}
     gap = {"kl": [None, *[0.0] * 11], "grad_norm": [1.0] * 11 + [1.001], "accuracy": [0.0] * 12}
-    tree = page(constant_run(make_run, **spread, **gap))
+    tree = logged(constant(**spread, **gap))
     shut = titles(tree.one("details", "constant"))
     assert shut == ["Truncated", "Learning rate", "Sampling temperature"]
     # Accuracy that never moves is the first thing to know about a run.
     assert titles(tree)[: -len(shut)] == ["Accuracy", "Entropy", "Ratio", "KL moved", "Gradient norm"]
 
 
-def test_held_out_rewards_stand_beside_the_training_reward(make_run, page):
+def test_held_out_rewards_stand_beside_the_training_reward(logged):
     """An evaluation that leaves them out has rewards that are its verdicts: its accuracy is drawn."""
-    run = make_run(steps=4)
     rows = [
         {"step": 0, "eval/accuracy": 0.25, "eval/low": 0.2, "eval/high": 0.4, "eval/avg": 0.125},
         *({"step": s, "accuracy": 0.5, "reward": 0.75} for s in (1, 2)),
     ]
     rows[2] |= {"eval/accuracy": 0.5, "eval/reward": 0.625, "eval/reward_low": None, "eval/reward_high": None}
     rows[2] |= {"eval/avg_reward": 1.5, "eval/avg": 0.5}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tree = page(run)
+    tree = logged(rows)
     assert "Eval/" not in " ".join(titles(tree)) and "eval/" not in " ".join(titles(tree))
     found = readings(figure(tree, "Reward"))
     assert found[0] == {"held-out, greedy": "held-out, greedy 0.25", "held-out, sampled": "held-out, sampled 0.125"}
@@ -316,24 +315,20 @@ def test_held_out_rewards_stand_beside_the_training_reward(make_run, page):
     }  # fmt: skip
 
 
-def test_a_held_out_reward_is_drawn_although_training_met_verdicts_alone(make_run, page):
-    run = make_run(steps=4)
+def test_a_held_out_reward_is_drawn_although_training_met_verdicts_alone(logged):
     rows = [{"step": 1, "accuracy": 0.5, "reward": 0.5}, {"step": 2, "accuracy": 0.75, "reward": 0.75}]
     rows[1] |= {"eval/accuracy": 0.5, "eval/reward": 0.625}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert readings(figure(page(run), "Reward"))[2]["held-out, greedy"] == "held-out, greedy 0.625"
+    assert readings(figure(logged(rows), "Reward"))[2]["held-out, greedy"] == "held-out, greedy 0.625"
 
 
-def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(make_run, page):
-    run = make_run(steps=4)
+def test_a_note_of_the_verifier_is_zero_where_it_is_not_logged(logged):
     rows = [
         {"step": 0, "eval/accuracy": 0.5},
         *({"step": s, "accuracy": 0.5, "skipped_updates": 0} for s in range(1, 5)),
     ]
     rows[2]["note/no answer"] = rows[4]["note/no answer"] = 0.25
     rows.append({"step": 5, "accuracy": None, "skipped_updates": 0})  # a batch that was never judged
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tree = page(run)
+    tree = logged(rows)
     found = figure(tree, "Verifier: no answer")
     assert len(paths(found, "line")) == 1 and "not a metric this report knows" not in found.text.lower()
     shown = [text for row in readings(found).values() for text in row.values()]
