@@ -1,15 +1,21 @@
-"""Numbers with their standard errors, by the jackknife over independent replicates."""
+"""Numbers with their standard errors, by the jackknife over independent replicates; their JSON."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..base.errors import TokenPOError
 from ..base.text import number
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,15 @@ class Estimate:
             return math.nan
         mean = sum(self.without) / count
         return math.sqrt((count - 1) / count * sum((x - mean) ** 2 for x in self.without))
+
+    def row(self) -> list[float | None]:
+        """For JSON: seven digits, the value first."""
+        return [rounded(x, 7) for x in (self.value, *self.without)]
+
+    @staticmethod
+    def of_row(row: Sequence[float | None]) -> Estimate:
+        value, *without = (math.nan if x is None else x for x in row)
+        return Estimate(value, tuple(without))
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,20 @@ def rounded(x: float, digits: int = 4) -> float | None:
     return float(f"{x:.{digits}g}") if math.isfinite(x) else None
 
 
+def load_json(path: Path, command: str, parse: Callable[[Any], T]) -> T:
+    """`parse` of a file that `tokenpo COMMAND --json` wrote.
+
+    Raises:
+        TokenPOError: the file holds something else.
+    """
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TokenPOError(f"{path} is no file of `tokenpo {command} --json` ({error!r}): give another name") from error
+
+
 def jackknife(statistic: Callable[..., float], *replicates: Tensor) -> Estimate:
-    """Of tensors [R, ...] whose first axis is the replicate."""
+    """The jackknife estimate of a statistic of tensors [R, ...] whose first axis is the replicate."""
     count = len(replicates[0])
     kept = [torch.arange(count) != left for left in range(count)]
     return Estimate(float(statistic(*replicates)), tuple(float(statistic(*(x[k] for x in replicates))) for k in kept))

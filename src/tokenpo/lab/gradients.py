@@ -25,7 +25,7 @@ from ..base.files import write_whole
 from ..base.text import number
 from ..page.table import Cell, Row, Table
 from ..page.text import percent, visible
-from .estimate import Estimate, Number, combined, jackknife, rounded
+from .estimate import Estimate, Number, combined, jackknife, load_json
 from .exact.measures import bounded, root, squared_mean, unit
 from .exact.study import BASE
 
@@ -56,7 +56,7 @@ class Judged:
     paired: dict[str, Estimate] = field(default_factory=dict)
 
     def add(self, found: Mapping[str, Estimate], where: str = "") -> None:
-        """What was found, and of that the useful progress for comparisons."""
+        """Adds estimates under the prefix `where`; useful progress is kept for paired differences."""
         self.numbers |= {where + key: Number.of(x) for key, x in found.items()}
         self.paired[f"{where}useful"] = found["useful"]
 
@@ -156,11 +156,11 @@ def _cell(x: Number | None) -> Cell:
 
 
 def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Path:
-    """Which checkpoint, what was found of it, and all numbers of the methods, as JSON."""
+    """Writes the checkpoint's description and all numbers of the methods as JSON."""
 
     def kept(row: Judged) -> dict[str, Any]:
         numbers = {key: x.pair() for key, x in row.numbers.items()}
-        paired = {key: [rounded(y, 7) for y in (x.value, *x.without)] for key, x in row.paired.items()}
+        paired = {key: x.row() for key, x in row.paired.items()}
         return {"objective": row.objective, "numbers": numbers, "paired": paired}
 
     lines = [json.dumps(label) + ": " + json.dumps(kept(row), separators=(",", ":")) for label, row in rows.items()]
@@ -168,26 +168,22 @@ def save(about: Mapping[str, Any], rows: Mapping[str, Judged], path: Path) -> Pa
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Judged]]:
-    """What `save` wrote.
+    """Reads a file that `save` wrote; anything else is refused."""
 
-    Raises:
-        TokenPOError: the file holds something else.
-    """
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+    def parse(held: Any) -> tuple[dict[str, Any], dict[str, Judged]]:
         return dict(held["about"]), {label: _judged(row) for label, row in held["methods"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TokenPOError(f"{path} is no file of `tokenpo gradients --json` ({error!r}): give another name") from error
+
+    return load_json(path, "gradients", parse)
 
 
 def _judged(row: Mapping[str, Any]) -> Judged:
     numbers = {key: Number(*(math.nan if x is None else x for x in pair)) for key, pair in row["numbers"].items()}
-    paired = {key: Estimate(values[0], tuple(values[1:])) for key, values in row["paired"].items()}
+    paired = {key: Estimate.of_row(values) for key, values in row["paired"].items()}
     return Judged(row["objective"], numbers, paired)
 
 
 def context(about: Mapping[str, Any]) -> str:
-    """How well the gradient of the reward is known, and how far the policy has moved."""
+    """A paragraph: the reliability of the estimated gradient, and the distance that the policy has moved."""
     known = f"Of the power of the estimated gradient of the reward {percent(about['reliability'])} is signal"
     if "kl" not in about:
         return f"{known}."

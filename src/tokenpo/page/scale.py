@@ -37,16 +37,15 @@ QUANTITIES = (
     Quantity("advantage", "advantage", "signed", "blue is pushed up, orange is pushed down"),
     Quantity("weight", "weight", "around_one", "factor on the advantage: 1 leaves the token as it is"),
     Quantity(
-        "effective",
-        "effective coefficient",
-        "signed",
+        "effective", "effective coefficient", "signed",
         "how hard the loss pushes the token's log-probability, weight, ratio, clip and penalties included: "
         "blue up, orange down",
     ),
     Quantity("ratio", "ratio", "ratio", "probability now / when it was sampled, in equal steps of its logarithm"),
     Quantity("clipped", "clip state", "state", "the trust region cuts the gradient of clipped tokens"),
     Quantity(
-        "entropy", "entropy", "unsigned", "nats over the whole vocabulary: strongly coloured tokens were real decisions"
+        "entropy", "entropy", "unsigned",
+        "nats over the whole vocabulary: strongly coloured tokens were real decisions",
     ),
     Quantity(
         "probability", "probability", "share", "with which the token was sampled: strongly coloured was improbable"
@@ -61,9 +60,9 @@ QUANTITIES = (
     Quantity("surrogate", "surrogate", "signed", "the token's policy-gradient objective"),
     Quantity("low", "lower bound", "range", "of the ratio"),
     Quantity("high", "upper bound", "range", "of the ratio"),
-)
+)  # fmt: skip
 KNOWN = {quantity.name: quantity for quantity in QUANTITIES}
-# What a reader may look for, and is told of where the trace lacks it.
+# A page names those of these that the trace lacks.
 EXPECTED = tuple(q.name for q in QUANTITIES[:10])
 
 
@@ -117,7 +116,7 @@ class Scale:
 
     @property
     def barred(self) -> str:
-        """Which tokens the bar under them marks, for the legend."""
+        """The tokens that the bar marks, for the legend."""
         return {"d": "below the middle", "k": "clipped below", "s": ""}[self.palette]
 
 

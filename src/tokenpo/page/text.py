@@ -1,4 +1,4 @@
-"""How untrusted text and numbers are shown: nothing invisible, nothing endless, nothing that reorders the page."""
+"""Untrusted text and numbers for display: nothing invisible, nothing endless, nothing that reorders the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def visible(text: str, *, limit: int, spaces: bool = False) -> str:
 
 
 def paragraph(text: str, *, limit: int) -> str:
-    """The same for text that keeps its line breaks."""
+    """`visible` for text that keeps its line breaks."""
     return "\n".join(visible(line, limit=limit) for line in text[:limit].replace("\r\n", "\n").split("\n")) + (
         f"… ({len(text):,} characters)" if len(text) > limit else ""
     )

@@ -1,4 +1,4 @@
-"""A response as a page shows it: what came of it, and its tokens, each with a colour and a number per quantity."""
+"""A response on a page: its outcome, and its tokens, each with a colour and a number per quantity."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class DrawnResponse:
 
     @property
     def before(self) -> str:
-        """What stands before the expected answer."""
+        """Text before the expected answer."""
         return f"reward {number(self.reward)}"
 
     @property
     def after(self) -> str:
-        """What stands behind it."""
+        """Text after the expected answer."""
         group = f", group {self.group}" if self.group else ""
         return f" · {self.length:,} tokens · row {self.row}{group}"
 

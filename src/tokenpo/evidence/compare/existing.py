@@ -12,13 +12,13 @@ from ...recipe.hosts import EMBEDDED, HOSTS
 from ...runs.read import Run, read_run
 from .labels import Subject
 
-# Where runs of one method may differ and still be told apart; sections of a foreign engine also say where files lie.
+# The settings that name runs of one method apart; the sections of a foreign engine also hold paths.
 SECTIONS = ("model", "task", "rollout", "train", "evaluate")
 MOST_SETTINGS = 5  # of a note
 
 
 def read_existing(directories: Sequence[Path], exactly: Collection[str]) -> tuple[Subject, dict[str, dict[int, Run]]]:
-    """What the directories hold, as a subject and as runs by label and seed.
+    """The runs in the directories: their subject, and the runs by label and seed.
 
     A label is the method with its options, the engine where there are several, and the settings by which runs of it
     differ. A run that did not make all of its steps is left out, with a note.

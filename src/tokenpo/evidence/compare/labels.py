@@ -1,4 +1,4 @@
-"""What is compared, whoever made the runs: the labels, and what tables and pages say of them."""
+"""The subject of a comparison: labels, methods, seeds and settings, for planned runs and for runs that exist."""
 
 from __future__ import annotations
 

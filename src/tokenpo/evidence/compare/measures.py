@@ -175,7 +175,7 @@ def _sd(run: Run, name: str) -> Value:
 
 
 def _cv(run: Run, name: str) -> Value:
-    """Of a metric whose mean is not 0: spreads of numbers of another size are no spreads to compare."""
+    """Coefficient of variation; None for a mean of 0. It compares the spreads of metrics of different size."""
     mean, sd = _mean(run, name).number, _sd(run, name).number
     return Value(sd / abs(mean) if mean and sd is not None else None)
 
@@ -189,7 +189,7 @@ _REDUCTIONS: dict[str, tuple[str, Callable[[Run, str], Value]]] = {
 
 
 def _area(curve: Points) -> float | None:
-    """Of the trapezoids over the points, divided by the width."""
+    """Mean height by trapezoids; None for fewer than two points."""
     if len(curve) < 2:
         return None
     area = sum((b - a) * (left + right) / 2 for (a, left), (b, right) in pairwise(curve))

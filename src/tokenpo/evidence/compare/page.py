@@ -45,7 +45,7 @@ def render(comparison: Comparison) -> str:
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """Those that all runs share."""
+    """(name, value) of the settings that all runs share."""
     subject = comparison.subject
     steps, prompts, group = map(subject.count, ("train.steps", "rollout.prompts", "rollout.group_size"))
     epochs, minibatches, problems = map(subject.count, ("train.epochs", "train.minibatches", "evaluate.problems"))
@@ -113,7 +113,7 @@ def _picture(pair: Pair, spot: Spot, axis: Axis) -> Cell:
 
 
 def _verdict(comparison: Comparison, pair: Pair) -> Cell:
-    """With its reason, but for what stands at the top of the page and holds for all."""
+    """The verdict with its reason, without the sentences that stand at the top of the page for all pairs."""
     reason = pair.reason
     for note in comparison.notes:
         reason = reason.removeprefix(note).lstrip()

@@ -1,11 +1,11 @@
-"""What paired runs tell apart: exact tests of differences, of order and of equivalence, an interval, seeds needed.
+"""Statistics of paired runs: exact tests of difference, order and equivalence, an interval, seeds needed.
 
 A pair of runs with equal seed gives one difference d_s. If the two methods were the same but for chance, each d_s would
-be as likely to be −d_s: that is the hypothesis of the sign-flip test. Told of a mean, it assumes that the differences
-lie symmetrically around it. A run that never reached a threshold has no number, only a bound, and its pair no
-difference; then the order of the runs is all that is tested. References: Fisher (1935) for the test, Phipson & Smyth
-(2010) for its p from random draws, Schuirmann (1987) for two one-sided tests, Holm (1979) for the correction,
-Hesterberg (2015) for the widened percentiles, Guenther (1981) for the number of seeds.
+be as likely to be −d_s: that is the hypothesis of the sign-flip test. As a test of the mean it assumes that the
+differences lie symmetrically around it. A run that never reached a threshold has no number, only a bound, and its pair
+no difference; then only the order of the runs is tested. References: Fisher (1935) for the test, Phipson & Smyth (2010)
+for its p from random draws, Schuirmann (1987) for two one-sided tests, Holm (1979) for the correction, Hesterberg
+(2015) for the widened percentiles, Guenther (1981) for the number of seeds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sign_flip(differences: ArrayLike, *, seed: int = 0, above: bool = False) -> 
 
 
 def _hits(d: Floats, patterns: NDArray[np.int64], above: bool) -> Floats:
-    """How many of the patterns [P, n] (1 flips) reach the observed sum; equal sums may differ by rounding."""
+    """Number of patterns [P, n] (1 flips) that reach the observed sum; equal sums may differ by rounding."""
     flipped, observed = d @ (1.0 - 2.0 * patterns).T, d.sum(-1)
     if not above:
         flipped, observed = np.abs(flipped), np.abs(observed)
@@ -62,9 +62,9 @@ def _hits(d: Floats, patterns: NDArray[np.int64], above: bool) -> Floats:
 
 
 def sign_test(ahead: int, behind: int, n: int) -> float:
-    """Two-sided p of n pairs, of which so many are known to lie above 0 and below.
+    """Two-sided sign-test p of n pairs, given lower bounds on those above 0 (`ahead`) and below (`behind`).
 
-    A pair of which neither is known counts against both: p = 2 P(at least max(ahead, behind) of n fair coins). So it
+    A pair whose sign is not known counts against both: p = 2 P(at least max(ahead, behind) of n fair coins). So it
     holds whatever made them unknown, and assumes of no difference how large it is.
 
     >>> sign_test(5, 0, 5), sign_test(5, 0, 6)  # 2 / 2^5; 2 (6 + 1) / 2^6
@@ -149,7 +149,7 @@ def least_seeds(comparisons: int) -> int:
 
 
 def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
-    """How many seeds would decide with a power of 80 % if the seen mean and deviation were the true ones.
+    """Seeds for a power of 80 % if the observed mean and deviation were the true ones.
 
     n = ((z(1 − α/2m) + z(power)) / δ)² + z(1 − α/2m)² / 2 with δ = |mean| / deviation and m comparisons; the second
     term is Guenther's, for a deviation that is estimated. At least `least_seeds`, and one more than there are. None
@@ -170,7 +170,7 @@ def seeds_needed(differences: Sequence[float], comparisons: int) -> int | None:
 
 @dataclass(frozen=True)
 class Differences:
-    """What n pairs of runs say.
+    """The differences of n pairs of runs.
 
     Args:
         values: a − b, or with a factor f log(a / f b); None for a pair in which a run has only a bound.
@@ -185,11 +185,11 @@ class Differences:
     def of(
         a: Sequence[float], b: Sequence[float], late: Sequence[tuple[bool, bool]] = (), factor: float | None = None
     ) -> Differences:
-        """Of the numbers of two methods, seed by seed.
+        """The differences of two methods, seed by seed.
 
         Args:
             late: whether a's number is a lower bound, and b's; none given: no number is.
-            factor: compare a with so many times b, both positive.
+            factor: compare a with `factor` times b, both positive.
         """
         values, ahead, behind = [], 0, 0
         for x, y, (x_late, y_late) in zip(a, b, late or [(False, False)] * len(a), strict=True):
@@ -211,7 +211,7 @@ class Differences:
 
     @property
     def mean(self) -> float | None:
-        """Of the known ones; the sum is exact, so neither the order of the seeds nor that of the pair changes it."""
+        """The mean of the known differences; an exact sum, so that no order changes it."""
         return math.fsum(self.known) / len(self.known) if self.known else None
 
     @property
@@ -221,7 +221,7 @@ class Differences:
         return (x > 0) - (x < 0)
 
     def p(self) -> float:
-        """Of the sign-flip test, or of the sign test where some run has only a bound."""
+        """p of the sign-flip test, or of the sign test where some run has only a bound."""
         if self.bounded:
             return sign_test(self.ahead, self.behind, len(self.values))
         return float(sign_flip(canonical(self.known)[0]))

@@ -1,4 +1,4 @@
-"""Which runs make a comparison: the methods as they were written, times the seeds, each with its own directory."""
+"""The runs of a comparison: methods times seeds, each with its own directory."""
 
 from __future__ import annotations
 

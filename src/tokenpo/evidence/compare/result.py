@@ -100,7 +100,7 @@ def gather_existing(
     *,
     where_logged: bool = False,
 ) -> Comparison:
-    """The same of runs that exist; without a baseline it is the method of the first.
+    """Reads runs that exist and judges the pairs; the default baseline is the method of the first run.
 
     Args:
         where_logged: leave out a measure that no run has, as another engine logs other metrics.
@@ -114,7 +114,7 @@ def gather_existing(
 
 
 def _logged(measures: Sequence[Measure], runs: ByLabel) -> Sequence[Measure]:
-    """Those that some run has a number for; all where none has."""
+    """The measures for which some run has a number; all where none has."""
     everything = [run for by_seed in runs.values() for run in by_seed.values()]
     return [x for x in measures if any(x.of(run).number is not None for run in everything)] or measures
 
@@ -156,7 +156,7 @@ def _compared(
 
 
 def failed_in_words(failures: Sequence[Failure]) -> str:
-    """Which runs failed and why; a reason that several share is told once."""
+    """The failed runs and their reasons, each reason once."""
     reasons: dict[str, list[Failure]] = {}
     for failure in failures:
         reasons.setdefault(failure.line, []).append(failure)
@@ -306,7 +306,7 @@ def _metric(result: Result) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities, and null would mean none: an option such as high=inf is told as text."""
+    """Infinities as text, since JSON has none: an option such as high=inf."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

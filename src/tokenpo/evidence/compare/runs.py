@@ -36,7 +36,7 @@ POLL = 0.05  # seconds between looks at the processes
 
 
 class State(Enum):
-    """What a run directory holds: nothing, a run to resume, one to begin anew, or a finished one."""
+    """The state of a run directory: empty, a run to resume, a run to begin anew, or a finished run."""
 
     NEW = "new"
     BEGUN = "begun"
@@ -55,20 +55,20 @@ class Failure:
 
 @dataclass(frozen=True)
 class Ended:
-    """How it went; `interrupted` where Ctrl-C stopped it."""
+    """The runs that failed, and whether Ctrl-C stopped the comparison."""
 
     failures: tuple[Failure, ...]
     interrupted: bool
 
 
 class Watcher(Protocol):
-    """Told of what happens."""
+    """Protocol for progress output."""
 
     def ended(self, run: PlannedRun, seconds: float, failure: Failure | None) -> None:
-        """A run has ended, `failure` if not well; not told of one that was asked to stop before its end."""
+        """Called when a run has ended, with its failure if any; not called for a run that was asked to stop."""
 
     def running(self, active: Sequence[PlannedRun], waiting: int) -> None:
-        """Many times a second."""
+        """Called many times a second."""
 
 
 Command = Callable[[PlannedRun, bool], list[str]]
@@ -81,7 +81,7 @@ def train_command(run: PlannedRun, resume: bool) -> list[str]:
 
 
 def state(run: PlannedRun) -> State:
-    """What the directory of a run holds.
+    """The state of a run's directory.
 
     Raises:
         TokenPOError: a run with another config, or something that is no run.

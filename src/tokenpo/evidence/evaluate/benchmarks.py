@@ -32,7 +32,7 @@ _OLDEST = 4  # the first major version of `datasets` that cannot run code from a
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where problems come from and how they are asked and judged.
+    """A data set: its place, its columns, its prompt and its verifier.
 
     Args:
         title: as papers write it.
@@ -73,13 +73,8 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             "Minerva Math", "math-ai/minervamath", "test", question="question", basis="loaders agree; 272"
         ),
         "olympiadbench": Benchmark(
-            "OlympiadBench (open-ended, text only, English maths)",
-            "Hothan/OlympiadBench",
-            "train",
-            "OE_TO_maths_en_COMP",
-            question="question",
-            answer="final_answer",
-            reference=ALL,
+            "OlympiadBench (open-ended, text only, English maths)", "Hothan/OlympiadBench", "train",
+            "OE_TO_maths_en_COMP", question="question", answer="final_answer", reference=ALL,
             basis="loaders agree; 674; they do not agree on problems with several answers",
         ),
         "omni_math": Benchmark("Omni-MATH", "KbsdJames/Omni-MATH", "test", basis="loaders agree; 4428"),
@@ -87,29 +82,19 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
             "GSM8K", "openai/gsm8k", "test", "main", question="question", reference="hash", basis="loaders agree; 1319"
         ),
         "countdown": Benchmark(
-            "Countdown, 3 to 4 numbers",
-            "Jiayi-Pan/Countdown-Tasks-3to4",
-            "train",
-            question="",
-            answer="target",
+            "Countdown, 3 to 4 numbers", "Jiayi-Pan/Countdown-Tasks-3to4", "train", question="", answer="target",
             prompt="Using the numbers {nums}, make an expression that equals {target}. Use + - * / and brackets, and "
             "each number exactly once.\n\n" + TAGGED.replace("{what}", "the expression"),
-            verifier="countdown",
-            basis="loaders agree on columns; the one split is a training split",
+            verifier="countdown", basis="loaders agree on columns; the one split is a training split",
         ),
         "knights_knaves": Benchmark(
-            "Knights & Knaves, 2 to 8 people",
-            "K-and-K/knights-and-knaves",
-            "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
-            "test",
-            question="quiz",
-            answer="solution_text",
+            "Knights & Knaves, 2 to 8 people", "K-and-K/knights-and-knaves", "2ppl+3ppl+4ppl+5ppl+6ppl+7ppl+8ppl",
+            "test", question="quiz", answer="solution_text",
             prompt="{question}\n\n" + TAGGED.replace("{what}", 'who is what (as in "Ann is a knight, Bob is a knave")'),
-            verifier="knights_knaves",
-            basis="loaders agree",
+            verifier="knights_knaves", basis="loaders agree",
         ),
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -178,7 +163,7 @@ def load(entry: Benchmark, file: Path | None = None, most: int | None = None) ->
 
 
 def _hub_rows(hub: str, config: str, split: str, columns: list[str], most: int | None = None) -> list[Row]:
-    """The rows of the splits "a+b+c" in turn, at most so many of each, with the words that say where each stands.
+    """The rows of the splits "a+b+c" in turn, at most `most` of each, each with its place for error messages.
 
     Raises:
         TokenPOError: `datasets` is missing or too old, or the data set can't be had (offline, moved, gated).
@@ -231,7 +216,7 @@ def _reference(answer: Any, entry: Benchmark, where: str) -> Any:
 
 
 def _columns(entry: Benchmark) -> list[str]:
-    """What is kept of a row of the hub: pictures and long solutions are not."""
+    """The columns that are read from the hub; pictures and long solutions are not."""
     placeholders = re.findall(r"\{([A-Za-z_]\w*)\}", entry.prompt)
     columns = [entry.question, entry.answer, *(name for name in placeholders if name != "question")]
     return list(dict.fromkeys(name for name in columns if name))

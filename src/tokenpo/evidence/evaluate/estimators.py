@@ -66,7 +66,7 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 def maj_at_k(votes: Sequence[Vote], k: int) -> float:
     """Probability that the most frequent answer of k samples is right; ties are broken evenly.
 
-    Answers are told apart as text. A sample without an answer casts no vote, and where nobody votes nothing is right.
+    Answers are compared as text. A sample without an answer casts no vote, and where nobody votes nothing is right.
     Where the samples with one answer have different verdicts (a verifier that reads more than the answer), the answer
     counts by their share. NaN too where a right sample has no answer: then the answers are not known.
 

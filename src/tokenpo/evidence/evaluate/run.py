@@ -37,7 +37,7 @@ CONFIG, SAMPLES, RESULTS = "config.json", "samples.jsonl", "results.json"
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How samples are drawn.
+    """Options of sampling.
 
     Args:
         samples: of each prompt.
@@ -81,13 +81,13 @@ class SamplingOptions:
 
 
 def _option(setting: re.Match[str]) -> str:
-    """The option that sets a setting of the sampler."""
+    """The command-line option of a field of `Sampling`."""
     return "--" + setting[1].replace("_", "-")
 
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """What is sampled: the first `count` test problems of a task."""
+    """The first `count` test problems of a task, a model, and how it samples."""
 
     lm: LanguageModel
     task: Task
@@ -226,7 +226,7 @@ def free_directory(name: str, config: Mapping[str, Any], seed: int) -> Path:
 
 @contextlib.contextmanager
 def _writing(directory: Path) -> Iterator[None]:
-    """Trouble with the disk in one sentence."""
+    """Turn errors of the disk into one sentence."""
     try:
         yield
     except BrokenPipeError:  # not the disk: who read our output has gone
@@ -241,7 +241,7 @@ def _writing(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reserved(directory: Path) -> Iterator[None]:
-    """Keeps the directory for this process alone; in the end removes what it created if nothing was written to it."""
+    """Lock the directory for this process; at the end, remove what was created if nothing was written."""
     created = [path for path in (directory, *directory.parents) if not path.exists()]
     lock = directory / ".lock"
     creates_lock = not lock.exists()
@@ -256,7 +256,7 @@ def _reserved(directory: Path) -> Iterator[None]:
             yield
         finally:
             if is_fresh(directory):
-                with contextlib.suppress(OSError):  # somebody else's by now; what went wrong before is told, not this
+                with contextlib.suppress(OSError):  # somebody else's by now: the first error is raised, not this
                     if creates_lock:
                         lock.unlink()
                     for path in created:
@@ -264,7 +264,7 @@ def _reserved(directory: Path) -> Iterator[None]:
 
 
 def _changed(directory: Path, config: Mapping[str, Any]) -> list[str] | None:
-    """What differs from the evaluation in the directory, but for versions; None where there is none."""
+    """Differences from the config of the evaluation in the directory, versions apart; None where none is there."""
     file = directory / CONFIG
     if not file.is_file():
         return None

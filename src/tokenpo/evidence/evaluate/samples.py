@@ -121,7 +121,7 @@ def _sample(where: str, record: Mapping[str, Any]) -> Sample:
 
 
 def _reward(where: str, reward: Any) -> float | None:
-    """What a verifier gave; None where it is no number."""
+    """The reward as a float; None where the file holds no number."""
     if not isinstance(reward, (int, float)):
         return None
     if not abs(reward) <= _MOST_REWARD:

@@ -27,9 +27,9 @@ class Explanation:
 
     Args:
         quantile: tokens at or above this quantile of the entropy are of high entropy.
-        methods: those that the recording could tell of, in the order asked for.
+        methods: those whose inputs the recording holds, in the order given.
         table: the shares of each of them.
-        tokens: what a push that is equal on all tokens would have as shares.
+        tokens: the shares of a push that is equal on all tokens.
         cosines: [method][method].
         refused: (label, why) of the others.
         notes: what a reader should know.
@@ -60,12 +60,12 @@ class Explanation:
 
     @property
     def tables(self) -> list[Table]:
-        """What terminal, page and notebook show."""
+        """The tables of terminal, page and notebook."""
         return tables(self.title, self.labels, self.tokens, self.table, self.cosines)
 
     @property
     def legend(self) -> list[str]:
-        """What the columns mean."""
+        """The meaning of the columns."""
         lines = [
             "push = −M ∂L/∂lp of a token, M = all response tokens; size: mean |push|; then the share of Σ|push| on "
             "tokens of right and wrong responses, of high and low entropy H, and on tokens pushed up; no push, "
@@ -149,7 +149,7 @@ def _notes(recording: Recording, kinds: TokenKinds) -> Iterator[str]:
 
 
 def _sampler(recording: Recording) -> Iterator[str]:
-    """How far the policy that sampled is from the old one, which is what a correction acts on."""
+    """The distance of the sampling policy from the old one, on which a correction acts."""
     facts = recording.rollouts
     if facts.rollout_logprob is None:
         return  # the methods are refused

@@ -37,7 +37,7 @@ LAG = Quantity(
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the page shows of single tokens; `fixed` are (quantity, value) that do not vary."""
+    """The tokens that the page draws; `fixed` are (quantity, value) that do not vary."""
 
     scales: tuple[Scale, ...]
     views: tuple[str, ...]
@@ -47,7 +47,7 @@ class Drawn:
 
 
 def render(result: Explanation, responses: int = 8) -> str:
-    """The page as text, with the tokens of so many responses. The same recording gives the same bytes."""
+    """The page as text, with the tokens of at most `responses` responses. The same recording gives the same bytes."""
     drawn = draw_responses(result, responses)
     shares, *cosines = result.tables
     return frame.render(
@@ -151,9 +151,8 @@ def _affordable(responses: Sequence[Response], rows: Sequence[int], methods: int
 
 
 def _quantities(result: Explanation) -> Iterator[tuple[Quantity, Callable[[MethodPush, int], Sequence[Number]]]]:
-    """Of every method push, credit, weight, ratio and clip; then what is the same for all, entropy and lag.
-
-    Each with where its numbers come from: (method, row) to one for each token.
+    """Each quantity with a function from (method, row) to one number a token: push, credit, weight, ratio and clip of
+    every method, then entropy and lag, which all methods share.
     """
     entropy, lag = result.recording.entropy, result.recording.lag
     yield PUSH, lambda method, row: method.push[row].tolist()

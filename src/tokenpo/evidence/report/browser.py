@@ -1,4 +1,4 @@
-"""The browser over steps, prompts and responses: what is drawn within a budget of bytes, and what is shown first."""
+"""The browser over steps, prompts and responses: the rollouts that fit a budget of bytes, and the first view."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DrawnRun:
 
 @dataclass(frozen=True)
 class View:
-    """What one side shows: indices of run, step, prompt and response; response None is all of the prompt's."""
+    """Indices of the run, step, prompt and response that one side shows; response None is all of the prompt's."""
 
     run: int
     step: int
@@ -297,28 +297,17 @@ def _notes(label: str, trace: Trace, drawn: Sequence[Rollout], *, named: bool) -
 
 def embed(browser: Browser) -> Markup:
     """The whole browser as JSON for a script element. Texts are already visible ones; colours are decided here."""
+
+    def step_data(step: DrawnStep) -> dict[str, Any]:
+        prompts = [{"text": p.text, "label": p.label, "cards": [*map(_data, p.cards)]} for p in step.prompts]
+        return {"number": step.number, "remark": step.remark, "prompts": prompts}
+
     data = {
         "scales": [
             {"name": visible(s.quantity.name, limit=30), "label": s.quantity.label, "key": s.key}
             for s in browser.scales
         ],
-        "runs": [
-            {
-                "label": run.label,
-                "steps": [
-                    {
-                        "number": step.number,
-                        "remark": step.remark,
-                        "prompts": [
-                            {"text": prompt.text, "label": prompt.label, "cards": [_data(c) for c in prompt.cards]}
-                            for prompt in step.prompts
-                        ],
-                    }
-                    for step in run.steps
-                ],
-            }
-            for run in browser.runs
-        ],
+        "runs": [{"label": run.label, "steps": [*map(step_data, run.steps)]} for run in browser.runs],
         "views": [[v.run, v.step, v.prompt, -1 if v.response is None else v.response] for v in browser.views],
     }
     return Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES))
@@ -330,12 +319,7 @@ def _data(card: DrawnResponse) -> dict[str, Any]:
     levels = [token.classes.split() for token in tokens]
     scales = range(len(tokens[0].values)) if tokens else range(0)
     return {
-        "label": card.label,
-        "verdict": card.verdict,
-        "tone": card.tone,
-        "before": card.before,
-        "answer": card.answer,
-        "after": card.after,
+        **{name: getattr(card, name) for name in ("label", "verdict", "tone", "before", "answer", "after")},
         "tokens": [token.text for token in tokens],
         "breaks": [i for i, token in enumerate(tokens) if token.breaks],
         "gaps": {str(i): [token.position, f"{token.gap:,}"] for i, token in enumerate(tokens) if token.gap},

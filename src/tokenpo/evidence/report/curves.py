@@ -1,4 +1,4 @@
-"""Which metrics share a chart, in which unit, and what a reader should look for in it."""
+"""The charts of a report: their metrics, units, and a sentence on how to read each."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def render(runs: Sequence[tuple[Run, Trace]]) -> str:
 
 
 def _names(runs: Sequence[Run], heads: Sequence[Head]) -> list[str]:
-    """What the page calls the runs: their methods, with the directory where these are the same."""
+    """Names of the runs on the page: their methods, with the directory where two methods are the same."""
     methods = [dict(heading.facts).get("method", "a run") for heading in heads]
     if len(set(methods)) == len(methods):
         return methods
@@ -135,7 +135,7 @@ def _named(names: Sequence[str], notes: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _untraced(run: Run, trace: Trace) -> list[str]:
-    """The steps whose turn it was to be traced and that had nothing to learn from: their rows got no gradient."""
+    """A note on the steps that were due for a trace but had no group with an advantage."""
     every = _find(run.config, "output.trace_every", "trace_every")
     traced = {step for step, _ in trace.index}
     dead = [int(step) for step, share in run.series("zero_advantage_groups") if share == 1.0 and step not in traced]
@@ -165,7 +165,7 @@ def _rules(browser: Browser) -> list[str]:
 
 
 def _readout(columns: int, per_row: int) -> list[str]:
-    """Where each number of the token under the pointer, and its name above it, stand at the foot of the window."""
+    """Style rules that place the numbers of the token under the pointer at the foot of the window."""
     rows = -(-columns // per_row)
     rules = [f".readout{{height:{2.7 * rows + 0.3:.1f}rem}}.tokens td,.readout b{{width:{100 / per_row:.2f}%}}"]
     for i in range(columns):

@@ -22,7 +22,7 @@ from .world import World
 
 @dataclass(frozen=True, eq=False)
 class Contestant:
-    """What is judged.
+    """A method that is judged.
 
     Args:
         label: in tables.
@@ -35,7 +35,7 @@ class Contestant:
     exact: bool = False
 
     def learner(self, world: World, seed: int = 0, moved: bool = False) -> Learner:
-        """One that has seen nothing yet; `moved` where the policy is to differ from the one that sampled."""
+        """A fresh learner; `moved` where the policy will differ from the one that sampled."""
         return Learner(self.objective, length=world.length, seed=seed, ratio=None if moved else RatioCheck())
 
     def heat(self, learner: Learner, logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is measured of a method's update at a fixed policy. g is its direction, −∂loss/∂logits, as one vector.
+"""Measures of a method's update at a fixed policy. g is its direction, −∂loss/∂logits, as one vector.
 
 E is over rollout batches: those of the setting for what depends on noise, a whole population of `POPULATION` of them
 for the expectation itself. With a network g and the true gradients are those in its parameters.
@@ -170,7 +170,7 @@ def _population(model: Table, name: str, setting: Setting, replicate: int) -> Wa
 
 @functools.lru_cache(maxsize=512)
 def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollouts:
-    """Whatever any method may ask for; an objective is shown what it declares."""
+    """Every input that a method may need; an objective reads those that it declares."""
     logits = model.logits(policy(model, name))
     population = _population(model, name, setting, replicate)
     return rollouts(model.world, population, logits, EVERYTHING, setting.sampled_by(logits))

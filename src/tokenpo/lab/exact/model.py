@@ -1,4 +1,4 @@
-"""What has the parameters: a table of logits, or a small network whose states share them.
+"""The policy's parameters: a table of logits, or a small network whose states share them.
 
 With a table no token's step moves another state. In a network it does, as in a language model: it is the interference
 that some methods argue from. The gradient stays exact: it is the one in the logits, taken back through the network.

@@ -33,17 +33,14 @@ def drifted(model: Table, name: str) -> Tensor:
     """Parameters at KL `DRIFT` from the initial ones, in the direction of one of `DRIFTS`."""
     at, size = policy(model, "init"), DRIFT
     way = DRIFTS[name](model, at)
-    sampler, low, high = model.logits(at), 0.0, 1.0
+    sampler, far = model.logits(at), 1.0
 
     def short(step: float) -> bool:
         return divergence(model.world, sampler, model.logits(at + step * way)) < size
 
-    while short(high):
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if short(middle) else (low, middle)
-    return at + high * way
+    while short(far):
+        far *= 2
+    return at + _end(short, far) * way
 
 
 def divergence(world: World, sampler: Tensor, other: Tensor) -> float:
@@ -61,18 +58,17 @@ def _flow(model: Table, level: float) -> Tensor:
         way = _gradient(model, at)
         way = way / way.norm() * (_STEP if up else -_STEP)
         if (_reward(model, at + way) < level) != up:
-            return at + way * _crossing(model, at, way, level, up)
+            return at + way * _end(lambda part, at=at, way=way: (_reward(model, at + part * way) < level) == up)
         at = at + way
     raise AssertionError(f"{model.world.name} does not come to a mean reward of {level}")
 
 
-def _crossing(model: Table, at: Tensor, way: Tensor, level: float, up: bool) -> float:
-    """The part of the last step after which J is `level`."""
-    low, high = 0.0, 1.0
+def _end(short: Callable[[float], bool], high: float = 1.0) -> float:
+    """The number in 0..high at which `short` ends, by bisection."""
+    low = 0.0
     for _ in range(60):
         middle = (low + high) / 2
-        short = (_reward(model, at + middle * way) < level) == up
-        low, high = (middle, high) if short else (low, middle)
+        low, high = (middle, high) if short(middle) else (low, middle)
     return high
 
 

@@ -111,7 +111,7 @@ def _arriving(walked: Walk) -> Tensor:
 
 
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
-    """What the policy with these logits [S, V] says of the sampled tokens, with its graph."""
+    """The policy with these logits [S, V] at the sampled tokens, with its graph."""
     logp = logits.log_softmax(-1)
     p, entropy = logp.exp(), entropies(logp)
     drift = (p**2 * (logp + entropy[:, None])).sum(-1)
@@ -128,7 +128,7 @@ def _drawn(cumulative: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def _dealt(cumulative: Tensor, state: Tensor, draws: torch.Generator) -> Tensor:
-    """The same for rows [M] in a state each: those of one state share out its probabilities evenly."""
+    """[M] places as `_drawn` gives them, but the rows of one `state` [M] share out its probabilities evenly."""
     shuffled = torch.randperm(len(state), generator=draws)
     order = shuffled[state[shuffled].argsort(stable=True)]
     count = torch.bincount(state)

@@ -1,4 +1,4 @@
-"""What the numbers say of a method and of a world, in sentences that are computed; each names world and premise."""
+"""Sentences on methods and worlds, computed from the numbers; each names world and premise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAR = 2.0  # standard errors
 
 
 def helps(row: Row, worlds: Sequence[World]) -> str:
-    """Where the method gets a part of what perfect token credit would gain, and how fast it arrives."""
+    """The worlds where the method gains most of what perfect token credit would, and its speed."""
     gains = sorted(_beyond(row, worlds), key=lambda pair: -pair[1].value)
     gain = (
         f"Of the possible gain it gets {_list([f'{_share(x)} in {world.name}' for world, x in gains[:3]])}."
@@ -28,7 +28,7 @@ def helps(row: Row, worlds: Sequence[World]) -> str:
 
 
 def fails(row: Row, base: Row, worlds: Sequence[World]) -> str:
-    """Where training stays below the goal, and where an update is worth less than DAPO's."""
+    """The worlds where training stays below the goal, and where an update is worth less than DAPO's."""
     stays = [world for world in worlds if _stays(_cell(row, world))]
     losses = sorted(_behind(row, base, worlds), key=lambda loss: loss[1] - loss[2])
     sentences = []
@@ -73,7 +73,7 @@ def why(row: Row, base: Row, worlds: Sequence[World]) -> str:
 
 
 def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
-    """What there is to gain in a world, who gets it, who loses, and who never arrives."""
+    """The possible gain in a world, the methods that gain and lose most, and those that never arrive."""
     known = {row.label: row for row in rows}
     dapo, perfect = (_at(known[label], world, "init/useful").value for label in (BASE, PERFECT))
     yield (
@@ -102,7 +102,7 @@ def of_world(world: World, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _beyond(row: Row, worlds: Sequence[World]) -> Iterator[tuple[World, Number]]:
-    """Where what is captured lies clearly above DAPO's."""
+    """(world, captured) where the captured share lies clearly above DAPO's."""
     for world in worlds:
         x = _at(row, world, "init/captured")
         if x.value > max(LEAST, FAR * _error(x)):
@@ -110,7 +110,7 @@ def _beyond(row: Row, worlds: Sequence[World]) -> Iterator[tuple[World, Number]]
 
 
 def _behind(row: Row, base: Row, worlds: Sequence[World]) -> Iterator[tuple[World, float, float]]:
-    """Where useful progress lies clearly below DAPO's, and both."""
+    """(world, own, DAPO's) where useful progress lies clearly below DAPO's."""
     for world in worlds:
         own, theirs = (_at(r, world, "init/useful").value for r in (row, base))
         x = _at(row, world, "init/captured")
@@ -142,7 +142,7 @@ def _stays(cell: Cell) -> bool:
 
 
 def _end(cell: Cell) -> str:
-    """Where exact training was when it was given up."""
+    """The mean reward at which exact training ended."""
     J = number(cell.numbers["middle/J"].value, 2)
     return f"it is at J = {J} after {MOST} batches" if len(cell.curve) > MOST else f"it stands still at J = {J}"
 

@@ -1,4 +1,4 @@
-"""How a study is made: one setting for all methods of a file. The defaults are those of docs/exact.json."""
+"""The setting of a study, the same for all methods of a file. The defaults are those of docs/exact.json."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ...base.files import fingerprint, write_whole
 from ...core.objective import Objective
 from ...core.parts import walk
 from ...methods import method
-from ..estimate import Estimate, Number, mean_of, rounded
+from ..estimate import Estimate, Number, load_json, mean_of, rounded
 from . import measures, training
 from .contestant import Contestant
 from .model import Network, Table
@@ -62,13 +62,13 @@ class Row:
     cells: dict[str, Cell]
 
     def with_cells_of(self, other: Row | None) -> Row:
-        """The same, and what another row of this objective has beside it."""
+        """This row with the further cells of another row of the same objective."""
         more = other.cells if other and other.objective == self.objective else {}
         return Row(self.label, self.objective, more | self.cells)
 
 
 def references() -> list[Contestant]:
-    """What every method is held against: DAPO, and DAPO's loss with Q − V in the place of its credit."""
+    """The references: DAPO, and DAPO's loss with Q − V in the place of its credit."""
     dapo = method(BASE)
     return [Contestant(BASE, dapo), Contestant(PERFECT, dapo, exact=True)]
 
@@ -185,7 +185,7 @@ def save(rows: Iterable[Row], path: Path) -> Path:
             "worlds": {
                 world: {
                     "numbers": {key: x.pair() for key, x in cell.numbers.items()},
-                    "useful": [rounded(x, 7) for x in (cell.useful.value, *cell.useful.without)],
+                    "useful": cell.useful.row(),
                     "curve": [rounded(x, 3) for x in cell.curve],
                     "code": cell.code,
                     "setting": cell.setting,
@@ -200,27 +200,18 @@ def save(rows: Iterable[Row], path: Path) -> Path:
 
 
 def load(path: Path) -> dict[str, Row]:
-    """Rows that `save` wrote, by label.
-
-    Raises:
-        TokenPOError: the file holds something else.
-    """
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        return {label: _row(label, row) for label, row in table.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TokenPOError(f"{path} is no file of `tokenpo exact --json` ({error!r}): give another name") from error
+    """Rows that `save` wrote, by label; anything else is refused."""
+    return load_json(path, "exact", lambda table: {label: _row(label, row) for label, row in table.items()})
 
 
 def _row(label: str, row: Mapping[str, Any]) -> Row:
     def cell(held: Mapping[str, Any]) -> Cell:
         numbers = {key: Number(*(_long(x, key) for x in pair)) for key, pair in held["numbers"].items()}
-        first, *without = (_long(x) for x in held["useful"])
-        return Cell(numbers, Estimate(first, tuple(without)), held["curve"], held["code"], held["setting"])
+        return Cell(numbers, Estimate.of_row(held["useful"]), held["curve"], held["code"], held["setting"])
 
     return Row(label, row["objective"], {world: cell(held) for world, held in row["worlds"].items()})
 
 
-def _long(x: float | None, key: str = "") -> float:
+def _long(x: float | None, key: str) -> float:
     """Batches that a run never needed are infinite."""
     return x if x is not None else math.inf if key.endswith("/batches") else math.nan

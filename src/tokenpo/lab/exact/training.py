@@ -31,7 +31,7 @@ _ADAM = (0.9, 0.999)
 
 @dataclass
 class Course:
-    """What came of a run: one number for each policy, from the initial one on."""
+    """The course of a run: one number for each policy, from the initial one on."""
 
     J: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)

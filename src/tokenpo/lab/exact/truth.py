@@ -1,4 +1,4 @@
-"""What a policy is worth in a world, and how that changes with it: exact, in float64, by linear algebra.
+"""The value of a policy in a world and its gradient: exact, in float64, by linear algebra.
 
 A response visits no state twice, so that the expected number of visits d and the value V of every state solve
 
@@ -41,7 +41,7 @@ class Truth:
 
 
 def truth(world: World, logits: Tensor) -> Truth:
-    """Of the policy with these logits [S, V]."""
+    """The exact values of the policy with these logits [S, V]."""
     logp = logits.log_softmax(-1)
     p, states = logp.exp(), len(logits)
     goes_on = world.next >= 0

@@ -7,7 +7,7 @@ a policy is worth, and how that changes with it, is then a sum over all response
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from ...base.errors import TokenPOError
 
 @dataclass(frozen=True)
 class State:
-    """Where a token is drawn.
+    """A state, in which a token is drawn.
 
     Args:
         name: unique in its world.
@@ -57,10 +57,8 @@ class World:
     sound: str = ""
 
     def __post_init__(self) -> None:
-        self._sums()
-        self._leads()
-        if not set(self.index) <= (reached := self._reached()):
-            raise self._wrong(f"no prompt leads to {sorted(set(self.index) - reached)[0]}")
+        if fault := next(self._faults(), ""):
+            raise TokenPOError(f"world {self.name}: {fault}")
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
@@ -95,42 +93,35 @@ class World:
 
     @functools.cached_property
     def length(self) -> int:
-        """Tokens of the longest response."""
+        """Tokens of the longest response; 0 where one need not end."""
         alive, steps = set(self.starts.tolist()), 0
-        while alive:
+        while alive and steps <= len(self.states):
             alive = {x for s in alive for x in self.next[s].tolist() if x >= 0}
             steps += 1
-            if steps > len(self.states):
-                raise self._wrong("a response can come back to a state, so that it need not end")
-        return steps
+        return 0 if alive else steps
 
-    def _sums(self) -> None:
+    def _faults(self) -> Iterator[str]:
         if len(self.index) != len(self.states):
-            raise self._wrong("two states have one name")
+            yield "two states have one name"
         for name, p in [*((state.name, state.p) for state in self.states), ("prompts", tuple(self.prompts.values()))]:
             if abs(sum(p) - 1) > 1e-12 or min(p) <= 0:
-                raise self._wrong(f"the probabilities of {name} are {p}: they must be above 0 and sum to 1")
-
-    def _leads(self) -> None:
+                yield f"the probabilities of {name} are {p}: they must be above 0 and sum to 1"
         for state in self.states:
             if not len(state.p) == len(state.to) == len(self.states[0].p):
-                raise self._wrong(f"{state.name} has {len(state.p)} probabilities and {len(state.to)} ways on: all V")
+                yield f"{state.name} has {len(state.p)} probabilities and {len(state.to)} ways on: all V"
             for target in state.to:
                 if isinstance(target, str) and target not in self.index:
-                    raise self._wrong(f"{state.name} leads to {target}, which is no state")
+                    yield f"{state.name} leads to {target}, which is no state"
         if unknown := {*self.prompts, *filter(None, [self.sound])} - set(self.index):
-            raise self._wrong(f"{sorted(unknown)[0]} is no state")
-
-    def _reached(self) -> set[str]:
-        assert self.length
+            yield f"{sorted(unknown)[0]} is no state"
+        if not self.length:
+            yield "a response can come back to a state, so that it need not end"
         reached, new = set(), set(self.prompts)
         while new:
             reached |= new
             new = {x for name in new for x in self.states[self.index[name]].to if isinstance(x, str)} - reached
-        return reached
-
-    def _wrong(self, why: str) -> TokenPOError:
-        return TokenPOError(f"world {self.name}: {why}")
+        if lost := set(self.index) - reached:
+            yield f"no prompt leads to {sorted(lost)[0]}"
 
 
 def falling(top: float, tokens: int, ratio: float = 0.6) -> tuple[float, ...]:
@@ -158,7 +149,7 @@ def fillers(name: str, certainty: Sequence[float], tokens: int, to: str | float)
 
 
 def first(chain: Sequence[State], to: str | float) -> str | float:
-    """Where to enter a chain of fillers that leads to `to`; with none, there."""
+    """The entry of a chain of fillers that leads to `to`; `to` itself for an empty chain."""
     return chain[0].name if chain else to
 
 

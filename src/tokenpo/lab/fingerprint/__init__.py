@@ -1,1 +1,1 @@
-"""What a method's push on a token depends on: curves over each fact of the token, pictures of them, an explorer."""
+"""Fingerprints of methods: curves of the push over each fact of a token, pictures of them, an explorer."""

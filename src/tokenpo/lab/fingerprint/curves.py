@@ -192,7 +192,7 @@ def gap(one: Tensor, other: Tensor) -> float:
 
 @functools.lru_cache(maxsize=8192)
 def distance(one: Any, other: Any) -> tuple[float, str]:
-    """How far apart the fingerprints of two objectives lie: the largest mean difference over an axis, and its title.
+    """The largest mean difference of two fingerprints over an axis, and the title of that axis.
 
     It is 0 for equal fingerprints, and only for them.
     """

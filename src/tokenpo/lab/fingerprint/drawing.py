@@ -50,19 +50,19 @@ class Panel:
 
     @property
     def limit(self) -> float:
-        """Where the axis of pushes ends on both sides: the next round number, beyond which nothing is drawn."""
+        """End of the axis of pushes on both sides, a round number; lines beyond it are cut off."""
         most = max(float(x.nan_to_num().abs().max()) for x in (self.own, self.behind))
         most = min(most, max(HIGHEST, 2 * float(self.usual[0].abs().max())))
         return nice(most)
 
     @property
     def difference(self) -> float:
-        """How far the lines lie from those behind, as a share of the panel."""
+        """Distance of the lines from those behind, as a share of the panel."""
         return self._apart(self.own, self.behind)
 
     @property
     def bend(self) -> float:
-        """The same once all lines have been shifted to 0 at the usual facts: how far the dependence differs."""
+        """The same distance once all lines are shifted to 0 at the usual facts."""
         return self._apart(self.own - self.usual[0], self.behind - self.usual[1])
 
     def _apart(self, one: Tensor, other: Tensor) -> float:
