@@ -271,5 +271,5 @@ def _picture(outcomes: Sequence[Accuracy]) -> Markup:
         return Markup("")
     axis = Axis((0, 0.25, 0.5, 0.75, 1), 400, format=percent)
     name = "; ".join(f"{o.when}: {o.text} {o.interval}" for o in outcomes)
-    spots = [Spot(o.value, o.low, o.high, f"c{i}") for i, o in enumerate(outcomes)]
+    spots = [Spot(o.value, o.low, o.high, "c0" if o is outcomes[-1] else "before") for o in outcomes]
     return strip(spots, axis, f"Accuracy, {name}") + axis_labels(axis)
