@@ -27,6 +27,7 @@ from tokenpo.core.parts import (
     Unclipped,
     Weight,
 )
+from tokenpo.core.trial import Inputs, example
 from tokenpo.core.types import Trust
 
 PLAIN = Objective(credit=GroupAdvantage(), surrogate=Unclipped(), aggregate=TokenMean(), name="plain")
@@ -549,7 +550,7 @@ def test_a_method_that_crashes_breaks_laws_rather_than_the_suite() -> None:
 
 def test_examples_meet_what_methods_distinguish() -> None:
     """Ragged, mixed groups, NaN in the padding, ratios on both sides of every common clip."""
-    inputs = check.example(1)
+    inputs = example(1)
     mask = inputs.rollouts["mask"]
     assert 0 < int(mask.sum()) < mask.numel()
     assert mask.any(1).all()
@@ -559,17 +560,17 @@ def test_examples_meet_what_methods_distinguish() -> None:
     assert ratio.max() > 1.28
     for group in inputs.rollouts["group"].unique():
         assert inputs.rollouts["reward"][inputs.rollouts["group"] == group].unique().tolist() == [0, 1]
-    again = check.example(1)
+    again = example(1)
     assert torch.equal(again.rollouts["old_logprob"].nan_to_num(), inputs.rollouts["old_logprob"].nan_to_num())
-    assert not torch.equal(check.example(2).rollouts["reward"], inputs.rollouts["reward"])
+    assert not torch.equal(example(2).rollouts["reward"], inputs.rollouts["reward"])
 
 
 def test_evaluate_gives_the_loss_and_its_gradient() -> None:
     """At ratio 1 the gradient is −A / tokens, and the splits add up."""
-    inputs = check.example(3)
-    still = check.Inputs(inputs.rollouts, {"logprob": inputs.rollouts["old_logprob"]})
+    inputs = example(3)
+    still = Inputs(inputs.rollouts, {"logprob": inputs.rollouts["old_logprob"]})
     mask = inputs.rollouts["mask"]
-    seen = check.evaluate(PLAIN, still, (slice(0, 5), slice(5, None)))
+    seen = still.evaluate(PLAIN, (slice(0, 5), slice(5, None)))
     advantage = PLAIN.prepare(Rollouts(**still.rollouts)).advantage
     torch.testing.assert_close(seen.gradient, -advantage / mask.sum(), rtol=1e-14, atol=0)
     assert math.isfinite(seen.loss.value)

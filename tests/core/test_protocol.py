@@ -35,7 +35,7 @@ from tokenpo.core.parts import (
     Unclipped,
     Weight,
 )
-from tokenpo.core.trial import evaluate, example
+from tokenpo.core.trial import example
 
 GRPO = tokenpo.method("grpo")
 
@@ -55,7 +55,7 @@ SAID = f"raised KeyError at test_protocol.py:{LINE}: 'x'"
 
 def _told(objective: Objective) -> TokenPOError:
     with pytest.raises(TokenPOError) as caught:
-        evaluate(objective, example(0))
+        example(0).evaluate(objective)
     return caught.value
 
 
@@ -116,7 +116,7 @@ def test_our_own_errors_and_what_the_machine_lacks_pass_as_they_are(error: Excep
         raise error
 
     with pytest.raises(type(error)) as caught:
-        evaluate(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),)), example(0))
+        example(0).evaluate(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),)))
     assert caught.value is error
 
 
@@ -144,7 +144,7 @@ def test_an_input_that_is_read_undeclared_is_named_with_the_remedy(kind: str, mo
     objective = dataclasses.replace(GRPO, **slots(part))
     said = f"objective grpo: Mine() {UNDECLARED}{remedy}}} into its class"
     with pytest.raises(MissingInput) as caught:
-        evaluate(objective, example(0))
+        example(0).evaluate(objective)
     assert str(caught.value) == said
     with pytest.raises(Nonconforming) as broken:
         check_method(objective)
@@ -167,7 +167,7 @@ def test_an_absent_field_that_the_code_names_is_told_with_what_it_raised() -> No
 
     objective = dataclasses.replace(GRPO, weights=(_made(Weight, __call__=call),))
     with pytest.raises(TokenPOError) as caught:
-        evaluate(objective, example(0))
+        example(0).evaluate(objective)
     said = "; old_entropy is None there, as no part declares it: declare it in reads"
     assert " raised TypeError at test_protocol.py:" in str(caught.value) and str(caught.value).endswith(said)
     assert str(_told(dataclasses.replace(GRPO, weights=(_made(Weight, __call__=_fails),)))).endswith("'x'")
@@ -176,7 +176,7 @@ def test_an_absent_field_that_the_code_names_is_told_with_what_it_raised() -> No
 def test_a_part_that_asks_for_no_field_is_told_the_nearest() -> None:
     part = _made(Weight, __call__=lambda self, batch, trust: batch.need("old_entropies"))
     with pytest.raises(UnknownName, match=r"^Rollouts has no field 'old_entropies'; did you mean 'old_entropy'\?$"):
-        evaluate(dataclasses.replace(GRPO, weights=(part,)), example(0))
+        example(0).evaluate(dataclasses.replace(GRPO, weights=(part,)))
 
 
 def test_what_the_surrogate_raises_is_the_surrogates_wherever_it_is_asked() -> None:
@@ -322,4 +322,4 @@ def _held(part: Any) -> Objective:
 
 def test_an_objective_holds_its_own_surrogate_to_nothing_more() -> None:
     """Unclipped says 0 and inf for no bounds."""
-    assert evaluate(dataclasses.replace(GRPO, surrogate=Unclipped()), example(0)).loss.value.isfinite()
+    assert example(0).evaluate(dataclasses.replace(GRPO, surrogate=Unclipped())).loss.value.isfinite()

@@ -57,7 +57,7 @@ def test_two_devices_do_not_meet(device):
 @pytest.mark.parametrize("name", METHODS)
 def test_an_objective(name, device):
     objective, inputs = tokenpo.method(name), trial.example(0)
-    here, there = (trial.evaluate(objective, x) for x in (inputs, inputs.map(lambda x: x.to(device))))
+    here, there = (x.evaluate(objective) for x in (inputs, inputs.map(lambda x: x.to(device))))
     close(there.loss.value, here.loss.value)
     close(there.gradient, here.gradient)
     close(there.entropy_gradient, here.entropy_gradient)

@@ -84,7 +84,7 @@ def _is_finite(objective: Objective) -> bool:
     inputs = trial.example()
     if weights := getattr(objective.credit, "weights", ()):  # one for each reward
         inputs = inputs.replace(rewards=inputs.rollouts["rewards"][:, : len(weights)])
-    found = trial.evaluate(objective, inputs)
+    found = inputs.evaluate(objective)
     rollouts = tokenpo.Rollouts(**inputs.rollouts)
     credit = objective.prepare(rollouts, objective.after(objective.start(), rollouts))
     tensors = (found.loss.value, found.gradient, found.entropy_gradient, credit.advantage)

@@ -13,7 +13,7 @@ from layout import GENERATED, code, table
 
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Part, walk
-from tokenpo.core.trial import evaluate, example
+from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 from tokenpo.lab.fingerprint import step
 from tokenpo.lab.fingerprint.curves import EQUAL, axes_of, distance, fingerprint, gap
@@ -230,7 +230,7 @@ def why_equal(one: Objective, other: Objective) -> str:
             f"they differ only in {' and '.join(said[slot] for slot in sorted(changed))}" if changed else "one method"
         )
     for seed in range(3):
-        a, b = (evaluate(objective, example(seed)) for objective in (one, other))
+        a, b = (example(seed).evaluate(objective) for objective in (one, other))
         if gap(a.gradient, b.gradient) > EQUAL:
             raise SystemExit(f"{one.name} and {other.name} have equal fingerprints and differ on random batches")
     where = ", ".join(f"`{slot}`" for slot in sorted(changed))

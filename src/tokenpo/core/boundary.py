@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from ..base.errors import NotFinite, TokenPOError
+from .facts import Fact, Kind
 from .ops import masked
 
 HALF = (torch.float16, torch.bfloat16)
-# How far, in nats, the rounding of other engines may carry a number over 0. The entropy's is large because some engines
-# take it as the difference of two large numbers in bf16.
-LOGPROB_SLACK, ENTROPY_SLACK = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,8 @@ class Boundary:
 
     owner: str
 
-    def mask(self, x: Any) -> tuple[int, int]:
-        """(N, T) of x, which must be a boolean mask with at least one true entry."""
+    def mask(self, x: Any) -> None:
+        """x must be a boolean mask with at least one true entry."""
         self._tensor(x, "mask")
         if x.dim() != 2:
             raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}, expected [N, T]")
@@ -39,8 +37,6 @@ class Boundary:
             raise TokenPOError(f"{self.owner}.mask has shape {list(x.shape)}: the batch is empty")
         if not x.any():
             raise TokenPOError(f"{self.owner}.mask is false everywhere: no rollout has a response token")
-        n, t = x.shape
-        return n, t
 
     def shape(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
         """x must be a tensor of that shape."""
@@ -49,56 +45,23 @@ class Boundary:
             axes = "[N, T]" if len(shape) == 2 else "[N]"
             raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected {axes} = {list(shape)}")
 
-    def numbers(self, x: Any, name: str, shape: tuple[int, ...]) -> Tensor:
-        """x as float32 at least; its numbers must be finite."""
-        self.shape(x, name, shape)
-        if x.is_complex():
-            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
-        bad = ~torch.isfinite(x)
-        if bad.any():
-            row = int(bad.nonzero()[0, 0])
-            raise NotFinite(f"{self.owner}.{name}[{row}] is {float(x[row])}: it must be finite, mend what made it", row)
-        return x.float() if x.dtype in HALF or not x.is_floating_point() else x
-
-    def ids(self, x: Any, name: str, shape: tuple[int, ...]) -> None:
-        """x must hold integers, none of them negative where its shape is [N]."""
-        self.shape(x, name, shape)
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected integers such as torch.long")
-        if x.dim() == 1 and (x < 0).any():
-            row = int((x < 0).nonzero()[0, 0])
-            raise TokenPOError(f"{self.owner}.{name}[{row}] is {int(x[row])}: number the prompts from 0")
-
-    def columns(self, x: Any, name: str, n: int) -> Tensor:
-        """x [N, R] as float32 at least, R not 0; NaN is let pass, infinity is not."""
-        self._tensor(x, name)
-        if x.dim() != 2 or len(x) != n or not x.shape[1]:
-            raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected [N, R] with N = {n}")
-        if x.is_complex():
-            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
-        if x.isinf().any():
-            row, column = x.isinf().nonzero()[0].tolist()
-            raise NotFinite(f"{self.owner}.{name}[{row}, {column}] is {float(x[row, column])}: it must be finite", row)
-        return x.float() if x.dtype in HALF or not x.is_floating_point() else x
-
-    def numbering(self, x: Any, name: str, mask: Tensor) -> Tensor:
-        """An [N, T] field of integers, none of them negative on a response token, with its padding zeroed."""
-        self.ids(x, name, tuple(mask.shape))
-        x = x.masked_fill(~mask, 0)
-        if (x < 0).any():
-            row, column = (x < 0).nonzero()[0].tolist()
-            raise TokenPOError(f"{self.owner}.{name}[{row}, {column}] is {int(x[row, column])}: number from 0")
-        return x
-
-    def ascending(self, x: Tensor, name: str, mask: Tensor) -> None:
-        """x, its padding zeroed, must nowhere be smaller than at an earlier response token of the row."""
-        falls = mask & (x < x.cummax(1).values)
-        if falls.any():
-            row, column = falls.nonzero()[0].tolist()
-            raise TokenPOError(
-                f"{self.owner}.{name}[{row}, {column}] is {int(x[row, column])}, less than at an earlier token: "
-                "number the turns of a response in their order"
+    def fact(self, x: Any, name: str, fact: Fact, mask: Tensor) -> Tensor:
+        """x as its declaration says, detached, its padding zeroed, float32 at least or whole."""
+        if fact.shape == "[N, T]":
+            x = (
+                self._whole(x, name, mask.shape).masked_fill(~mask, 0)
+                if fact.kind.whole
+                else self.tokens(x, name, mask)
             )
+        elif fact.shape == "[N]":
+            x = self._whole(x, name, mask.shape[:1]) if fact.kind.whole else self._numbers(x, name, len(mask))
+        else:
+            x = self._columns(x, name, len(mask))
+        if fact.kind.bounded:
+            self._inside(x, name, fact.kind, mask)
+        if fact.ascending:
+            self._ascending(x, name, mask)
+        return x.detach()
 
     def tokens(self, x: Any, name: str, mask: Tensor) -> Tensor:
         """An [N, T] field with its padding zeroed, finite on response tokens, float32 at least."""
@@ -111,7 +74,7 @@ class Boundary:
         if not math.isfinite(x.detach().sum().item()):
             bad = ~torch.isfinite(x.detach())
             if bad.any():
-                row, column = (int(i) for i in bad.nonzero()[0])
+                row, column = bad.nonzero()[0].tolist()
                 raise NotFinite(
                     f"{self.owner}.{name}[{row}, {column}] is {x[row, column].item()} on a response token: "
                     "find what produced it (an overflow in the forward pass, or a wrong mask)",
@@ -119,24 +82,52 @@ class Boundary:
                 )
         return x
 
-    def positive(self, x: Tensor, name: str, mask: Tensor) -> None:
-        """x must be positive on response tokens."""
-        if not (x.masked_fill(~mask, 1.0) > 0).all():
-            raise TokenPOError(f"{self.owner}.{name} must be > 0 on every response token")
+    def _whole(self, x: Any, name: str, shape: tuple[int, ...]) -> Tensor:
+        self.shape(x, name, tuple(shape))
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected integers such as torch.long")
+        return x
 
-    def logprobs(self, x: Tensor, name: str) -> None:
-        """x, its padding already zeroed, must nowhere exceed 0 by more than rounding."""
-        if (worst := x.max()) > LOGPROB_SLACK:
-            raise self._wrong_sign(x, name, worst, "log-probabilities are <= 0: give log p, not -log p")
+    def _numbers(self, x: Any, name: str, n: int) -> Tensor:
+        self.shape(x, name, (n,))
+        return self._real(x, name, ~torch.isfinite(x))
 
-    def entropies(self, x: Tensor, name: str) -> None:
-        """x, its padding already zeroed, must nowhere be below 0 by more than rounding."""
-        if (worst := x.min()) < -ENTROPY_SLACK:
-            raise self._wrong_sign(x, name, worst, "entropies are >= 0: give -Σ p log p, not Σ p log p")
+    def _columns(self, x: Any, name: str, n: int) -> Tensor:
+        """[N, R], R not 0; NaN is let pass, infinity is not."""
+        self._tensor(x, name)
+        if x.dim() != 2 or len(x) != n or not x.shape[1]:
+            raise TokenPOError(f"{self.owner}.{name} has shape {list(x.shape)}, expected [N, R] with N = {n}")
+        return self._real(x, name, x.isinf())
 
-    def _wrong_sign(self, x: Tensor, name: str, worst: Tensor, words: str) -> TokenPOError:
-        place = (x == worst).nonzero()[0].tolist()
-        return TokenPOError(f"{self.owner}.{name}{place} is {worst.item():g}, but {words}")
+    def _real(self, x: Tensor, name: str, bad: Tensor) -> Tensor:
+        """x as float32 at least, where none of its numbers is bad."""
+        if x.is_complex():
+            raise TokenPOError(f"{self.owner}.{name} has dtype {x.dtype}, expected real numbers")
+        if bad.any():
+            place = bad.nonzero()[0].tolist()
+            raise NotFinite(
+                f"{self.owner}.{name}{place} is {float(x[tuple(place)])}: it must be finite, mend what made it",
+                place[0],
+            )
+        return x.float() if x.dtype in HALF or not x.is_floating_point() else x
+
+    def _inside(self, x: Tensor, name: str, kind: Kind, mask: Tensor) -> None:
+        """Every number that counts lies in the range of its kind."""
+        bad = kind.outside(x.detach())
+        bad = bad & mask if bad.shape == mask.shape else bad
+        if bad.any():
+            place = bad.nonzero()[0].tolist()
+            raise TokenPOError(f"{self.owner}.{name}{place} is {x[tuple(place)].item():g}, but {kind.words}")
+
+    def _ascending(self, x: Tensor, name: str, mask: Tensor) -> None:
+        """x, its padding zeroed, is nowhere smaller than at an earlier response token of the row."""
+        falls = mask & (x < x.cummax(1).values)
+        if falls.any():
+            row, column = falls.nonzero()[0].tolist()
+            raise TokenPOError(
+                f"{self.owner}.{name}[{row}, {column}] is {int(x[row, column])}, less than at an earlier token: "
+                "number the turns of a response in their order"
+            )
 
     def _tensor(self, x: Any, name: str) -> None:
         if not isinstance(x, Tensor):

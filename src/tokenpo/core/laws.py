@@ -7,6 +7,7 @@ reads the current policy over the whole step. `LAWS` is the list of what is chec
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,8 @@ from ..base.errors import MissingInput, TokenPOError
 from .culprit import SOUND, broken
 from .objective import Objective
 from .parts.part import walk
-from .trial import OPTIONAL, Evaluation, Inputs, close, counted, evaluate, example, same
-from .types import Batch, Policy, Rollouts, Totals
+from .trial import Inputs, close, example, same
+from .types import OPTIONAL, Batch, Rollouts, Totals
 
 # A spread of log-ratios at which some ratios are above 1,000 and some below 1/1,000.
 _FAR = 4.0
@@ -29,14 +30,35 @@ _FAR = 4.0
 _TRIALS = ((6, 0.4, 1.0), (61, _FAR, 1.0), (64, 0.4, 0.01))
 
 
+LAWS: list[Callable[[Any], None]] = []
+
+
 class Nonconforming(AssertionError):
     """A method broke laws; the message lists each with what was seen."""
 
 
+def law(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Adds to `LAWS`."""
+    LAWS.append(check)
+    return check
+
+
+def law_of_parts(check: Callable[[Objective], None]) -> Callable[[Any], None]:
+    """A law about the parts of an `Objective`: a method that has none obeys it."""
+
+    @functools.wraps(check)
+    def held(objective: Any) -> None:
+        if isinstance(objective, Objective):
+            check(objective)
+
+    return law(held)
+
+
+@law
 def rows_add_up(objective: Any) -> None:
     """Losses and gradients of disjoint rows add up to those of the step, however it is split."""
     for inputs in (example(1), example(1, groups=9, size=5)):
-        whole = evaluate(objective, inputs)
+        whole = inputs.evaluate(objective)
         n = len(inputs.rollouts["reward"])
         for splits in (
             (slice(0, 3), slice(3, 4), slice(4, n)),
@@ -44,37 +66,40 @@ def rows_add_up(objective: Any) -> None:
             tuple(slice(i, i + 1) for i in range(n)),
         ):
             try:
-                same(evaluate(objective, inputs, splits), whole)
+                same(inputs.evaluate(objective, splits), whole)
             except AssertionError as error:
                 raise AssertionError(f"{error}{_beyond_its_rows(objective, inputs)}") from None
 
 
+@law
 def padding_is_inert(objective: Any) -> None:
     """Neither the content nor the amount of padding changes loss or gradient; padding gets no gradient."""
     inputs, mask = example(2), example(2).rollouts["mask"]
-    whole = evaluate(objective, inputs)
+    whole = inputs.evaluate(objective)
     for gradient in (whole.gradient, whole.entropy_gradient):
         assert not gradient[~mask].any(), "padding has a gradient"
-    same(evaluate(objective, inputs.map_tokens(lambda x: x.masked_fill(~mask, 0))), whole)
+    same(inputs.map_tokens(lambda x: x.masked_fill(~mask, 0)).evaluate(objective), whole)
 
-    wide = evaluate(objective, inputs.map_tokens(lambda x: torch.cat([x, torch.zeros_like(x)], 1)))
+    wide = inputs.map_tokens(lambda x: torch.cat([x, torch.zeros_like(x)], 1)).evaluate(objective)
     t = mask.shape[1]
-    same(Evaluation(wide.loss, wide.gradient[:, :t], wide.entropy_gradient[:, :t]), whole)
+    same(wide.at((slice(None), slice(t))), whole)
 
 
+@law
 def order_is_free(objective: Any) -> None:
     """Neither the order of the rows nor the names of the groups change anything (random draws excepted)."""
     if getattr(objective, "draws", False):
         return
     inputs = example(3)
-    whole = evaluate(objective, inputs)
+    whole = inputs.evaluate(objective)
     order = torch.randperm(len(whole.gradient), generator=torch.Generator().manual_seed(0))
-    shuffled = evaluate(objective, inputs.map(lambda x: x[order]))
-    same(shuffled, Evaluation(whole.loss, whole.gradient[order], whole.entropy_gradient[order]))
+    shuffled = inputs.map(lambda x: x[order]).evaluate(objective)
+    same(shuffled, whole.at(order))
     renamed = inputs.replace(group=(inputs.rollouts["group"] * 7919 + 13) % 101)
-    same(evaluate(objective, renamed), whole)
+    same(renamed.evaluate(objective), whole)
 
 
+@law
 def groups_stand_alone(objective: Any) -> None:
     """The credit of a rollout depends on its own group alone, unless `across_groups` is declared."""
     if any(getattr(part, "across_groups", False) for part in _held(objective)):
@@ -88,45 +113,44 @@ def groups_stand_alone(objective: Any) -> None:
     close(alone, whole, f"without one of the groups the credit of the others changes{culprit}: {remedy}")
 
 
-def weights_are_not_negative(objective: Any) -> None:
+@law_of_parts
+def weights_are_not_negative(objective: Objective) -> None:
     """Each weight is >= 0 on every response token: what turns the sign of an advantage is no weight."""
-    if not isinstance(objective, Objective):
-        return
     for inputs in (example(15), example(15, moved_by=_FAR)):
         for stage in objective.weights:
-            alone = evaluate(dataclasses.replace(objective, weights=(stage,)), inputs).loss.terms["weight"]
+            alone = inputs.evaluate(dataclasses.replace(objective, weights=(stage,))).loss.terms["weight"]
             least = alone[inputs.rollouts["mask"]].min()
             assert least >= 0, f"{stage!r} is {float(least):g}: a part that turns signs is a surrogate or the credit"
 
 
-def gradient_at_ratio_one(objective: Any) -> None:
+@law_of_parts
+def gradient_at_ratio_one(objective: Objective) -> None:
     """Where the policy has not moved, the gradient is −weight · A · coefficient per token (penalties apart).
 
     A ratio of whole responses spreads it evenly over the response: then it is the sum over the row that must agree.
     """
-    if not isinstance(objective, Objective):
-        return
     inputs = example(4)
-    _slope_is_the_ratio(
-        objective, Inputs(inputs.rollouts, {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]})
-    )
+    policy = {**inputs.policy, "logprob": inputs.rollouts["old_logprob"]}
+    _slope_is_the_ratio(objective, Inputs(inputs.rollouts, policy))
 
 
-def gradient_anywhere(objective: Any) -> None:
+@law_of_parts
+def gradient_anywhere(objective: Objective) -> None:
     """The same wherever the policy has moved to: between the bounds, weights are frozen and the slope is that of r."""
-    if not isinstance(objective, Objective) or objective.surrogate.own_slope:
+    if objective.surrogate.own_slope:
         return
     for moved_by in (0.01, 0.4, _FAR):
         _slope_is_the_ratio(objective, example(4, moved_by=moved_by))
 
 
-def the_clip_is_pessimistic(objective: Any) -> None:
+@law_of_parts
+def the_clip_is_pessimistic(objective: Objective) -> None:
     """A ratio beyond its bounds has no gradient where that gains, and all of it where that loses (dual clips apart)."""
-    if not isinstance(objective, Objective) or objective.surrogate.own_slope:
+    if objective.surrogate.own_slope:
         return
     for moved_by in (0.4, _FAR):
         inputs = example(17, moved_by=moved_by)
-        t = evaluate(objective, inputs).loss.terms
+        t = inputs.evaluate(objective).loss.terms
         up, down = t["advantage"] > 0, t["advantage"] < 0
         gains = up & (t["ratio"] > t["high"]) | down & (t["ratio"] < t["low"])
         loses = up & (t["ratio"] < t["high"]) | down & (t["ratio"] > t["low"]) & (t["ratio"] < 1)
@@ -142,6 +166,7 @@ def the_clip_is_pessimistic(objective: Any) -> None:
                 )
 
 
+@law
 def degenerate_batches_are_finite(objective: Any) -> None:
     """A group of one, equal rewards or no entropy give finite numbers; a row without tokens counts nowhere."""
     inputs = example(5)
@@ -154,19 +179,20 @@ def degenerate_batches_are_finite(objective: Any) -> None:
         "a row without tokens": silent,
         "zero entropy": Inputs(inputs.replace(old_entropy=sure).rollouts, {**inputs.policy, "entropy": sure}),
     }
-    seen = {name: evaluate(objective, case) for name, case in cases.items()}
+    seen = {name: case.evaluate(objective) for name, case in cases.items()}
     for name, one in seen.items():
         assert torch.isfinite(one.loss.value), f"{name}: the loss is {float(one.loss.value)}"
         assert torch.isfinite(one.gradient).all(), f"{name}: the gradient is not finite"
         assert not one.gradient[~cases[name].rollouts["mask"]].any(), f"{name}: padding has a gradient"
     rest = torch.arange(n) != 2
-    whole, without = seen["a row without tokens"], evaluate(objective, silent.map(lambda x: x[rest]))
-    same(without, Evaluation(whole.loss, whole.gradient[rest], whole.entropy_gradient[rest]))
+    whole, without = seen["a row without tokens"], silent.map(lambda x: x[rest]).evaluate(objective)
+    same(without, whole.at(rest))
     reward = silent.rollouts["reward"].clone()
     reward[2] += 7.0
-    same(evaluate(objective, silent.replace(reward=reward)), whole, "the reward of a row without tokens counts")
+    same(silent.replace(reward=reward).evaluate(objective), whole, "the reward of a row without tokens counts")
 
 
+@law
 def rows_without_advantage_add_nothing(objective: Any) -> None:
     """Where the method says that its loss follows the advantage, rows whose advantage is 0 may be skipped."""
     if not getattr(objective, "follows_advantage", False):
@@ -176,23 +202,23 @@ def rows_without_advantage_add_nothing(objective: Any) -> None:
     inputs = inputs.replace(reward=inputs.rollouts["reward"].masked_fill(dull, 1.0))
     credit = objective.prepare(Rollouts(**inputs.rollouts))
     empty = ~credit.advantage.any(1)
-    whole = evaluate(objective, inputs)
+    whole = inputs.evaluate(objective)
     assert not whole.gradient[empty].any(), "a row without advantage has a gradient"
-    same(evaluate(objective, inputs, ((~empty).nonzero()[:, 0],)), whole)
+    same(inputs.evaluate(objective, ((~empty).nonzero()[:, 0],)), whole)
 
 
+@law
 def needs_are_true(objective: Any) -> None:
     """What is not declared changes nothing; what is declared changes something, and its absence raises, naming it."""
     inputs = example(6)
-    whole = evaluate(objective, inputs)
-    optional = {name for names in OPTIONAL.values() for name in names}
-    assert objective.needs <= optional, f"needs {sorted(objective.needs - optional)} are no optional inputs"
-    for name in sorted(optional):
+    whole = inputs.evaluate(objective)
+    assert objective.needs <= OPTIONAL, f"needs {sorted(objective.needs - OPTIONAL)} are no optional inputs"
+    for name in sorted(OPTIONAL):
         if name not in objective.needs:
-            same(evaluate(objective, inputs.without(name)), whole)
+            same(inputs.without(name).evaluate(objective), whole)
             continue
         try:
-            evaluate(objective, inputs.without(name))
+            inputs.without(name).evaluate(objective)
         except MissingInput as error:
             assert name in str(error), f"the error for a missing {name} does not name it: {error}"
         else:
@@ -202,12 +228,14 @@ def needs_are_true(objective: Any) -> None:
         )
 
 
+@law
 def entropy_gradient_is_declared(objective: Any) -> None:
     """A gradient goes through the entropy only where the method says so: engines drop its graph otherwise."""
-    seen = evaluate(objective, example(12)).entropy_gradient.any()
+    seen = example(12).evaluate(objective).entropy_gradient.any()
     assert getattr(objective, "entropy_gradient", False) or not seen, "the entropy has a gradient nobody declared"
 
 
+@law
 def credit_carries_no_gradient(objective: Any) -> None:
     """Phase one is cut off from the graph, and terms are detached and of shape [N, T]."""
     inputs = example(7)
@@ -215,30 +243,28 @@ def credit_carries_no_gradient(objective: Any) -> None:
     credit = objective.prepare(Rollouts(**attached.rollouts))
     for x in (credit.advantage, *credit.signals.values()):
         assert not x.requires_grad, "the credit has a gradient"
-    for name, x in evaluate(objective, inputs).loss.terms.items():
+    for name, x in inputs.evaluate(objective).loss.terms.items():
         assert not x.requires_grad and x.shape == inputs.rollouts["mask"].shape, f"term {name} is attached or misshapen"
 
 
+@law
 def half_precision_gives_float32(objective: Any) -> None:
     """float16, bfloat16 and float32 inputs give a float32 loss."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         inputs = example(8).map(lambda x, to=dtype: x.to(to) if x.is_floating_point() else x)
-        loss = evaluate(objective, inputs).loss.value
+        loss = inputs.evaluate(objective).loss.value
         assert loss.dtype == torch.float32, f"{dtype} inputs give a {loss.dtype} loss"
 
 
+@law
 def same_inputs_same_bytes(objective: Any) -> None:
     """Evaluating twice gives the same bits and leaves the inputs and the credit as they were."""
     inputs = example(9)
     kept = inputs.map(Tensor.clone)
-    rollouts = Rollouts(**inputs.rollouts)
-    credit = objective.prepare(rollouts)
-    rollouts = counted(objective, rollouts)
-    batch = Batch(rollouts=rollouts, credit=credit, policy=Policy(**inputs.policy))
-    advantage = credit.advantage.clone()
-    objective.loss(objective.observe(batch) if hasattr(objective, "observe") else batch, Totals.of(rollouts))
-    assert torch.equal(credit.advantage, advantage), "the loss changed the advantage in place: let it work on a clone()"
-    first, second = evaluate(objective, inputs), evaluate(objective, inputs)
+    first, second = inputs.evaluate(objective), inputs.evaluate(objective)
+    advantage = objective.prepare(Rollouts(**inputs.rollouts)).advantage
+    changed = "the loss changed the advantage in place: let it work on a clone()"
+    assert torch.equal(first.batch.credit.advantage, advantage), changed
     same = torch.equal(first.gradient, second.gradient) and torch.equal(first.loss.value, second.loss.value)
     assert same, "the second evaluation is not the first"
     for before, after in ((kept.rollouts, inputs.rollouts), (kept.policy, inputs.policy)):
@@ -246,13 +272,14 @@ def same_inputs_same_bytes(objective: Any) -> None:
             assert torch.equal(x.nan_to_num(), after[name].nan_to_num()), f"{name} was changed in place"
 
 
+@law
 def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
     """An objective of batch scope refuses a part of a step that nobody let it observe whole."""
     if getattr(objective, "scope", "row") == "row":
         return
     inputs = example(10)
-    rollouts = Rollouts(**inputs.rollouts)
-    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(**inputs.policy))
+    rollouts, policy = inputs.values()
+    batch = Batch(rollouts, objective.prepare(rollouts), policy)
     try:
         objective.loss(batch.rows(slice(0, 3)), Totals.of(rollouts))
     except TokenPOError:
@@ -260,21 +287,21 @@ def a_part_is_not_taken_for_the_whole(objective: Any) -> None:
     raise AssertionError("statistics of three rows were taken for those of the step")
 
 
-def passes_add_up(objective: Any) -> None:
+@law_of_parts
+def passes_add_up(objective: Objective) -> None:
     """Where the method makes several optimiser passes, their losses at the same weights add up to the loss."""
-    if not isinstance(objective, Objective) or not objective.passes:
+    if not objective.passes:
         return
     inputs = example(13)
-    parts = [evaluate(part, inputs) for part in objective.split()]
-    whole = evaluate(objective, inputs)
+    parts = [inputs.evaluate(part) for part in objective.split()]
+    whole = inputs.evaluate(objective)
     close(torch.stack([part.loss.value for part in parts]).sum(), whole.loss.value)
     close(torch.stack([part.gradient for part in parts]).sum(0), whole.gradient)
 
 
-def memory_survives_a_checkpoint(objective: Any) -> None:
+@law_of_parts
+def memory_survives_a_checkpoint(objective: Objective) -> None:
     """What a method remembers is finite numbers: written as JSON and read again, they lead to the same next batch."""
-    if not isinstance(objective, Objective):
-        return
     rollouts = Rollouts(**example(14).rollouts)
     state = objective.start()
     for _ in range(3):
@@ -284,28 +311,6 @@ def memory_survives_a_checkpoint(objective: Any) -> None:
     first, second = objective.prepare(rollouts, state), objective.prepare(rollouts, read)
     for one, other in zip(first.signals.values(), second.signals.values(), strict=True):
         assert torch.equal(one, other), "the numbers read again lead elsewhere"
-
-
-LAWS: tuple[Callable[[Any], None], ...] = (
-    rows_add_up,
-    padding_is_inert,
-    order_is_free,
-    groups_stand_alone,
-    weights_are_not_negative,
-    gradient_at_ratio_one,
-    gradient_anywhere,
-    the_clip_is_pessimistic,
-    degenerate_batches_are_finite,
-    rows_without_advantage_add_nothing,
-    needs_are_true,
-    entropy_gradient_is_declared,
-    credit_carries_no_gradient,
-    half_precision_gives_float32,
-    same_inputs_same_bytes,
-    a_part_is_not_taken_for_the_whole,
-    passes_add_up,
-    memory_survives_a_checkpoint,
-)
 
 
 def check_method(objective: Any) -> tuple[str, ...]:
@@ -339,14 +344,12 @@ def _unsound(objective: Any) -> str:
     """What keeps an ordinary batch from a finite loss and gradient; "" where nothing does."""
     inputs = example()
     try:
-        seen = evaluate(objective, inputs)
+        seen = inputs.evaluate(objective)
     except Exception as error:  # as with the laws
         return str(error) if isinstance(error, TokenPOError) else f"{type(error).__name__}: {error}"
     if not isinstance(objective, Objective) or (seen.loss.value.isfinite() and seen.gradient.isfinite().all()):
         return ""
-    rollouts = Rollouts(**inputs.rollouts)
-    batch = Batch(rollouts=rollouts, credit=objective.prepare(rollouts), policy=Policy(**inputs.policy))
-    return str(broken(objective, objective.observe(batch), Totals.of(rollouts)) or SOUND)
+    return str(broken(objective, seen.batch, seen.totals) or SOUND)
 
 
 def _held(objective: Any) -> tuple[Any, ...]:
@@ -359,7 +362,7 @@ def _slope_is_the_ratio(objective: Objective, inputs: Inputs) -> None:
 
     A ratio of whole responses spreads it over the response: then it is the sum over the row that must agree.
     """
-    seen = evaluate(dataclasses.replace(objective, penalties=()), inputs)
+    seen = inputs.evaluate(dataclasses.replace(objective, penalties=()))
     t, mask = seen.loss.terms, inputs.rollouts["mask"]
     of_response = (t["ratio"] == t["ratio"][:, :1]).where(mask, True).all() and not (t["ratio"] == 1).where(
         mask, True
@@ -401,7 +404,7 @@ def _everything(objective: Any, inputs: Inputs) -> list[Tensor]:
         for _ in range(2):
             state = objective.after(state, rollouts)
         found += [torch.tensor(list(numbers.values()), dtype=torch.float64) for numbers in state.values()]
-    seen = evaluate(objective, inputs, state=state)
+    seen = inputs.evaluate(objective, state=state)
     return [x.nan_to_num() for x in (*found, seen.loss.value, seen.gradient, seen.entropy_gradient)]
 
 
@@ -412,8 +415,8 @@ def _beyond_its_rows(objective: Any, inputs: Inputs) -> str:
     n, mask = len(inputs.rollouts["reward"]), inputs.rollouts["mask"]
 
     def differs(alone: Objective, term: str) -> bool:
-        whole = evaluate(alone, inputs).loss.terms[term][:1][mask[:1]]
-        first = evaluate(alone, inputs, (slice(0, 1), slice(1, n))).loss.terms[term][mask[:1]]
+        whole = inputs.evaluate(alone).loss.terms[term][:1][mask[:1]]
+        first = inputs.evaluate(alone, (slice(0, 1), slice(1, n))).loss.terms[term][mask[:1]]
         return not torch.allclose(first, whole, rtol=1e-11, atol=1e-14)
 
     slots = [

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from ..base.errors import Unsupported
 from .objective import Objective
-from .types import Policy, Rollouts
-
-# Every input that an objective may ask for: what an engine has that holds the model and samples from it.
-EVERYTHING = frozenset(f.name for kind in (Rollouts, Policy) for f in dataclasses.fields(kind) if f.default is None)
+from .types import OPTIONAL
 
 
 def negotiate(
     objective: Objective,
-    provides: frozenset[str] = EVERYTHING,
+    provides: frozenset[str] = OPTIONAL,
     engine: str = "the embedded engine",
     remedies: Mapping[str, str] | None = None,
 ) -> None:

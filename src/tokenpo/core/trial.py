@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .facts import facts_of
 from .objective import State
-from .types import Batch, Loss, Policy, Rollouts, Totals
-
-# The inputs that an objective may declare in `needs`, by the value that holds them.
-OPTIONAL: dict[type, tuple[str, ...]] = {
-    owner: tuple(field.name for field in dataclasses.fields(owner) if field.default is None)
-    for owner in (Rollouts, Policy)
-}
-_LEAVES = ("logprob", "entropy")
+from .types import FACTS, Batch, Credit, Loss, Policy, Rollouts, Totals
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,14 @@ class Inputs:
         """The same inputs with some rollout fields replaced."""
         return Inputs({**self.rollouts, **rollouts}, self.policy)
 
+    def values(self) -> tuple[Rollouts, Policy]:
+        """As an objective takes them; the rollouts are checked here, the policy by `Batch`."""
+        return Rollouts(**self.rollouts), Policy(**self.policy)
+
+    def evaluate(self, objective: Any, splits: Sequence[Any] = (slice(None),), **known: Any) -> Evaluation:
+        """`evaluate` on these inputs."""
+        return evaluate(objective, *self.values(), splits, **known)
+
 
 def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, moved_by: float = 0.4) -> Inputs:
     """Ragged random inputs in float64 with NaN in the padding: mixed groups, ratios far enough to meet every clip.
@@ -64,70 +66,109 @@ def example(seed: int = 0, *, groups: int = 4, size: int = 4, length: int = 9, m
     reward[::size], reward[1::size] = 1.0, 0.0
     old = -normal(max(1.0, moved_by)).abs()
 
-    def moved(scale: float) -> Tensor:
-        return (old + normal(scale)).clamp(max=-1e-3)
+    def drawn(name: str, scale: float | None = None) -> Tensor:
+        """As the input is declared: around its neutral value, inside its range."""
+        fact = FACTS[name]
+        if fact.kind.whole:
+            return torch.zeros(n, length, dtype=torch.long)
+        if fact.kind.least == 0 and fact.kind.most == 1:
+            return torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01)
+        centre = old if fact.neutral == "old_logprob" else fact.neutral if isinstance(fact.neutral, float) else 0.0
+        x = centre + normal(fact.scale if scale is None else scale)
+        return x.clamp(max=-1e-3) if fact.kind.most == 0 else x.abs() if fact.kind.least == 0 else x
 
-    logprob = moved(moved_by)
-    rollouts = {
-        "mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old,
-        "old_entropy": normal(0.7).abs(), "rollout_logprob": moved(0.01), "ref_logprob": moved(0.3),
-        "temperature": 1 + normal(0.05), "token_ids": torch.randint(0, 50, (n, length), generator=g),
-        "version": torch.zeros(n, length, dtype=torch.long),
-    }  # fmt: skip
+    # The order of the draws is part of what a seed means: a new input is drawn after all others, by the last loop.
+    policy = {"logprob": drawn("logprob", moved_by)}
+    rollouts = {"mask": mask, "reward": reward, "group": torch.arange(n) // size, "old_logprob": old}
+    rollouts |= {name: drawn(name) for name in ("old_entropy", "rollout_logprob", "ref_logprob", "temperature")}
     rollouts |= {
-        "prompt_logprob": old[::size, 0].repeat_interleave(size), "influence": normal(1.0),
-        "divergence": normal(1.0).abs()[::size].repeat_interleave(size, 0),
-    }  # fmt: skip
-    policy = {"logprob": logprob, "entropy": normal(0.7).abs(), "entropy_drift": normal(0.1)}
+        "token_ids": torch.randint(0, 50, (n, length), generator=g),
+        "prompt_logprob": old[::size, 0].repeat_interleave(size),
+        "influence": drawn("influence"),
+        "divergence": drawn("divergence").abs()[::size].repeat_interleave(size, 0),
+    }
+    policy |= {name: drawn(name) for name in ("entropy", "entropy_drift")}
     turn = (torch.rand(n, length, generator=g) < 0.3).cumsum(1)
     state = torch.randint(0, 2, (n, length + 1), generator=g)
-    rollouts |= {
-        "rewards": torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1), "token_reward": normal(0.3),
-        "turn": turn, "anchor": state.gather(1, turn),
-        "old_collision": torch.rand(n, length, generator=g, dtype=torch.float64).clamp(min=0.01),
-        "gain": normal(0.5),
-    }  # fmt: skip
-    rollouts["rewards"][2, 1] = torch.nan
+    rewards = torch.stack([reward, normal(1.0)[:, 0], normal(1.0)[:, -1]], 1)
+    rewards[2, 1] = torch.nan
+    rollouts |= {"turn": turn, "anchor": state.gather(1, turn), "rewards": rewards}
+    rollouts |= {name: drawn(name) for name in facts_of(Rollouts) if name not in rollouts}
     inputs = Inputs(rollouts, policy)
     return inputs.map_tokens(lambda x: x.masked_fill(~mask, torch.nan) if x.is_floating_point() else x)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of an objective: the loss and its gradients at the log-probabilities and the entropies [N, T]."""
+    """One evaluation of an objective.
+
+    Args:
+        loss: without its graph; the terms are those of the first split.
+        batch: whose loss it is, with what `observe` added.
+        totals: its denominators.
+        gradient: [N, T] of the value, at the log-probabilities.
+        entropy_gradient: [N, T] at the entropies; 0 where the loss sends none there.
+    """
 
     loss: Loss
+    batch: Batch
+    totals: Totals
     gradient: Tensor
     entropy_gradient: Tensor
 
+    def at(self, index: Any) -> Evaluation:
+        """The same with the gradients at some places only."""
+        return dataclasses.replace(self, gradient=self.gradient[index], entropy_gradient=self.entropy_gradient[index])
+
 
 def evaluate(
-    objective: Any, inputs: Inputs, splits: tuple[Any, ...] = (slice(None),), *, state: State | None = None
+    objective: Any,
+    rollouts: Rollouts,
+    policy: Policy,
+    splits: Sequence[Any] = (slice(None),),
+    *,
+    state: State | None = None,
+    length: float | None = None,
+    draws: torch.Generator | None = None,
 ) -> Evaluation:
-    """Loss and gradients of the step, its rows evaluated in the given splits and added up; terms of the first split.
+    """One whole optimiser step: phase one, the look at the whole, the loss and its gradients.
 
     Args:
+        objective: anything with `needs`, `prepare` and `loss`; `counted` and `observe` are called where it has them.
+        splits: rows that are evaluated one after the other; their losses are added up.
         state: what the objective's memories hold; None is nothing.
+        length: the longest response allowed; None is the longest there is.
+        draws: randomness of methods that draw tokens.
     """
-    rollouts = Rollouts(**inputs.rollouts)
-    leaves = {name: inputs.policy[name].clone().requires_grad_() for name in _LEAVES if name in inputs.policy}
-    policy = Policy(**{**inputs.policy, **leaves})
     credit = objective.prepare(rollouts, *(() if state is None else (state,)))
-    rollouts = counted(objective, rollouts)
-    batch = Batch(rollouts=rollouts, credit=credit, policy=policy)
+    rollouts = objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
     if hasattr(objective, "observe"):
-        batch = objective.observe(batch)
-    totals = Totals.of(rollouts)
+        batch = Batch(rollouts, credit, policy)
+        credit = objective.observe(batch, *(() if draws is None else (draws,))).credit
+    return differentiate(objective, rollouts, credit, policy, Totals.of(rollouts, length), splits)
+
+
+@torch.enable_grad()
+def differentiate(
+    objective: Any,
+    rollouts: Rollouts,
+    credit: Credit,
+    policy: Policy,
+    totals: Totals,
+    splits: Sequence[Any] = (slice(None),),
+) -> Evaluation:
+    """Phase two alone: the loss of any rows, whose credit holds what `observe` adds, and its gradients."""
+    leaves = {
+        name: x.detach().clone().requires_grad_()
+        for name, x in vars(policy).items()
+        if x is not None and name in ("logprob", "entropy")
+    }
+    batch = Batch(rollouts, credit, dataclasses.replace(policy, **leaves))
     losses = [objective.loss(batch.rows(rows), totals) for rows in splits]
     value = torch.stack([loss.value for loss in losses]).sum()
     found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
     gradients = [torch.zeros_like(leaves["logprob"]) if x is None else x for x in (*found, None)]
-    return Evaluation(Loss(value.detach(), losses[0].terms), gradients[0], gradients[1])
-
-
-def counted(objective: Any, rollouts: Rollouts) -> Rollouts:
-    """What phase two is given; a method that is no `Objective` may have no say in it."""
-    return objective.counted(rollouts) if hasattr(objective, "counted") else rollouts
+    return Evaluation(Loss(value.detach(), losses[0].terms), batch, totals, gradients[0], gradients[1])
 
 
 def same(seen: Evaluation, expected: Evaluation, said: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The values that flow through an objective: frozen, no maths, padding zeroed once, here.
+"""The values that flow through an objective: frozen, each input declared once, padding zeroed once, here.
 
 Axes: N rollouts in the batch, T response tokens (padded), V vocabulary, G rollouts of one prompt (a group).
 Entry [i, t] of every [N, T] tensor belongs to the t-th response token of rollout i. Log-probabilities and
@@ -8,7 +8,7 @@ entropies are in nats, at the temperature of sampling.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,14 +19,22 @@ from ..base import notebook
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
 from ..base.text import number
 from .boundary import Boundary
-
-_TOKEN_FIELDS = (
-    "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
-    "token_reward", "old_collision", "gain",
-)  # fmt: skip
-_INDEX_FIELDS = ("turn", "anchor", "version")
-_LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob", "prompt_logprob")
-_SHAPES = {"prompt_logprob": "[N]", "rewards": "[N, R]"}  # of optional fields that are not [N, T]
+from .facts import (
+    COUNT,
+    ENTROPY,
+    LOGPROB,
+    NATS,
+    POSITIVE,
+    PROBABILITY,
+    Fact,
+    collision,
+    declares,
+    entropy,
+    entropy_drift,
+    facts_of,
+    given,
+    optional,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +56,20 @@ class Fields:
 
     def only(self, names: Collection[str]) -> Self:
         """The same without the optional fields that are not named."""
-        optional = {field.name for field in dataclasses.fields(self) if field.default is None}
-        return _copied(self, {k: None if k in optional and k not in names else x for k, x in vars(self).items()})
+        return _copied(self, {k: None if k in OPTIONAL and k not in names else x for k, x in vars(self).items()})
+
+    @classmethod
+    def of(cls, known: Mapping[str, Tensor], needs: Collection[str]) -> Self:
+        """From tensors by name: what is always given, and what is needed."""
+        asked = (f.name for f in dataclasses.fields(cls) if f.default is not None or f.name in needs)
+        return cls(**{name: known[name] for name in asked})
 
     def rows(self, index: Any) -> Self:
         """Those at `index` (slice, int tensor [M] or bool tensor [N]), without checking them again."""
         return _sliced(self, index)
 
 
-@dataclass(frozen=True, eq=False)
+@declares
 class Rollouts(Fields):
     """Facts about N sampled responses; no later step changes them.
 
@@ -65,91 +78,84 @@ class Rollouts(Fields):
 
     Args:
         mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
-        reward: [N], finite.
-        group: [N] int >= 0, the prompt each rollout answers.
-        old_logprob: [N, T] nats, log-probability of the sampled token under the policy the update is anchored to.
-        old_entropy: [N, T] nats, full-vocabulary entropy of that policy.
-        rollout_logprob: [N, T] nats, the same log-probability as the engine that sampled reported it.
-        ref_logprob: [N, T] nats, under the reference policy.
-        temperature: [N, T] > 0, at which log-probabilities and entropies are taken: the constant one of sampling,
-            also where a method adapts it from token to token (`objective.temperature`).
-        token_ids: [N, T] int, the sampled tokens.
-        version: [N, T] int >= 0, how many updates the policy that sampled the token had had.
-        prompt_logprob: [N] nats, mean log-probability of a token of the prompt under the old policy.
-        influence: [N, T], Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean:
-            how much a step on this token raises their log-likelihood, to first order in the head's weights (h: final
-            hidden state, g: one-hot of the token − probabilities, of the old policy).
-        divergence: [N, T], how far the group's next-token distributions lie apart at position t (2505.24718), the same
-            for every rollout of the group.
-        rewards: [N, R], what each of R reward functions gave, in the same order for all; NaN where one does not apply.
-            `reward` is what the host made of them.
-        token_reward: [N, T], the reward that arrives with a token: a tool's verdict at the last token of the turn that
-            called it, what the whole response earned at its last token.
-        turn: [N, T] int >= 0, the turn that a token was sampled in, ascending. What a tool or an environment said
-            between two turns is outside the mask.
-        anchor: [N, T] int >= 0, the state that the token's turn began in: the same number for the same state, compared
-            within a group.
-        old_collision: [N, T] in (0, 1], Σ_v π_v² of the old policy: how probable it is that two draws agree.
-        gain: [N, T], what the token's segment added to the reward to be expected: the value behind it less the value
-            before it, each estimated by continuations of the policy that sampled; behind the last segment the reward.
-            Where responses are cut is said by `core.parts.Continuations`.
+        {facts}
 
     Raises:
-        TokenPOError: a wrong shape or dtype, a negative group, an empty batch, a non-finite value where mask is true, a
-            log-probability above 0 or an entropy below it (by more than engines round: 0.05 and 0.5), a turn before the
-            one of the token before it.
+        TokenPOError: a wrong shape or dtype, an empty batch, a number where mask is true that is not finite or
+            outside its bounds by more than engines round (0.05 nats of a log-probability, 0.5 of an entropy), a turn
+            before the one of the token before it.
     """
 
     mask: Tensor
-    reward: Tensor
-    group: Tensor
-    old_logprob: Tensor
-    old_entropy: Tensor | None = None
-    rollout_logprob: Tensor | None = None
-    ref_logprob: Tensor | None = None
-    temperature: Tensor | None = None
-    token_ids: Tensor | None = None
-    prompt_logprob: Tensor | None = None
-    influence: Tensor | None = None
-    divergence: Tensor | None = None
-    rewards: Tensor | None = None
-    token_reward: Tensor | None = None
-    turn: Tensor | None = None
-    anchor: Tensor | None = None
-    old_collision: Tensor | None = None
-    version: Tensor | None = None
-    gain: Tensor | None = None
+    reward: Tensor = given(
+        "what the response earned; with several reward functions what the host made of them", shape="[N]"
+    )
+    group: Tensor = given("the prompt that the rollout answers", COUNT, shape="[N]")
+    old_logprob: Tensor = given(
+        "log-probability of the sampled token under the policy that the update is anchored to", LOGPROB
+    )
+    old_entropy: Tensor | None = optional(
+        "full-vocabulary entropy of the old policy", ENTROPY, scale=0.7, formula=entropy
+    )
+    rollout_logprob: Tensor | None = optional(
+        "log-probability of the sampled token as the engine that sampled reported it", LOGPROB,
+        neutral="old_logprob", scale=0.01,
+    )  # fmt: skip
+    ref_logprob: Tensor | None = optional(
+        "log-probability of the sampled token under the reference policy", LOGPROB, neutral="old_logprob", scale=0.3
+    )
+    temperature: Tensor | None = optional(
+        "the temperature at which log-probabilities and entropies are taken", POSITIVE, neutral=1.0, scale=0.05,
+        more="the constant one of sampling, also where a method adapts it per token (`objective.temperature`)",
+    )  # fmt: skip
+    token_ids: Tensor | None = optional("the sampled tokens", COUNT)
+    prompt_logprob: Tensor | None = optional(
+        "mean log-probability of a token of the prompt under the old policy", LOGPROB, shape="[N]"
+    )
+    influence: Tensor | None = optional(
+        "Σ ⟨g, g'⟩⟨h, h'⟩ over the tokens of the responses in the group whose reward exceeds its mean",
+        more="how much a step on this token raises their log-likelihood, to first order in the head's weights (h: "
+        "final hidden state, g: one-hot of the token − probabilities, of the old policy)",
+    )
+    divergence: Tensor | None = optional(
+        "how far the group's next-token distributions lie apart at position t (2505.24718), the same for every "
+        "rollout of the group"
+    )
+    turn: Tensor | None = optional(
+        "the turn that the token was sampled in", COUNT, ascending=True,
+        more="what a tool or an environment said between two turns is outside the mask",
+    )  # fmt: skip
+    anchor: Tensor | None = optional(
+        "the state that the token's turn began in", COUNT,
+        more="the same number for the same state, compared within a group",
+    )  # fmt: skip
+    rewards: Tensor | None = optional(
+        "what each of R reward functions gave, in the same order for all; NaN where one does not apply", shape="[N, R]"
+    )
+    token_reward: Tensor | None = optional(
+        "the reward that arrives with the token", scale=0.3,
+        more="a tool's verdict at the last token of the turn that called it, what the whole response earned at its "
+        "last token",
+    )  # fmt: skip
+    old_collision: Tensor | None = optional(
+        "Σ_v π_v² of the old policy, how probable it is that two draws agree", PROBABILITY,
+        neutral=1.0, formula=collision,
+    )  # fmt: skip
+    version: Tensor | None = optional("how many updates the policy that sampled the token had had", COUNT)
+    gain: Tensor | None = optional(
+        "what the token's segment added to the reward to be expected, by continuations of the policy that sampled",
+        scale=0.5,
+        more="the value behind it less the value before it; behind the last segment the reward. "
+        "`core.parts.Continuations` says where responses are cut",
+    )
 
     def __post_init__(self) -> None:
         check = Boundary("Rollouts")
-        n, t = check.mask(self.mask)
-        object.__setattr__(self, "reward", check.numbers(self.reward, "reward", (n,)).detach())
-        check.ids(self.group, "group", (n,))
-        for name in _TOKEN_FIELDS:
-            if name == "old_logprob" or getattr(self, name) is not None:
-                object.__setattr__(self, name, check.tokens(getattr(self, name), name, self.mask).detach())
-        if self.temperature is not None:
-            check.positive(self.temperature, "temperature", self.mask)
-        if self.token_ids is not None:
-            check.ids(self.token_ids, "token_ids", (n, t))
-        if self.prompt_logprob is not None:
-            object.__setattr__(
-                self, "prompt_logprob", check.numbers(self.prompt_logprob, "prompt_logprob", (n,)).detach()
-            )
-        if self.rewards is not None:
-            object.__setattr__(self, "rewards", check.columns(self.rewards, "rewards", n).detach())
-        for name in _INDEX_FIELDS:
-            if (index := getattr(self, name)) is not None:
-                object.__setattr__(self, name, check.numbering(index, name, self.mask))
-        if self.turn is not None:
-            check.ascending(self.turn, "turn", self.mask)
-        for name in _LOGPROBS:
-            if (logprob := getattr(self, name)) is not None:
-                check.logprobs(logprob, name)
-        if self.old_entropy is not None:
-            check.entropies(self.old_entropy, "old_entropy")
-        if self.old_collision is not None:
-            check.positive(self.old_collision, "old_collision", self.mask)
+        check.mask(self.mask)
+        for name, fact in facts_of(Rollouts).items():
+            x = getattr(self, name)
+            if x is not None or name not in OPTIONAL:
+                object.__setattr__(self, name, check.fact(x, name, fact, self.mask))
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -173,20 +179,30 @@ class Rollouts(Fields):
         return _shown(title, "field", given, self.mask)
 
 
-@dataclass(frozen=True, eq=False)
+@declares
 class Policy(Fields):
-    """What the current policy says of the tokens in a batch.
+    """What the current policy says of the tokens in a batch; `Batch` checks it.
 
     Args:
-        logprob: [N, T] nats, log-probability of the sampled token; carries the graph.
-        entropy: [N, T] nats, full-vocabulary entropy; read without gradient unless a stage says otherwise.
-        entropy_drift: [N, T] nats, Σ_v p_v² (log p_v + H). One logit-space step lowers the entropy of a token where
-            A · (p (log p + H) − entropy_drift) > 0.
+        {facts}
     """
 
-    logprob: Tensor
-    entropy: Tensor | None = None
-    entropy_drift: Tensor | None = None
+    logprob: Tensor = given("log-probability of the sampled token; carries the graph", LOGPROB, neutral="old_logprob")
+    entropy: Tensor | None = optional(
+        "full-vocabulary entropy", ENTROPY, neutral="old_entropy", scale=0.7, formula=entropy,
+        more="read without gradient unless a stage says otherwise",
+    )  # fmt: skip
+    entropy_drift: Tensor | None = optional(
+        "Σ_v p_v² (log p_v + H)", NATS, scale=0.1, formula=entropy_drift,
+        more="one logit-space step lowers the entropy of a token where A · (p (log p + H) − entropy_drift) > 0",
+    )  # fmt: skip
+
+
+FACTS: Mapping[str, Fact] = {**facts_of(Rollouts), **facts_of(Policy)}
+# The inputs that an objective may name in `needs`.
+OPTIONAL = frozenset(
+    field.name for owner in (Rollouts, Policy) for field in dataclasses.fields(owner) if field.default is None
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +221,13 @@ class Credit:
         """The rows at `index`, signals included."""
         if _whole(index):
             return self
-        signals = {key: value[index] for key, value in self.signals.items()}
-        return Credit(advantage=self.advantage[index], signals=signals)
+        return Credit(self.advantage[index], {key: value[index] for key, value in self.signals.items()})
+
+    @staticmethod
+    def joined(credits: Sequence[Credit]) -> Credit:
+        """The rows of several, one below the other."""
+        signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
+        return Credit(torch.cat([credit.advantage for credit in credits]), signals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +245,10 @@ class Batch:
     def __post_init__(self) -> None:
         mask, check = self.rollouts.mask, Boundary("Policy")
         Boundary("Credit").shape(self.credit.advantage, "advantage", tuple(mask.shape))
-        fields = {f.name: getattr(self.policy, f.name) for f in dataclasses.fields(Policy)}
-        sealed = {k: check.tokens(x, k, mask) if k == "logprob" or x is not None else x for k, x in fields.items()}
+        sealed = {
+            name: x if x is None and name in OPTIONAL else check.tokens(x, name, mask)
+            for name, x in vars(self.policy).items()
+        }
         object.__setattr__(self, "policy", _copied(self.policy, sealed))
 
     @property
@@ -351,11 +374,10 @@ def _shown(title: str, kind: str, tensors: Mapping[str, Tensor], mask: Tensor) -
 
 def absent(name: str, said: str) -> TokenPOError:
     """The error for an input that was not given, or that there is not; `said` begins its sentence."""
-    known = {field.name: owner for owner in (Rollouts, Policy) for field in dataclasses.fields(owner)}
-    if name not in known:
-        return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, known)}")
-    shape = _SHAPES.get(name, "[N, T]")
-    return MissingInput(f"{said}: give {known[name].__name__}({name}=...) with shape {shape}", name)
+    if name not in FACTS:
+        return UnknownName(f"{said}, which is no field of Rollouts or Policy; {nearest(name, FACTS)}")
+    owner = Rollouts if name in facts_of(Rollouts) else Policy
+    return MissingInput(f"{said}: give {owner.__name__}({name}=...) with shape {FACTS[name].shape}", name)
 
 
 def _sliced(value: Any, index: Any) -> Any:

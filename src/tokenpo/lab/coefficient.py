@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError
-from ..core.types import Batch, Credit, Policy, Rollouts, Totals
+from ..core.trial import differentiate
+from ..core.types import FACTS, Batch, Credit, Policy, Rollouts, Totals
 
 ROWS, TOKENS, GROUP = 256, 16, 8
 MEAN_ENTROPY = 0.5  # nats
@@ -45,7 +46,6 @@ def entropy_at(quantile: float) -> float:
     return -MEAN_ENTROPY * math.log1p(-quantile)
 
 
-@torch.enable_grad()
 def coefficients(
     objective: Any,
     ratio: Numbers,
@@ -103,8 +103,8 @@ class _Step:
     """One optimiser step: the response in its first `copies` rows and `tokens` columns, its companions below them."""
 
     objective: Any
-    rollouts: dict[str, Tensor]
-    policy: dict[str, Tensor]
+    rollouts: Rollouts
+    policy: Policy
     copies: int
     tokens: int
 
@@ -133,7 +133,6 @@ class _Step:
             "logprob": old,
             "old_entropy": laid(old_entropy, spread),
             "entropy": laid(entropy, spread),
-            "temperature": torch.ones_like(old),
             "token_ids": torch.arange(old.numel()).view(shape),
             "prompt_logprob": old[:, 0],
             # With zeros alone a threshold on the influence would drop every token.
@@ -141,22 +140,19 @@ class _Step:
             "rewards": (row % 2)
             .double()[:, None]
             .expand(-1, getattr(getattr(objective, "credit", None), "columns", 1)),
-            "turn": torch.zeros(shape, dtype=torch.long),
-            "anchor": torch.zeros(shape, dtype=torch.long),
-            "old_collision": torch.exp(-laid(old_entropy, spread)),
         }
-        needs = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
-        fields = [
-            {f.name: known.get(f.name, _neutral(f.name, old)) for f in dataclasses.fields(owner) if f.name in needs}
-            for owner in (Rollouts, Policy)
-        ]
-        return _Step(objective, fields[0], fields[1], copies, tokens)
+        for name in FACTS.keys() - known.keys():
+            neutral = FACTS[name].neutral
+            x = known[neutral] if isinstance(neutral, str) else torch.full_like(old, neutral)
+            known[name] = x.long() if FACTS[name].kind.whole else x
+        rollouts, policy = Rollouts.of(known, objective.needs), Policy.of(known, objective.needs)
+        return _Step(objective, rollouts, policy, copies, tokens)
 
     def coefficients(self, advantage: Tensor, logprob: Tensor) -> Tensor:
         """[R, E] for one advantage [] and the current log-probabilities [R] of the response's tokens."""
-        reward = self.rollouts["reward"].clone()
+        reward = self.rollouts.reward.clone()
         reward[: self.copies] = (advantage > 0).double()
-        rollouts = Rollouts(**{**self.rollouts, "reward": reward})
+        rollouts = dataclasses.replace(self.rollouts, reward=reward)
         credit = self.objective.prepare(rollouts)
         given = credit.advantage.clone()
         given[: self.copies] = torch.where(rollouts.mask[: self.copies], advantage, 0.0)
@@ -164,36 +160,23 @@ class _Step:
         # The credit now holds all that a row takes from the others, so the rows of all ratios are evaluated at once.
         same = torch.arange(self.copies).repeat(len(logprob))
         if getattr(self.objective, "scope", "row") == "batch":
-            credit = _joined([self._observed(rollouts, credit, lp) for lp in logprob])
+            credit = Credit.joined([self._observed(rollouts, credit, lp) for lp in logprob])
         else:
             credit = credit.rows(same)
         moved = logprob.repeat_interleave(self.copies)[:, None].expand(-1, rollouts.mask.shape[1])
-        moved = moved.clone().requires_grad_()
-        policy = Policy(**{**{name: x[same] for name, x in self.policy.items()}, "logprob": moved})
-        loss = self.objective.loss(Batch(rollouts.rows(same), credit, policy), Totals.of(rollouts))
-        (gradient,) = torch.autograd.grad(loss.value, moved)
-        coefficient = loss.terms["coefficient"]
+        policy = dataclasses.replace(self.policy.rows(same), logprob=moved)
+        seen = differentiate(self.objective, rollouts.rows(same), credit, policy, Totals.of(rollouts))
+        coefficient = seen.loss.terms["coefficient"]
         # Tokens that the aggregation leaves out, and padding, have coefficient 0.
-        pushed = torch.where(coefficient == 0, 0.0, -gradient / coefficient)[:, : self.tokens]
+        pushed = torch.where(coefficient == 0, 0.0, -seen.gradient / coefficient)[:, : self.tokens]
         return pushed.reshape(len(logprob), self.copies, self.tokens).mean(1)
 
     def _observed(self, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> Credit:
         """The response's credit, observed in a step in which its tokens have this log-probability []."""
-        moved = self.policy["logprob"].clone()
+        moved = self.policy.logprob.clone()
         moved[: self.copies] = logprob
-        batch = Batch(rollouts, credit, Policy(**{**self.policy, "logprob": moved}))
+        batch = Batch(rollouts, credit, dataclasses.replace(self.policy, logprob=moved))
         return self.objective.observe(batch, torch.Generator().manual_seed(0)).credit.rows(slice(self.copies))
-
-
-def _joined(credits: Sequence[Credit]) -> Credit:
-    """The rows of several credits, concatenated."""
-    signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
-    return dataclasses.replace(credits[0], advantage=torch.cat([c.advantage for c in credits]), signals=signals)
-
-
-def _neutral(name: str, old_logprob: Tensor) -> Tensor:
-    """Any other input [N, T]: a log-probability is the old policy's, the rest is 0."""
-    return old_logprob if name.endswith("logprob") else torch.zeros_like(old_logprob)
 
 
 def _axis(name: str, values: Numbers) -> Tensor:

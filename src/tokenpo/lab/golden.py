@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..core.trial import example
-from ..core.types import Batch, Policy, Rollouts, Totals
+from ..core.trial import evaluate, example
 
 FORMAT = "tokenpo golden 1"
 GROUPS, SIZE, TOKENS = 2, 4, 5
 LONGEST = 8  # the longest response allowed, which some methods divide by
-ALWAYS = frozenset({"mask", "reward", "group", "old_logprob", "logprob"})
 MEANINGS = {
     "inputs": "what the method is given: N responses, T tokens; null: padding or no number; entropies and lp in nats",
     "totals": "denominators of the step: response tokens, responses with a token, the longest response allowed",
@@ -51,39 +49,35 @@ def golden(name: str, objective: Any, seed: int = 0) -> dict[str, Any]:
         seed: of the inputs.
     """
     given = example(seed, groups=GROUPS, size=SIZE, length=TOKENS)
-    names = ALWAYS | objective.needs
-    facts, said = ({k: x for k, x in owner.items() if k in names} for owner in (given.rollouts, given.policy))
-    rollouts, mask = Rollouts(**facts), given.rollouts["mask"]
-    leaves = {k: x.clone().requires_grad_() for k, x in said.items() if k in ("logprob", "entropy")}
-    state = objective.start()
-    batch = Batch(rollouts, objective.prepare(rollouts, state), Policy(**{**said, **leaves}))
-    batch = objective.observe(batch, torch.Generator().manual_seed(seed))
-    totals = Totals.of(rollouts, length=LONGEST)
-    loss = objective.loss(batch, totals)
-    found = torch.autograd.grad(loss.value, list(leaves.values()), allow_unused=True)
-    gradient = {k: x for k, x in zip(leaves, found, strict=True) if x is not None}
+    rollouts, policy = given.values()
+    rollouts, policy, mask = rollouts.only(objective.needs), policy.only(objective.needs), rollouts.mask
+    state, draws = objective.start(), torch.Generator().manual_seed(seed)
+    seen = evaluate(objective, rollouts, policy, state=state, length=LONGEST, draws=draws)
+    gradient = {"logprob": seen.gradient} | ({"entropy": seen.entropy_gradient} if objective.entropy_gradient else {})
     return {
         "format": FORMAT,
         "made_by": f"tokenpo {__version__}",
         "method": name,
         "objective": str(objective).splitlines(),
         "meanings": MEANINGS,
-        "inputs": {"rollouts": _plain(facts, mask), "policy": _plain(said, mask)},
-        "totals": dataclasses.asdict(totals),
+        "inputs": {"rollouts": _plain(vars(rollouts), mask), "policy": _plain(vars(policy), mask)},
+        "totals": dataclasses.asdict(seen.totals),
         "memory": {repr(part): dict(numbers) for part, numbers in state.items()},
         "derivation": {
-            "signals": _plain({repr(key): x for key, x in batch.credit.signals.items()}, mask),
-            **_plain({key: x.expand(mask.shape) for key, x in loss.terms.items()}, mask),
+            "signals": _plain({repr(key): x for key, x in seen.batch.credit.signals.items()}, mask),
+            **_plain({key: x.expand(mask.shape) for key, x in seen.loss.terms.items()}, mask),
         },
-        "value": loss.value.item(),
+        "value": seen.loss.value.item(),
         "gradient": _plain(gradient, mask),
     }
 
 
-def _plain(tensors: Mapping[str, Tensor], mask: Tensor) -> dict[str, Any]:
-    """Tensors as lists, those [N, T] with null where the mask is false; the mask itself stays whole."""
+def _plain(tensors: Mapping[str, Tensor | None], mask: Tensor) -> dict[str, Any]:
+    """The tensors that are there as lists, those [N, T] but the mask with null where the mask is false."""
     plain: dict[str, Any] = {}
     for name, x in tensors.items():
+        if x is None:
+            continue
         hidden = mask.new_zeros(x.shape) if x.shape != mask.shape or name == "mask" else ~mask
         plain[name] = _numbers(x.tolist(), hidden.tolist())
     return plain

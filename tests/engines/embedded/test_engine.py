@@ -9,7 +9,8 @@ import torch
 
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.cli.view import SilentView
-from tokenpo.core.negotiation import EVERYTHING, negotiate
+from tokenpo.core.negotiation import negotiate
+from tokenpo.core.types import OPTIONAL
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
@@ -43,7 +44,7 @@ def test_a_need_that_the_engine_cannot_meet_is_refused():
     with pytest.raises(Unsupported, match=r"foreign needs hidden_states.*embedded engine.*choose another method"):
         negotiate(Foreign())
     for name in METHODS:
-        assert method(name).needs <= EVERYTHING
+        assert method(name).needs <= OPTIONAL
 
 
 def test_the_reference_is_the_model_before_training(small, coin, tmp_path):

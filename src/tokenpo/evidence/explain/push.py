@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -14,30 +13,11 @@ from ...core.culprit import SOUND, broken
 from ...core.objective import Objective
 from ...core.ops import ranked
 from ...core.parts import MemorySignal
-from ...core.types import Batch, Rollouts, Totals
+from ...core.trial import evaluate
+from ...core.types import FACTS
 from ...methods.corrections import rejected
 from ...page.text import percent
 from ...runs.rollouts import Recording
-
-# What a file has to hold for an input: a formula in words, where its name does not say it.
-MEANINGS = {
-    "old_entropy": "the entropy, in nats, of the policy that sampled",
-    "entropy": "the entropy, in nats, of the current policy",
-    "rollout_logprob": "the log-probability that the engine which sampled reported",
-    "ref_logprob": "the log-probability under the reference model",
-    "entropy_drift": "Σ_v p_v² (log p_v + H) of the current policy",
-    "influence": "Σ ⟨g, g'⟩⟨h, h'⟩ over the group's better responses, see tokenpo.Rollouts",
-    "divergence": "how far the group's next-token distributions lie apart, see tokenpo.Rollouts",
-    "token_ids": "the ids of the tokens",
-    "rewards": "an object: the name of each reward function and what it gave",
-    "token_reward": "the reward that arrives with the token",
-    "turn": "the number of the turn that the token was sampled in",
-    "anchor": "the number of the state that the token's turn began in",
-    "old_collision": "Σ_v π_v² of the policy that sampled",
-    "version": "how many updates the policy that sampled the token had had",
-    "gain": "what the token's segment added to the reward to be expected, by continuations, see tokenpo.Rollouts",
-    "prompt_logprob": "one number: the mean log-probability of a token of the prompt",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,16 +51,15 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
     lacking = sorted(objective.needs - recording.inputs)
     if not lacking:
         return ""
-    fields = "; ".join(f"'{name}' ({MEANINGS.get(name, name)})" for name in lacking)
+    fields = "; ".join(f"'{name}' ({FACTS[name].meaning})" for name in lacking)
     odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
-    per = "response" if set(lacking) <= {"prompt_logprob", "rewards"} else "token"
+    per = "token" if any(FACTS[name].shape == "[N, T]" for name in lacking) else "response"
     return (
         f"{label} needs what {recording.source} does not hold: write {fields} into every response, one number for each "
         f"{per} (docs/rollouts.md{odd})"
     )
 
 
-@torch.enable_grad()
 def push_of(label: str, objective: Objective, recording: Recording) -> MethodPush:
     """Holds the objective to the whole recording as one optimiser step.
 
@@ -94,26 +73,13 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
     """
     if reason := missing(label, objective, recording):
         raise MissingInput(reason)
-    needed = objective.needs | {"mask", "reward", "group", "old_logprob", "logprob"}
-    rollouts = Rollouts(**{name: x for name, x in vars(recording.rollouts).items() if name in needed})
-    policy = dataclasses.replace(
-        recording.policy,
-        logprob=recording.policy.logprob.clone().requires_grad_(),
-        **{name: None for name in ("entropy", "entropy_drift") if name not in needed},
-    )
-    credit, everything = objective.prepare(rollouts), rollouts.mask
-    with torch.no_grad():
-        dropped = rejected(objective, Batch(rollouts, credit, policy))
-    rollouts = objective.counted(rollouts)
-    batch = Batch(rollouts, credit, policy)
-    # The whole step is given, so that a method of batch scope looks at it by itself, and draws with seed 0.
-    totals = Totals.of(rollouts)
-    loss = objective.loss(batch, totals)
-    (gradient,) = torch.autograd.grad(loss.value, policy.logprob, allow_unused=True, materialize_grads=True)
-    mask, terms = rollouts.mask, loss.terms
-    if not (gradient[mask].isfinite().all() and loss.value.isfinite()):
-        observed = objective.observed(batch, totals)
-        raise NotFinite(f"{label} on this recording is not finite: {broken(objective, observed, totals) or SOUND}")
+    rollouts, policy = recording.rollouts.only(objective.needs), recording.policy.only(objective.needs)
+    seen = evaluate(objective, rollouts, policy)
+    terms, mask, everything = seen.loss.terms, seen.batch.mask, rollouts.mask
+    if not (seen.gradient[mask].isfinite().all() and seen.loss.value.isfinite()):
+        found = broken(objective, seen.batch, seen.totals) or SOUND
+        raise NotFinite(f"{label} on this recording is not finite: {found}")
+    dropped = rejected(objective, seen.batch.of(rollouts, seen.batch.policy))
     return MethodPush(
         label=label,
         objective=objective,
@@ -123,7 +89,7 @@ def push_of(label: str, objective: Objective, recording: Recording) -> MethodPus
         clipped=terms["clipped"].bool() & mask,
         rejected=dropped,
         # Adding 0 turns -0 into 0.
-        push=torch.where(mask, -gradient * everything.sum(), 0.0) + 0.0,
+        push=torch.where(mask, -seen.gradient * everything.sum(), 0.0) + 0.0,
         notes=tuple(
             f"{label}: {note}"
             for note in [*_notes(objective), *_stale(objective, recording), *_rejections(dropped, everything)]

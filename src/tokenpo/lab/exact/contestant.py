@@ -10,12 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...core import facts
 from ...core.learner import Learner, RatioCheck, Step, Update
 from ...core.objective import Objective
 from ...core.parts import Continuations
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
-from .sampling import Walk, entropies, onward, rollouts, view
+from .sampling import Walk, onward, rollouts, view
 from .truth import truth
 from .world import World
 
@@ -41,7 +42,7 @@ class Contestant:
     def heat(self, learner: Learner, logits: Tensor) -> Tensor:
         """[S, 1] temperature at which the method has the next batch sampled: 1 but for those that adapt it."""
         rule = self.objective.temperature
-        entropy = entropies(logits.log_softmax(-1))
+        entropy = facts.entropy(logits.log_softmax(-1))
         heat = torch.ones_like(entropy) if rule is None else rule(entropy, 1.0, learner.memory[rule])
         return heat[:, None]
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...core.negotiation import EVERYTHING
 from ...core.seeds import keyed_generator
-from ...core.types import Rollouts
+from ...core.types import OPTIONAL, Rollouts
 from ..estimate import Estimate, combined, jackknife
 from .contestant import Contestant, push
 from .model import Table
@@ -173,7 +172,7 @@ def _facts(model: Table, name: str, setting: Setting, replicate: int) -> Rollout
     """Every input that a method may need; an objective reads those that it declares."""
     logits = model.logits(policy(model, name))
     population = _population(model, name, setting, replicate)
-    return rollouts(model.world, population, logits, EVERYTHING, setting.sampled_by(logits))
+    return rollouts(model.world, population, logits, OPTIONAL, setting.sampled_by(logits))
 
 
 @functools.lru_cache(maxsize=64)

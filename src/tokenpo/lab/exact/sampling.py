@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...core.facts import facts_of
 from ...core.ops import kl
 from ...core.ops.group import Groups
 from ...core.types import Policy, Rollouts
@@ -83,8 +84,7 @@ def rollouts(
     """
     size = int((walked.group == walked.group[0]).sum())
     logp = logits.log_softmax(-1)
-    optional = {
-        "old_entropy": lambda: entropies(logp)[walked.states],
+    fields = {
         "rollout_logprob": lambda: _taken((logits if sampler is None else sampler).log_softmax(-1), walked),
         "ref_logprob": lambda: _taken(world.initial.log_softmax(-1), walked),
         "token_ids": lambda: walked.tokens,
@@ -96,12 +96,21 @@ def rollouts(
         # A token is an action: every one is a turn of its own.
         "turn": lambda: torch.arange(walked.mask.shape[1]).expand(walked.mask.shape),
         "anchor": lambda: walked.states,
-        "old_collision": lambda: (2 * logp).exp().sum(-1)[walked.states],
     }
     return Rollouts(
         mask=walked.mask, reward=walked.reward, group=walked.group, old_logprob=_taken(logp, walked),
-        **{name: make() for name, make in optional.items() if name in needs},
+        **{name: make() for name, make in fields.items() if name in needs},
+        **_by_formula(Rollouts, logp, walked, needs),
     )  # fmt: skip
+
+
+def _by_formula(owner: type, logp: Tensor, walked: Walk, needs: frozenset[str]) -> dict[str, Tensor]:
+    """The inputs [N, T] that are functions of the next-token distributions."""
+    return {
+        name: fact.formula(logp)[walked.states]
+        for name, fact in facts_of(owner).items()
+        if fact.formula is not None and name in needs
+    }
 
 
 def _arriving(walked: Walk) -> Tensor:
@@ -113,13 +122,7 @@ def _arriving(walked: Walk) -> Tensor:
 def view(logits: Tensor, walked: Walk, needs: frozenset[str]) -> Policy:
     """The policy with these logits [S, V] at the sampled tokens, with its graph."""
     logp = logits.log_softmax(-1)
-    p, entropy = logp.exp(), entropies(logp)
-    drift = (p**2 * (logp + entropy[:, None])).sum(-1)
-    return Policy(
-        logprob=_taken(logp, walked),
-        entropy=entropy[walked.states] if "entropy" in needs else None,
-        entropy_drift=drift[walked.states] if "entropy_drift" in needs else None,
-    )
+    return Policy(logprob=_taken(logp, walked), **_by_formula(Policy, logp, walked, needs))
 
 
 def _drawn(cumulative: Tensor, draws: torch.Generator) -> Tensor:
@@ -143,11 +146,6 @@ def _dealt(cumulative: Tensor, state: Tensor, draws: torch.Generator) -> Tensor:
 def _place(cumulative: Tensor, at: Tensor) -> Tensor:
     found = (cumulative.double() <= at[:, None]).sum(-1)
     return found.clamp(max=cumulative.shape[-1] - 1)  # the last sum may be 1 less a rounding
-
-
-def entropies(logp: Tensor) -> Tensor:
-    """[S] nats, of log-probabilities [S, V]."""
-    return -(logp.exp() * logp).sum(-1)
 
 
 def _taken(logp: Tensor, walked: Walk) -> Tensor:

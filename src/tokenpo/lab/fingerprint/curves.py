@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import OPTIONAL, example
+from ...core.trial import example
+from ...core.types import OPTIONAL
 from .step import DRAWS, LENGTH, SIZE, Facts, pushes
 
 EQUAL = 1e-6  # two pushes that differ by less are one: far above rounding, far below what a picture shows
@@ -206,7 +207,7 @@ def _further(needs: frozenset[str]) -> Iterator[Axis]:
     """An axis for each input [N, T] that is not designed: from its lowest to its highest value in `example`."""
     inputs = example()
     known, mask = {**inputs.rollouts, **inputs.policy}, inputs.rollouts["mask"]
-    for name in sorted(needs & frozenset().union(*OPTIONAL.values()) - _DESIGNED):
+    for name in sorted(needs & OPTIONAL - _DESIGNED):
         if name in known and known[name].shape == mask.shape and known[name].is_floating_point():
             held = known[name][mask]
             values = torch.linspace(float(held.min()), float(held.max()), 13, dtype=torch.float64).tolist()

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.trial import example
+from ...core.trial import differentiate, example
 from ...core.types import Batch, Credit, Policy, Rollouts, Totals
 
 GROUPS, SIZE, WIDTH, LENGTH = 8, 8, 32, 16
@@ -101,7 +101,7 @@ def pushes(objective: Any, facts: Sequence[Facts], seeds: Sequence[int] | None =
 
 def _pushes(objective: Any, drawn: Facts, facts: Sequence[Facts], seeds: Sequence[int]) -> Tensor:
     fields = _fields(drawn)
-    rollouts = _rollouts(objective, fields)
+    rollouts = Rollouts.of(fields, objective.needs)
     credit = objective.prepare(rollouts, *_state(objective, drawn))
     policies = [_policy(objective, fields, one) for one in facts]
     focal = torch.tensor(FOCAL)
@@ -118,27 +118,15 @@ def _pushes(objective: Any, drawn: Facts, facts: Sequence[Facts], seeds: Sequenc
 
 def _joined(rollouts: Rollouts, batches: Sequence[Batch]) -> Batch:
     """The rows of several steps one below the other: they stand alone once the credit holds all that they share."""
-    credits, policies = [batch.credit for batch in batches], [batch.policy for batch in batches]
-    signals = {key: torch.cat([credit.signals[key] for credit in credits]) for key in credits[0].signals}
-    credit = Credit(torch.cat([credit.advantage for credit in credits]), signals)
+    credit, policies = Credit.joined([batch.credit for batch in batches]), [batch.policy for batch in batches]
     names = [name for name, x in vars(policies[0]).items() if x is not None]
     return Batch(rollouts, credit, Policy(**{name: torch.cat([vars(p)[name] for p in policies]) for name in names}))
 
 
-@torch.enable_grad()
 def _slopes(objective: Any, batch: Batch) -> Tensor:
     """−∂L times the tokens of the step, at log-probability and entropy: [N, T, 2]."""
-    leaves = {
-        name: x.detach().clone().requires_grad_()
-        for name, x in vars(batch.policy).items()
-        if x is not None and name in ("logprob", "entropy")
-    }
-    policy = Policy(**{**vars(batch.policy), **leaves})
-    value = objective.loss(Batch(batch.rollouts, batch.credit, policy), TOTALS).value
-    found = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
-    zero = torch.zeros_like(leaves["logprob"])
-    both = [zero if found.get(name) is None else found[name] for name in ("logprob", "entropy")]
-    return -torch.stack(both, -1) * TOTALS.tokens
+    seen = differentiate(objective, batch.rollouts, batch.credit, batch.policy, TOTALS)
+    return -torch.stack([seen.gradient, seen.entropy_gradient], -1) * TOTALS.tokens
 
 
 def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
@@ -148,16 +136,9 @@ def _state(objective: Any, facts: Facts) -> tuple[Any, ...]:
     row, state = torch.arange(ROWS), objective.start()
     for entropy in (FIRST_ENTROPY, facts.batch_entropy):
         reward = _right(row % SIZE, row // SIZE, facts.earlier_accuracy)
-        state = objective.after(
-            state, _rollouts(objective, {**_fields(Facts(batch_entropy=entropy)), "reward": reward})
-        )
+        fields = {**_fields(Facts(batch_entropy=entropy)), "reward": reward}
+        state = objective.after(state, Rollouts.of(fields, objective.needs))
     return (state,)
-
-
-def _rollouts(objective: Any, fields: Mapping[str, Tensor]) -> Rollouts:
-    always = ("mask", "reward", "group", "old_logprob")
-    names = [f.name for f in dataclasses.fields(Rollouts) if f.name in always or f.name in objective.needs]
-    return Rollouts(**{name: fields[name] for name in names})
 
 
 def _policy(objective: Any, fields: Mapping[str, Tensor], facts: Facts) -> Policy:
@@ -169,8 +150,7 @@ def _policy(objective: Any, fields: Mapping[str, Tensor], facts: Facts) -> Polic
     entropy = fields["old_entropy"].clone()
     entropy[focal, column] = max(facts.entropy + facts.entropy_change, 0.0)
     known = {**fields, "logprob": logprob.clamp(max=0.0), "entropy": entropy}
-    names = [f.name for f in dataclasses.fields(Policy) if f.name == "logprob" or f.name in objective.needs]
-    return Policy(**{name: known[name] for name in names})
+    return Policy.of(known, objective.needs)
 
 
 @functools.lru_cache(maxsize=256)
@@ -208,7 +188,6 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
         "old_entropy": entropy, "prompt_logprob": prompt, "divergence": divergence, "token_ids": ids,
         "rollout_logprob": _beside(old, column, 1 / facts.rollout_ratio), "temperature": torch.ones_like(old),
         "ref_logprob": _beside(old, column, facts.ref_ratio), "influence": math.sqrt(12) * (share - 0.5),
-        "rewards": reward[:, None],
     }  # fmt: skip
     designed["influence"][focal, column] = facts.influence
     # Two turns of equal length, and a second reward that has nothing to do with the first.
@@ -217,8 +196,6 @@ def _fields(facts: Facts) -> Mapping[str, Tensor]:
     second = (place % 3 == 0).double()
     designed |= {"turn": turn, "anchor": turn, "token_reward": arriving, "rewards": torch.stack([reward, second], 1)}
     others = {name: x.clone() for name, x in _undesigned().items() if name not in designed}
-    if "rewards" in others:  # of several functions: the first is the reward, on the token's responses the only one
-        others["rewards"][:, 0], others["rewards"][focal, 1:] = reward, 0.0
     for name, value in facts.other:
         others[name][focal, column] = value
     return designed | others

@@ -232,4 +232,4 @@ def directly(sample: Both, objective: tokenpo.Objective, **options: Any) -> tria
         return objective.observe(batch, keyed_generator(0, "observe", 0))
 
     plain = SimpleNamespace(prepare=objective.prepare, observe=observe, loss=objective.loss)
-    return trial.evaluate(plain, sample.inputs, **options)
+    return sample.inputs.evaluate(plain, **options)
