@@ -299,7 +299,7 @@ def test_versions_that_cannot_be_are_refused() -> None:
     learner, rollouts, _ = stale([3, 3, 3, 4], 3)
     with pytest.raises(TokenPOError, match="a token was sampled after 4 updates, and there were 3: give the number"):
         learner.begin(rollouts)
-    with pytest.raises(TokenPOError, match=r"Rollouts\.version\[3, 0\] is -1: number from 0"):
+    with pytest.raises(TokenPOError, match=r"Rollouts\.version\[3, 0\] is -1, but it is counted from 0"):
         stale([3, 3, 3, -1], 3)
 
 

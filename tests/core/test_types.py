@@ -57,14 +57,14 @@ REFUSED = [
     ("group", torch.tensor([0.0, 1.0]), "Rollouts.group has dtype torch.float32, expected integers such as torch.long"),
     ("group", torch.tensor([True, False]), "Rollouts.group has dtype torch.bool, expected integers"),
     ("group", torch.zeros(2, dtype=torch.complex64), "Rollouts.group has dtype torch.complex64, expected integers"),
-    ("group", torch.tensor([0, -3]), "Rollouts.group[1] is -3: number the prompts from 0"),
+    ("group", torch.tensor([0, -3]), "Rollouts.group[1] is -3, but it is counted from 0"),
     ("group", torch.tensor([0, 1, 2]), "Rollouts.group has shape [3], expected [N] = [2]"),
     # tokens
     ("old_logprob", None, "Rollouts.old_logprob must be a tensor, got NoneType"),
     ("token_ids", torch.ones(2, 3), "Rollouts.token_ids has dtype torch.float32, expected integers"),
     ("token_ids", torch.ones(2, 4).long(), "Rollouts.token_ids has shape [2, 4], expected [N, T] = [2, 3]"),
-    ("temperature", torch.zeros(2, 3), "Rollouts.temperature must be > 0 on every response token"),
-    ("temperature", torch.tensor([[1.0, -1, 1], [1, 1, 1]]), "Rollouts.temperature must be > 0 on every"),
+    ("temperature", torch.zeros(2, 3), "Rollouts.temperature[0, 0] is 0, but it must be > 0"),
+    ("temperature", torch.tensor([[1.0, -1, 1], [1, 1, 1]]), "Rollouts.temperature[0, 1] is -1, but it must be > 0"),
     # signs
     *[
         (
@@ -92,10 +92,10 @@ REFUSED = [
     ("rewards", torch.tensor([[1, NAN], [1, INF]]), "Rollouts.rewards[1, 1] is inf: it must be finite"),
     ("token_reward", torch.ones(2), "Rollouts.token_reward has shape [2], expected [N, T] = [2, 3]"),
     ("turn", torch.ones(2, 3), "Rollouts.turn has dtype torch.float32, expected integers such as torch.long"),
-    ("turn", torch.tensor([[0, 1, -1], [-2, 0, 0]]), "Rollouts.turn[1, 0] is -2: number from 0"),
+    ("turn", torch.tensor([[0, 1, -1], [-2, 0, 0]]), "Rollouts.turn[1, 0] is -2, but it is counted from 0"),
     ("turn", torch.tensor([[1, 0, 0], [0, 0, 0]]), "Rollouts.turn[0, 1] is 0, less than at an earlier token: number"),
-    ("anchor", torch.tensor([[-1, 0, 0], [0, 0, 0]]), "Rollouts.anchor[0, 0] is -1: number from 0"),
-    ("old_collision", torch.zeros(2, 3), "Rollouts.old_collision must be > 0 on every response token"),
+    ("anchor", torch.tensor([[-1, 0, 0], [0, 0, 0]]), "Rollouts.anchor[0, 0] is -1, but it is counted from 0"),
+    ("old_collision", torch.zeros(2, 3), "Rollouts.old_collision[0, 0] is 0, but probabilities lie in (0, 1]"),
     *[
         (name, value, message)
         for name in TOKEN_FIELDS

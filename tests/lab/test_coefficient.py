@@ -87,12 +87,12 @@ def test_entropy_is_compared_with_the_companions() -> None:
 
 def test_companions_hold_every_entropy_once_and_are_as_surprising_as_that() -> None:
     step = tokenpo.lab.coefficient._Step.of(tokenpo.method("hapo"), -2.0, torch.tensor(0.1), torch.tensor(0.1))
-    entropy, old = step.rollouts["old_entropy"][1:], step.rollouts["old_logprob"][1:]
+    entropy, old = step.rollouts.need("old_entropy")[1:], step.rollouts.old_logprob[1:]
     np.testing.assert_allclose(np.sort(entropy.flatten()), companions(), rtol=1e-13)
     assert torch.equal(old, -entropy)
     # Every response and both outcomes hold all kinds of tokens: no mean strays far from that of all.
     np.testing.assert_allclose(entropy.mean(1), MEAN_ENTROPY, atol=0.25)
-    right = step.rollouts["reward"][1:] == 1
+    right = step.rollouts.reward[1:] == 1
     np.testing.assert_allclose(entropy[right].mean(), MEAN_ENTROPY, atol=0.01)
 
 

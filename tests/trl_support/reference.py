@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 import tokenpo
 from tokenpo import models as language
 from tokenpo.core.learner import Learner, Step
+from tokenpo.engines.embedded.facts import MAKERS
 from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.updates import Trainer, gradients
 from tokenpo.recipe.config import Train
@@ -48,13 +49,11 @@ class Reference:
             asked = {
                 "old_entropy": lambda: old.entropy,
                 "ref_logprob": lambda: ref.logprob,
-                "influence": lambda: self.trainer.forward.influence(bare, prompts),
-                "divergence": lambda: self.trainer.forward.divergence(bare, prompts),
-                "prompt_logprob": lambda: self.trainer.forward.prompt_logprob(bare, prompts, 1.0),
-                "old_collision": lambda: self.trainer.forward.collision(bare, prompts).float(),
                 "gain": lambda: self._gain(dataclasses.replace(bare, old_logprob=old.logprob)),
             }
             more = {name: find() for name, find in asked.items() if name in self.objective.needs}
+            passes = sorted(self.objective.needs & MAKERS.keys() - more.keys())
+            more |= {name: self.trainer.forward.fact(name, bare, prompts) for name in passes}
         return dataclasses.replace(bare, old_logprob=old.logprob, **more)
 
     def _gain(self, facts: tokenpo.Rollouts) -> torch.Tensor:

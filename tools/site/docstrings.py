@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
 import griffe
+
+import tokenpo
 
 EXAMPLE = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 
@@ -14,6 +17,8 @@ class PlainText(griffe.Extension):
     """Doctests become blocks of code, and brackets side by side are no reference."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.docstring and "{facts}" in obj.docstring.value:  # filled in when the class is made
+            obj.docstring.value = inspect.getdoc(getattr(tokenpo, obj.name)) or ""
         if obj.docstring:
             text = re.sub(r"\](?=\[)", r"]\\", obj.docstring.value)
             obj.docstring.value = EXAMPLE.sub(lambda example: f"```pycon\n{example[1]}\n```", text)

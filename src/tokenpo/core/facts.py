@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -84,26 +84,24 @@ class Fact:
         return f"{self.shape} {self.kind.shown}".rstrip() + f", {self.meaning}{more}."
 
 
-Declared = TypeVar("Declared", bound=type)
+Owner = TypeVar("Owner", bound=type)
 
 
-def given(meaning: str, kind: Kind = REAL, **declaration: Any) -> Any:
-    """A field that is always there; `declaration` as in `Fact`."""
-    return dataclasses.field(metadata={"fact": Fact(meaning, kind, **declaration)})
+def given(meaning: str, kind: Kind = REAL, **declaration: Any) -> dict[str, Fact]:
+    """Metadata of a field that is always there; `declaration` as in `Fact`."""
+    return {"fact": Fact(meaning, kind, **declaration)}
 
 
-def optional(meaning: str, kind: Kind = REAL, *, default: None = None, **declaration: Any) -> Any:
+def optional(meaning: str, kind: Kind = REAL, **declaration: Any) -> Any:
     """A field that is None where the host does not have it; an objective names it in `needs`."""
-    return dataclasses.field(default=default, metadata={"fact": Fact(meaning, kind, **declaration)})
+    return dataclasses.field(default=None, metadata=given(meaning, kind, **declaration))
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(given, optional))
-def declares(owner: Declared) -> Declared:
-    """A frozen dataclass of facts, each of which becomes a line of its docstring."""
-    made = dataclass(frozen=True, eq=False)(owner)
-    lines = "\n        ".join(f"{name}: {fact.described}" for name, fact in facts_of(made).items())
-    made.__doc__ = (made.__doc__ or "").replace("{facts}", lines)
-    return made
+def documented(owner: Owner) -> Owner:
+    """Puts a line for each declared field into the docstring, for {facts}."""
+    lines = "\n        ".join(f"{name}: {fact.described}" for name, fact in facts_of(owner).items())
+    owner.__doc__ = (owner.__doc__ or "").replace("{facts}", lines)
+    return owner
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -28,7 +28,7 @@ from .facts import (
     PROBABILITY,
     Fact,
     collision,
-    declares,
+    documented,
     entropy,
     entropy_drift,
     facts_of,
@@ -69,7 +69,8 @@ class Fields:
         return _sliced(self, index)
 
 
-@declares
+@documented
+@dataclass(frozen=True, eq=False)
 class Rollouts(Fields):
     """Facts about N sampled responses; no later step changes them.
 
@@ -87,12 +88,14 @@ class Rollouts(Fields):
     """
 
     mask: Tensor
-    reward: Tensor = given(
-        "what the response earned; with several reward functions what the host made of them", shape="[N]"
+    reward: Tensor = field(
+        metadata=given(
+            "what the response earned; with several reward functions what the host made of them", shape="[N]"
+        )
     )
-    group: Tensor = given("the prompt that the rollout answers", COUNT, shape="[N]")
-    old_logprob: Tensor = given(
-        "log-probability of the sampled token under the policy that the update is anchored to", LOGPROB
+    group: Tensor = field(metadata=given("the prompt that the rollout answers", COUNT, shape="[N]"))
+    old_logprob: Tensor = field(
+        metadata=given("log-probability of the sampled token under the policy that the update is anchored to", LOGPROB)
     )
     old_entropy: Tensor | None = optional(
         "full-vocabulary entropy of the old policy", ENTROPY, scale=0.7, formula=entropy
@@ -179,7 +182,8 @@ class Rollouts(Fields):
         return _shown(title, "field", given, self.mask)
 
 
-@declares
+@documented
+@dataclass(frozen=True, eq=False)
 class Policy(Fields):
     """What the current policy says of the tokens in a batch; `Batch` checks it.
 
@@ -187,7 +191,9 @@ class Policy(Fields):
         {facts}
     """
 
-    logprob: Tensor = given("log-probability of the sampled token; carries the graph", LOGPROB, neutral="old_logprob")
+    logprob: Tensor = field(
+        metadata=given("log-probability of the sampled token; carries the graph", LOGPROB, neutral="old_logprob")
+    )
     entropy: Tensor | None = optional(
         "full-vocabulary entropy", ENTROPY, neutral="old_entropy", scale=0.7, formula=entropy,
         more="read without gradient unless a stage says otherwise",
@@ -215,7 +221,7 @@ class Credit:
     """
 
     advantage: Tensor
-    signals: Mapping[Any, Tensor] = dataclasses.field(default_factory=dict)
+    signals: Mapping[Any, Tensor] = field(default_factory=dict)
 
     def rows(self, index: Any) -> Credit:
         """The rows at `index`, signals included."""

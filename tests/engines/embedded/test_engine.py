@@ -10,8 +10,8 @@ import torch
 from tokenpo.base.errors import TokenPOError, UnknownName, Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.core.negotiation import negotiate
-from tokenpo.core.types import OPTIONAL
 from tokenpo.core.parts import GroupOverlong, SoftOverlong
+from tokenpo.core.types import OPTIONAL
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect

@@ -74,12 +74,14 @@ def test_a_missing_input_is_named_with_what_to_write(four, tmp_path):
     assert missing("x", hapo, four) == ""
     bare = [{k: v for k, v in line.items() if k != "entropy"} | {"entropies": [0]} for line in FOUR]
     found = read(write(tmp_path / "bare.jsonl", bare))
-    with pytest.raises(MissingInput, match=r"^mine needs what .*bare.jsonl does not hold: write 'old_entropy' \(the "):
+    with pytest.raises(
+        MissingInput, match=r"^mine needs what .*bare.jsonl does not hold: write 'old_entropy' \(full-vocabulary "
+    ):
         push_of("mine", hapo, found)
     assert "one number for each token (docs/rollouts.md; fields that are not read: entropies)" in missing(
         "x", hapo, found
     )
-    assert "'old_entropy' (the entropy" in missing("x", archer, found) and "; 'ref_logprob' (" in missing(
+    assert "'old_entropy' (full-vocabulary entropy" in missing("x", archer, found) and "; 'ref_logprob' (" in missing(
         "x", archer, found
     )
     assert "one number for each response" in missing("x", tokenpo.method("arm"), found)

@@ -138,7 +138,7 @@ def test_entropy_of_a_policy_that_moved_is_not_the_old_one(tmp_path):
         ({"entropy": [-0.6, 1.0]}, TokenPOError, r"'entropy\[0\]' is -0.6, but entropies are >= 0"),
         ({"version": [1.5, 2]}, TokenPOError, r"'version\[0\]' is 1.5: give a list of whole numbers from 0 on"),
         ({"version": -1}, TokenPOError, "'version' is -1: give .* from 0 on, or one for all tokens"),
-        ({"temperature": 0}, TokenPOError, "'temperature' holds 0: give the one of the log-probabilities, > 0"),
+        ({"temperature": 0}, TokenPOError, r"'temperature\[0\]' is 0, but it must be > 0"),
         ({"prompt": [{"role": "user"}]}, TokenPOError, "'prompt' is a list: give text; write chat messages out"),
         ({"step": "2"}, TokenPOError, "'step' is '2': give a whole number"),
         ({"entropy": None}, TokenPOError, "no field 'entropy', which .*line 1 has: write it for every response"),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...core.negotiation import EVERYTHING, negotiate
+from ...core.negotiation import negotiate
 from ...core.objective import Objective
-from ...core.types import Policy, Rollouts
+from ...core.types import OPTIONAL, Policy, Rollouts
 from ...models import LanguageModel
 from ...recipe.config import Config
 from ...recipe.model import load_model
@@ -21,7 +21,7 @@ from ...runs.rollouts.experience import credited
 from ...runs.trackers import require_trackers
 from ...runs.view import about
 from ...tasks import Task, make_task
-from .facts import require_plain_head
+from .facts import MAKERS, require_plain_head
 from .forward import Forward
 
 REMEDIES = {"gain": "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"}
@@ -84,7 +84,7 @@ def provided(objective: Objective) -> None:
     Raises:
         Unsupported: naming method and input.
     """
-    has = EVERYTHING if objective.continuations else EVERYTHING - {"gain"}
+    has = OPTIONAL if objective.continuations else OPTIONAL - {"gain"}
     negotiate(objective, has, remedies=REMEDIES)
 
 
@@ -109,15 +109,9 @@ def with_optional_inputs(
             with base:
                 policy = dataclasses.replace(forward, lm=lm, drift=False).policy(rollouts, kept.prompts)
             fields["ref_logprob"] = policy.logprob.float()
-        if "influence" in needs:
-            fields["influence"] = forward.influence(rollouts, kept.prompts).float()
-        if "divergence" in needs:
-            fields["divergence"] = forward.divergence(rollouts, kept.prompts).float()
-        if "old_collision" in needs:
-            fields["old_collision"] = forward.collision(rollouts, kept.prompts).float()
-        if "prompt_logprob" in needs:
-            heat = engine.config.rollout.temperature
-            fields["prompt_logprob"] = forward.prompt_logprob(rollouts, kept.prompts, heat).float()
+        for name in sorted(needs & MAKERS.keys()):
+            if getattr(rollouts, name) is None:
+                fields[name] = forward.fact(name, rollouts, kept.prompts)
     return dataclasses.replace(rollouts, **fields) if fields else rollouts
 
 

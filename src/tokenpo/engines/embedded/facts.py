@@ -1,4 +1,4 @@
-"""What some methods read of a group besides its rewards: influence, divergence, the prompt's log-probability.
+"""Inputs that take a forward pass of their own: influence, divergence, the prompt's log-probability, any formula.
 
 All are taken under the current weights, without gradient. The responses to one prompt are a group; those without a
 token are in none. At most one chunk of logits is alive at a time where the head is plain; otherwise the logits of one
@@ -10,16 +10,18 @@ Axes: P prompts, N rollouts, T response tokens (padded), M tokens of a group, H 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ...base.errors import TokenPOError, Unsupported
+from ...core.facts import facts_of
 from ...core.ops import kl, masked
 from ...core.ops.group import Groups
 from ...core.ops.head import chunk_rows
 from ...core.ops.softmax import wide
+from ...core.types import Rollouts
 from ...models.model import LanguageModel
 from ...models.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score
 
@@ -107,31 +109,32 @@ def divergence(
     return found
 
 
-@torch.no_grad()
-def collision(
+def by_formula(
     lm: LanguageModel,
     prompts: Sequence[Sequence[int]],
     prompt_of_row: Tensor,
     token_ids: Tensor,
     mask: Tensor,
-    temperature: Tensor | float = 1.0,
+    temperature: Tensor | float,
     *,
+    formula: Callable[[Tensor], Tensor],
     max_tokens: int = MAX_TOKENS,
 ) -> Tensor:
-    """[N, T] Σ_v p_v² where each token was drawn, at its temperature; 0 where mask is false.
+    """[N, T] of the distribution that each token was drawn from, at its temperature; 0 where mask is false.
 
     Args:
         prompts, prompt_of_row, token_ids, mask, temperature, max_tokens: as for `score`.
+        formula: of log-probabilities [..., V].
 
     Raises:
         TokenPOError: shapes that do not belong together.
     """
-    check_texts("collision", prompts, prompt_of_row, token_ids, mask, temperature)
+    check_texts("by_formula", prompts, prompt_of_row, token_ids, mask, temperature)
     found = torch.zeros(mask.shape, dtype=wide(lm.model.dtype), device=lm.device)
     chunk = chunk_rows(lm.model.get_output_embeddings().weight.shape[0])
     for seen in predictions(lm, prompts, prompt_of_row, token_ids, mask, temperature, max_tokens):
         for at in torch.arange(len(seen.row), device=lm.device).split(chunk):
-            found[seen.row[at], seen.column[at]] = (2 * _log_probabilities(lm, seen, at)).exp().sum(-1)
+            found[seen.row[at], seen.column[at]] = formula(_log_probabilities(lm, seen, at))
     return found
 
 
@@ -153,6 +156,46 @@ def prompt_logprob(
     with torch.no_grad():
         policy = score(lm, first, torch.arange(len(prompts)), token_ids, mask, temperature, max_tokens=max_tokens)
     return masked.mean(policy.logprob, mask.to(lm.device), dim=1)[:, 0]
+
+
+def texts(
+    rollouts: Rollouts, prompts: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], Tensor, Tensor, Tensor, Tensor]:
+    """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
+    used, of_row = torch.unique(rollouts.group, return_inverse=True)
+    assert rollouts.token_ids is not None
+    assert rollouts.temperature is not None
+    mine = [list(prompts[group]) for group in used.tolist()]
+    return mine, of_row, rollouts.token_ids, rollouts.mask, rollouts.temperature.where(rollouts.mask, 1.0)
+
+
+Maker = Callable[[LanguageModel, Rollouts, Sequence[Sequence[int]], int], Tensor]
+
+
+def _made_by(formula: Callable[[Tensor], Tensor]) -> Maker:
+    return lambda lm, facts, prompts, most: by_formula(lm, *texts(facts, prompts), formula=formula, max_tokens=most)
+
+
+def _influence(lm: LanguageModel, facts: Rollouts, prompts: Sequence[Sequence[int]], most: int) -> Tensor:
+    return influence(lm, *texts(facts, prompts), reward=facts.reward, max_tokens=most)
+
+
+def _divergence(lm: LanguageModel, facts: Rollouts, prompts: Sequence[Sequence[int]], most: int) -> Tensor:
+    return divergence(lm, *texts(facts, prompts), max_tokens=most)
+
+
+def _prompt_logprob(lm: LanguageModel, facts: Rollouts, prompts: Sequence[Sequence[int]], most: int) -> Tensor:
+    heat = float(facts.need("temperature")[facts.mask][0])
+    return prompt_logprob(lm, prompts, heat, max_tokens=most)[facts.group]
+
+
+# Inputs that take a forward pass of their own, and who makes them: (model, rollouts, prompts, tokens of a pass).
+MAKERS: dict[str, Maker] = {
+    **{name: _made_by(fact.formula) for name, fact in facts_of(Rollouts).items() if fact.formula is not None},
+    "influence": _influence,
+    "divergence": _divergence,
+    "prompt_logprob": _prompt_logprob,
+}
 
 
 def require_plain_head(lm: LanguageModel, asker: str = "") -> None:

@@ -13,7 +13,7 @@ from ...core.types import Batch, Loss, Policy, Rollouts
 from ...models import LanguageModel, score
 from ...models.precision import precision
 from ...models.score import Predictions, has_plain_head, predictions
-from .facts import collision, divergence, influence, prompt_logprob
+from .facts import MAKERS, texts
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Forward:
         with precision(self.lm.device, self.autocast):
             return score(
                 self.lm,
-                *_texts(rollouts, prompts),
+                *texts(rollouts, prompts),
                 drift=self.drift,
                 entropy_grad=self.entropy_grad,
                 max_tokens=self.micro_tokens,
@@ -93,7 +93,7 @@ class Forward:
 
     def _passes(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Iterator[Predictions]:
         """The forward passes of some rows; autocast covers the passes, not what is done between them."""
-        passes = predictions(self.lm, *_texts(rollouts, prompts), self.micro_tokens)
+        passes = predictions(self.lm, *texts(rollouts, prompts), self.micro_tokens)
         while True:
             with precision(self.lm.device, self.autocast):
                 seen = next(passes, None)
@@ -101,34 +101,7 @@ class Forward:
                 return
             yield seen
 
-    def influence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """[N, T] influence of whole groups on their responses whose reward exceeds the mean."""
-        with precision(self.lm.device, self.autocast):
-            return influence(self.lm, *_texts(rollouts, prompts), reward=rollouts.reward, max_tokens=self.micro_tokens)
-
-    def divergence(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """[N, T] divergence of whole groups at each position."""
-        with precision(self.lm.device, self.autocast):
-            return divergence(self.lm, *_texts(rollouts, prompts), max_tokens=self.micro_tokens)
-
-    def collision(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """[N, T] Σ_v p_v² at each token."""
-        with precision(self.lm.device, self.autocast):
-            return collision(self.lm, *_texts(rollouts, prompts), max_tokens=self.micro_tokens)
-
-    def prompt_logprob(self, rollouts: Rollouts, prompts: Sequence[Sequence[int]], temperature: float) -> Tensor:
-        """[N] mean log-probability of a token of the rollout's prompt."""
-        with precision(self.lm.device, self.autocast):
-            of_prompt = prompt_logprob(self.lm, prompts, temperature, max_tokens=self.micro_tokens)
-        return of_prompt[rollouts.group]
-
-
-def _texts(
-    rollouts: Rollouts, prompts: Sequence[Sequence[int]]
-) -> tuple[list[list[int]], Tensor, Tensor, Tensor, Tensor]:
-    """The prompts in use, which of them each row answers, and token ids, mask and temperature [N, T]."""
-    used, of_row = torch.unique(rollouts.group, return_inverse=True)
-    assert rollouts.token_ids is not None
-    assert rollouts.temperature is not None
-    mine = [list(prompts[group]) for group in used.tolist()]
-    return mine, of_row, rollouts.token_ids, rollouts.mask, rollouts.temperature.where(rollouts.mask, 1.0)
+    def fact(self, name: str, rollouts: Rollouts, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """[N, T] or [N]: an input of `MAKERS`, of whole groups, under the weights as they are."""
+        with torch.no_grad(), precision(self.lm.device, self.autocast):
+            return MAKERS[name](self.lm, rollouts, prompts, self.micro_tokens).float()

@@ -6,6 +6,7 @@ from ...base.errors import Unsupported
 from ...core.learner import HALF_TOLERANCE, RatioCheck
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
+from ...core.types import OPTIONAL
 from ...recipe.config import Config, Lora
 from ...recipe.hosts import TINKER
 from ...recipe.objective import build_objective
@@ -19,9 +20,9 @@ _LOGITS = (
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
     "train with the embedded engine, TRL or verl"
 )
-REMEDIES: dict[str, str] = dict.fromkeys(
-    ("divergence", "entropy", "entropy_drift", "influence", "old_collision", "old_entropy"), _LOGITS
-) | {"gain": "train with the embedded engine (tokenpo train), which draws the continuations"}
+REMEDIES: dict[str, str] = dict.fromkeys(OPTIONAL - PROVIDES - {"version"}, _LOGITS) | {
+    "gain": "train with the embedded engine (tokenpo train), which draws the continuations"
+}
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
     ENGINE,

@@ -23,6 +23,7 @@ from ...core.parts import (
     TokenRatio,
 )
 from ...core.parts.part import walk
+from ...core.types import OPTIONAL
 from ...methods.vespo import SoftWeight
 from ...recipe.config import Method
 from ...recipe.objective import build_method
@@ -37,8 +38,8 @@ SAMPLED = frozenset({"rollout_logprob"})
 _COMPUTED = "train with the embedded engine (tokenpo train), which computes it"
 _TOLD = "train with the embedded engine (tokenpo train) on a task that tells of its turns"
 REMEDIES = {
+    **dict.fromkeys(OPTIONAL - ALWAYS, _COMPUTED),
     "rollout_logprob": "set use_vllm=True, or give a rollout_func that returns logprobs",
-    **dict.fromkeys(("prompt_logprob", "influence", "divergence", "old_collision"), _COMPUTED),
     **dict.fromkeys(("token_reward", "anchor"), _TOLD),
     "gain": "train with the embedded engine (tokenpo train), which draws the continuations",
 }

@@ -19,6 +19,9 @@ from ...methods.corrections import rejected
 from ...page.text import percent
 from ...runs.rollouts import Recording
 
+# What a file has in the place of a tensor.
+_IN_A_FILE = {"rewards": "an object: the name of each reward function and what it gave"}
+
 
 @dataclass(frozen=True, eq=False)
 class MethodPush:
@@ -51,7 +54,7 @@ def missing(label: str, objective: Objective, recording: Recording) -> str:
     lacking = sorted(objective.needs - recording.inputs)
     if not lacking:
         return ""
-    fields = "; ".join(f"'{name}' ({FACTS[name].meaning})" for name in lacking)
+    fields = "; ".join(f"'{name}' ({_IN_A_FILE.get(name, FACTS[name].meaning)})" for name in lacking)
     odd = f"; fields that are not read: {', '.join(recording.unread)}" if recording.unread else ""
     per = "token" if any(FACTS[name].shape == "[N, T]" for name in lacking) else "response"
     return (

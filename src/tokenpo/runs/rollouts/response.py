@@ -12,28 +12,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from ...base.errors import MissingInput, TokenPOError, nearest
-from ...core.boundary import ENTROPY_SLACK, LOGPROB_SLACK
+from ...core.facts import facts_of
+from ...core.types import FACTS as DECLARED
 from ...core.types import Policy, Rollouts
 
-# One number for each token, by the names of the fields of `Rollouts` and of `Policy`.
-FACTS = (
-    "old_logprob", "old_entropy", "rollout_logprob", "ref_logprob", "temperature", "influence", "divergence",
-    "token_reward", "old_collision", "gain",
-)  # fmt: skip
-NOW = ("logprob", "entropy", "entropy_drift")
-WHOLE = ("token_ids", "turn", "anchor", "version")  # whole numbers
-PER_TOKEN = (*FACTS, *NOW, *WHOLE[1:])
+# One number for each token: facts, what the current policy says, and whole numbers.
+FACTS, WHOLE = (
+    tuple(name for name, fact in facts_of(Rollouts).items() if fact.shape == "[N, T]" and fact.kind.whole is whole)
+    for whole in (False, True)
+)
+NOW = tuple(facts_of(Policy))
+PER_TOKEN = (*FACTS, *NOW, *(name for name in WHOLE if name != "token_ids"))
 ONE = ("temperature", "version")  # a line may hold one number for all of its tokens
 REQUIRED = {
     "group": "the same number or text for all responses to one prompt",
     "reward": "the number that the response earned",
     "tokens": "one string for each response token, or token_ids",
     "old_logprob": "the log-probability, in nats, of each token under the policy that the update starts from",
-}
-# Ending of the names of fields -> their sign, the rounding that is let pass (nats), and the mistake.
-_SIGNS = {
-    "logprob": (-1, LOGPROB_SLACK, "log-probabilities are <= 0: give log p, not -log p"),
-    "entropy": (1, ENTROPY_SLACK, "entropies are >= 0: give -Σ p log p, not Σ p log p"),
 }
 KNOWN = frozenset({*REQUIRED, "token_ids", "prompt", "correct", "step", "prompt_logprob", "rewards", *PER_TOKEN})
 
@@ -102,8 +97,7 @@ def responses(
         policy: what the current policy says, where it is not the one that sampled.
         reward_names: [R] what the columns of `rollouts.rewards` are called; None numbers them.
     """
-    columns = {name: getattr(rollouts, name) for name in (*FACTS, *WHOLE[1:])}
-    columns |= {name: getattr(policy, name, None) for name in NOW}
+    columns = {name: getattr(policy if name in NOW else rollouts, name, None) for name in PER_TOKEN}
     per_token = {name: x.detach().cpu() for name, x in columns.items() if x is not None}
     group_names = rollouts.group.tolist() if groups is None else groups
     ids = None if rollouts.token_ids is None else rollouts.token_ids.cpu()
@@ -178,22 +172,20 @@ def parse(where: str, line: Mapping[str, Any]) -> Response:
                 f"{where}: {name!r} has {len(values)} numbers for {len(tokens)} tokens: give one for each response "
                 "token and none for prompt and padding"
             )
-    if (coldest := min(numbers.get("temperature", ()), default=1.0)) <= 0:
-        raise TokenPOError(f"{where}: 'temperature' holds {coldest:g}: give the one of the log-probabilities, > 0")
-    _require_signs(where, numbers)
+    _require_inside(where, numbers)
     plainly = {name: getattr(read, name) for name in _PLAIN}
     return Response(
         **plainly, tokens=tokens, token_ids=ids, numbers={name: tuple(values) for name, values in numbers.items()}
     )
 
 
-def _require_signs(where: str, numbers: Mapping[str, Sequence[float]]) -> None:
-    """Said here with the place in the file: a batch knows no lines."""
+def _require_inside(where: str, numbers: Mapping[str, Sequence[float]]) -> None:
+    """Raised here with the place in the file: a batch knows no lines."""
     for name, values in numbers.items():
-        sign, slack, words = _SIGNS.get(name.rpartition("_")[2], (0, 0.0, ""))
-        wrong = next((i for i, x in enumerate(values) if sign * x < -slack), None)
+        kind = DECLARED[name].kind
+        wrong = next((i for i, x in enumerate(values) if kind.outside(x)), None)
         if wrong is not None:
-            raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {words}")
+            raise TokenPOError(f"{where}: '{name}[{wrong}]' is {values[wrong]:g}, but {kind.words}")
 
 
 def plain(name: str) -> str:
@@ -222,7 +214,7 @@ class _Fields(BaseModel):
 
 _PLAIN = ("group", "reward", "prompt", "correct", "step", "prompt_logprob", "rewards")
 _PER_TOKEN: dict[str, Any] = dict.fromkeys(PER_TOKEN, (list[float] | None, None))
-_PER_TOKEN |= dict.fromkeys(WHOLE[1:], (_Numbering | None, None))
+_PER_TOKEN |= dict.fromkeys(set(WHOLE) - {"token_ids"}, (_Numbering | None, None))
 _PER_TOKEN["temperature"] = (list[float] | float | None, None)
 _PER_TOKEN["version"] = (None | _Numbering | _Number, None)
 _Line = create_model("_Line", __base__=_Fields, **_PER_TOKEN)
@@ -230,9 +222,8 @@ _KINDS = {
     "group": "a whole number or text",
     "reward": "a number",
     "tokens": "a list of strings",
+    **dict.fromkeys(WHOLE, "a list of whole numbers from 0 on"),
     "token_ids": "a list of ids",
-    "turn": "a list of whole numbers from 0 on",
-    "anchor": "a list of whole numbers from 0 on",
     "version": "a list of whole numbers from 0 on, or one for all tokens",
     "rewards": "an object, the name of each reward function and its number or null",
     "prompt": "text; write chat messages out",
