@@ -70,7 +70,7 @@ def attempt(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def numbers(objective: tokenpo.Objective, seed: int) -> dict[str, Any]:
     inputs = trial.example(seed)
-    seen = trial.evaluate(objective, inputs)
+    seen = inputs.evaluate(objective)
     mask = inputs.rollouts["mask"]
     return {
         "loss": repr(float(seen.loss.value)),
