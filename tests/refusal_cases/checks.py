@@ -24,9 +24,7 @@ NAMED = {
 ELSEWHERE = {
     ("engines/trl/contract.py", "check_import"): "TRL is missing: tests/engines/trl/test_parts.py",
     ("engines/trl/contract.py", "moved"): "a private surface moved: tests/engines/trl/test_parts.py",
-    ("engines/vllm/contract.py", "require"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/vllm/contract.py", "require_runner"): "a young surface moved: tests/engines/vllm/test_processor.py",
-    ("engines/vllm/contract.py", "require_fields"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/vllm/contract.py", "bases"): "a young surface moved: tests/engines/vllm/test_processor.py",
     ("engines/launch.py", "_verl_module"): "verl is missing: tests/cli/test_launch.py",
     ("engines/launch.py", "require_installed"): "an engine is missing: tests/cli/test_launch.py",

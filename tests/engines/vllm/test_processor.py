@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import subprocess
@@ -10,9 +11,9 @@ import sys
 import pytest
 import torch
 
-from tokenpo.base.errors import TokenPOError, Unsupported
+from tokenpo.base.errors import Unsupported
 from tokenpo.engines.vllm import PROCESSOR
-from tokenpo.engines.vllm.contract import require, require_fields
+from tokenpo.engines.vllm.contract import require_runner
 from tokenpo.engines.vllm.runners import V1Rows, V2Slots
 from vllm_support import flat, heat, settings, stand_in
 
@@ -42,19 +43,7 @@ def test_one_class_serves_both_runners(engine):
 
     with pytest.raises(ValueError, match="min_p"):
         engine.processor.validate_params(engine.SamplingParams(min_p=0.1, extra_args=flat(heat(1))))
-
-
-def _asked(engine, temperature, min_p, extra):
-    engine.processor.validate_params(engine.SamplingParams(temperature=temperature, min_p=min_p, extra_args=extra))
-
-
-def test_settings_that_contradict_are_refused(engine) -> None:
-    _asked(engine, 0.7, 0.0, flat(heat(1)))
-    with pytest.raises(TokenPOError, match="temperature 0: greedy decoding has no temperature to adapt"):
-        _asked(engine, 0.0, 0.0, flat(heat(1)))
-    with pytest.raises(TokenPOError, match=r"min_p = 0.1: vLLM's two runners"):
-        _asked(engine, 1.0, 0.1, flat(heat(1)))
-    _asked(engine, 0.0, 0.5, {"kv_transfer_params": {}})
+    engine.processor.validate_params(engine.SamplingParams(min_p=0.5, extra_args={"kv_transfer_params": {}}))
 
 
 def test_importing_the_package_needs_no_vllm():
@@ -105,21 +94,31 @@ def test_an_interface_that_moved_is_the_trouble_of_its_own_runner(changed):
     both = ours().AdaptiveTemperatureProcessor
     assert both(settings(), torch.device("cpu"), False).is_argmax_invariant()
     sentence = (
-        r"Moved.apply takes \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor ran with vLLM "
-        r"0.31 to 0.33 and this is stand-in; install one of those versions, or switch the adaptive temperature off"
+        r"LogitsProcessor.apply has \(logits, ctx, more\), not \(logits, ctx\): tokenpo's logits processor ran with "
+        r"vLLM 0.31 to 0.33 and this is stand-in; install one of those versions, or switch the adaptive temperature off"
     )
     with pytest.raises(Unsupported, match=sentence):
         both(settings(), object())
 
 
 def test_the_contract_names_what_is_gone(changed):
-    class Half(stand_in.V1):
-        update_state = None
+    home = changed["vllm.v1.sample.logits_processor"]
+    require_runner("v1")
 
-    with pytest.raises(Unsupported, match=r"Half.update_state is gone: tokenpo's"):
-        require(Half, {"update_state": ("batch_update",)})
-    with pytest.raises(Unsupported, match="BatchUpdate has no field swapped: tokenpo's"):
-        require_fields(stand_in.BatchUpdate, "BatchUpdate", "removed", "swapped")
+    @dataclasses.dataclass
+    class Fewer:
+        removed: list
+
+    for name, other, sentence in (
+        ("BatchUpdate", Fewer, r"BatchUpdate has \(removed\), not \(batch_size, removed, added, moved\): tokenpo's"),
+        ("MoveDirectionality", None, "MoveDirectionality is gone: tokenpo's"),
+        ("LogitsProcessor", type("Half", (stand_in.V1,), {"update_state": None}), "Processor.update_state is gone: "),
+    ):
+        before = getattr(home, name)
+        setattr(home, name, other)
+        with pytest.raises(Unsupported, match=sentence):
+            require_runner("v1")
+        setattr(home, name, before)
 
 
 # Against vLLM itself.

@@ -46,7 +46,7 @@ def from_batch(
         TokenPOError: shapes that do not belong together, or a number that is not finite on a response token.
     """
     mask = _needed(batch, "response_mask").bool()
-    ids, scores = _needed(batch, "responses"), next(filter(_is_there, (_field(batch, name) for name in REWARDS)), None)
+    ids, scores = _needed(batch, "responses"), _field(batch, *REWARDS)
     if scores is None:
         raise MissingInput(
             f"verl's batch holds no rewards ({', '.join(REWARDS)}): call from_batch after they are known"
@@ -57,7 +57,7 @@ def from_batch(
         reward=torch.where(mask, scores, 0.0).sum(1).double(),
         group=torch.tensor(numbered(uid), device=mask.device),
         old_logprob=old,
-        old_entropy=entropies if entropies is not None else _either(batch, "entropys", "entropy"),
+        old_entropy=entropies if entropies is not None else _field(batch, "entropys", "entropy"),
         ref_logprob=_field(batch, "ref_log_prob"),
         rollout_logprob=_field(batch, "rollout_log_probs"),
         temperature=None if temperature is None else torch.full_like(old, temperature),
@@ -78,10 +78,11 @@ def from_batch(
     ]
 
 
-def _field(batch: Any, name: str) -> Any:
-    """A tensor, padded; or the list of what is no tensor; None where it is not there."""
-    for owner in (getattr(batch, "batch", batch), getattr(batch, "non_tensor_batch", {})):
-        if owner is not None and name in owner.keys():  # noqa: SIM118 - `in` a TensorDict is refused
+def _field(batch: Any, *names: str) -> Any:
+    """The first that is there: a tensor, padded, or the list of what is no tensor; None where none is."""
+    owners = (getattr(batch, "batch", batch), getattr(batch, "non_tensor_batch", None))
+    for name, owner in ((name, owner) for name in names for owner in owners if owner is not None):
+        if name in owner.keys():  # noqa: SIM118 - `in` a TensorDict is refused
             value = owner[name]
             if isinstance(value, Tensor):
                 return torch.nested.to_padded_tensor(value, 0) if value.is_nested else value
@@ -96,20 +97,12 @@ def _needed(batch: Any, name: str) -> Any:
     return value
 
 
-def _either(batch: Any, *names: str) -> Tensor | None:
-    return next(filter(_is_there, (_field(batch, name) for name in names)), None)
-
-
 def _version(batch: Any, mask: Tensor) -> Tensor | None:
     """[N, T] verl's number of the weights that sampled; None where it tells none, or several of one response."""
     first, last = (_field(batch, f"{end}_global_steps") for end in ("min", "max"))
     if first is None or last is None or any(a is None or a != b for a, b in zip(first, last, strict=True)):
         return None
     return torch.tensor([int(a) for a in first], device=mask.device)[:, None].expand(mask.shape)
-
-
-def _is_there(value: Any) -> bool:
-    return value is not None
 
 
 def _words(tokenizer: Any, ids: Sequence[int]) -> list[str]:

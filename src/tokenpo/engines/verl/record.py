@@ -107,8 +107,6 @@ class Record:
 
 def _number(value: Any) -> float | None:
     """None for what is no single number: text, an array of several."""
-    if not isinstance(value, int | float) and not hasattr(value, "item"):
-        return None
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import Unsupported
 
 RAN = "0.31 to 0.33"
 HOMES = {"v1": "vllm.v1.sample.logits_processor", "v2": "vllm.v1.worker.gpu.sample.logits_processor"}
-# Runner -> method of its LogitsProcessor -> the names of its arguments, self and cls left out.
-METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+# Runner -> what is built on beside its interfaces: the arguments of a method, self and cls left out; fields of a data
+# class or members of an enumeration, of which there may be more.
+SURFACES: dict[str, dict[str, tuple[str, ...]]] = {
     "v1": {
-        "__init__": ("vllm_config", "device", "is_pin_memory"),
-        "validate_params": ("sampling_params",),
-        "apply": ("logits",),
-        "is_argmax_invariant": (),
-        "update_state": ("batch_update",),
+        "LogitsProcessor.__init__": ("vllm_config", "device", "is_pin_memory"),
+        "LogitsProcessor.validate_params": ("sampling_params",),
+        "LogitsProcessor.apply": ("logits",),
+        "LogitsProcessor.is_argmax_invariant": (),
+        "LogitsProcessor.update_state": ("batch_update",),
+        "BatchUpdate": ("batch_size", "removed", "added", "moved"),
+        "MoveDirectionality": ("SWAP",),
     },
     "v2": {
-        "__init__": ("vllm_config", "req_states"),
-        "validate_params": ("sampling_params",),
-        "add_request": ("req_idx", "sampling_params"),
-        "apply_staged_writes": (),
-        "apply": ("logits", "ctx"),
-    },
-}
-# Runner -> data class beside it -> fields that are read.
-FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
-    "v1": {"BatchUpdate": ("batch_size", "removed", "added", "moved")},
-    "v2": {
+        "LogitsProcessor.__init__": ("vllm_config", "req_states"),
+        "LogitsProcessor.validate_params": ("sampling_params",),
+        "LogitsProcessor.add_request": ("req_idx", "sampling_params"),
+        "LogitsProcessor.apply_staged_writes": (),
+        "LogitsProcessor.apply": ("logits", "ctx"),
         "LogitsContext": ("expanded_idx_mapping", "idx_mapping_np"),
         "LogitsProcRequestState": ("device", "max_num_reqs"),
     },
@@ -54,28 +50,12 @@ def bases() -> tuple[type, ...]:
 def require_runner(runner: str) -> None:
     """Raises Unsupported, with one sentence, where what a runner hands over has changed."""
     home = importlib.import_module(HOMES[runner])
-    require(home.LogitsProcessor, METHODS[runner])
-    for name, fields in FIELDS[runner].items():
-        require_fields(getattr(home, name, None), name, *fields)
-    if runner == "v1" and not hasattr(getattr(home, "MoveDirectionality", None), "SWAP"):
-        raise Unsupported(f"{HOMES[runner]}.MoveDirectionality.SWAP is gone: {_remedy()}")
-
-
-def require(owner: Any, expected: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises Unsupported where a method of a class of vLLM is gone or takes other arguments."""
-    for name, arguments in expected.items():
-        method = getattr(owner, name, None)
-        found = None if method is None else _arguments(method)
-        if found != arguments:
-            what = "is gone" if found is None else f"takes ({', '.join(found)}), not ({', '.join(arguments)})"
-            raise Unsupported(f"vLLM's {owner.__module__}.{owner.__qualname__}.{name} {what}: {_remedy()}")
-
-
-def require_fields(owner: Any, name: str, *fields: str) -> None:
-    """Raises Unsupported where a data class of vLLM, of this name, is gone or has lost one of these fields."""
-    for field in fields:
-        if field not in getattr(owner, "__dataclass_fields__", {}):
-            raise Unsupported(f"vLLM's {name} has no field {field}: {_remedy()}")
+    for name, expected in SURFACES[runner].items():
+        found = _surface(home, name)
+        same = found is not None and (found == expected if "." in name else set(expected) <= set(found))
+        if not same:
+            what = "is gone" if found is None else f"has ({', '.join(found)}), not ({', '.join(expected)})"
+            raise Unsupported(f"vLLM's {HOMES[runner]}.{name} {what}: {_remedy()}")
 
 
 def require_processed(vllm_config: Any) -> None:
@@ -88,8 +68,17 @@ def require_processed(vllm_config: Any) -> None:
         )
 
 
-def _arguments(method: Any) -> tuple[str, ...]:
-    names = tuple(inspect.signature(method).parameters)
+def _surface(home: Any, name: str) -> tuple[str, ...] | None:
+    """Arguments of a method, fields of a data class, members of an enumeration; None where there is no such thing."""
+    owner, _, method = name.partition(".")
+    thing = getattr(home, owner, None)
+    if not method:
+        fields = getattr(thing, "__dataclass_fields__", None) or getattr(thing, "__members__", ())
+        return None if thing is None else tuple(fields)
+    thing = getattr(thing, method, None)
+    if thing is None:
+        return None
+    names = tuple(inspect.signature(thing).parameters)
     return names[1:] if names[:1] in (("self",), ("cls",)) else names
 
 
