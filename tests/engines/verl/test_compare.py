@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,20 +18,13 @@ from engines.verl.support import run  # noqa: E402
 
 def command(directory: Path) -> list[str]:
     """Two methods, two seeds, two steps each, as small as can be."""
-    theirs: dict[str, Any] = {}
-    for key, value in run.CPU.items():
-        place = theirs
-        *tables, name = key.split(".")
-        for table in tables:
-            place = place.setdefault(table, {})
-        place[name] = value
     recipe = {
         "model": {"path": str(directory / "model")},
         "rollout": {"prompts": 4, "group_size": 4, "max_new_tokens": 32},
         "train": {"steps": 2, "minibatches": 2, "lr": 3e-4},
         "evaluate": {"problems": 8, "every": 2},
         "output": {"checkpoint_every": 1},
-        "verl": theirs,
+        "verl": run.tables(run.CPU),
     }
     (directory / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
     given = ["compare", "recipe.json", "--engine", "verl", "--methods", "grpo,gspo", "--seeds", "2", "--out", "out"]

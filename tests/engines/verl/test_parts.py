@@ -28,7 +28,7 @@ from tokenpo.core.learner import Learner  # noqa: E402
 from tokenpo.core.ops import entropy_score  # noqa: E402
 from tokenpo.engines.verl import layout, temperature  # noqa: E402
 from tokenpo.engines.verl.configure import Settings  # noqa: E402
-from tokenpo.engines.verl.plugin import after_import, refuse_legacy  # noqa: E402
+from tokenpo.engines.verl.plugin import after_import  # noqa: E402
 from tokenpo.engines.verl.replenish import Refills  # noqa: E402
 from tokenpo.engines.verl.trainer import (  # noqa: E402
     DRIFT,
@@ -36,7 +36,6 @@ from tokenpo.engines.verl.trainer import (  # noqa: E402
     TokenPOTrainer,
     checkpoint,
     memory_metrics,
-    one_output_each,
     resume,
 )
 from tokenpo.models.request_temperature import read  # noqa: E402
@@ -65,14 +64,6 @@ def test_a_failing_plug_in_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="moved"):
         after_import("sys")(fails)
     assert "tokenpo is NOT active in this process" in capsys.readouterr().err
-
-
-def test_the_legacy_trainer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["main_ppo", "trainer.use_v1=False"])
-    refuse_legacy()
-    monkeypatch.setattr(sys, "argv", ["main_ppo", "+algorithm.tokenpo.method=grpo"])
-    with pytest.raises(TokenPOError, match=r"set trainer\.use_v1=True"):
-        refuse_legacy()
 
 
 def test_refills_end() -> None:
@@ -211,12 +202,6 @@ def test_settings_of_a_request_are_copied() -> None:
     params: dict[str, Any] = {"temperature": 1.0}
     temperature.with_extra_args(params, '{"tokenpo_tau": 0.1}')
     assert params == {"temperature": 1.0}
-
-
-def test_a_session_has_one_output() -> None:
-    one_output_each(["a_0_0", "a_1_0", "b_0_0"])
-    with pytest.raises(TokenPOError, match=r"more than one output for a session \(a_0_1\)"):
-        one_output_each(["a_0_0", "a_0_1"])
 
 
 def test_metrics_of_memories_are_numbers() -> None:

@@ -114,13 +114,6 @@ def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -
     """A recipe, what `tokenpo launch --print` prints for it, and that alone."""
     run.model(tmp_path / "model")
     (tmp_path / "late.py").write_text(own_method.FILE, encoding="utf-8")
-    theirs: dict[str, Any] = {}
-    for key, value in {**run.CPU, "trainer.n_gpus_per_node": 2}.items():
-        place = theirs
-        *tables, name = key.split(".")
-        for table in tables:
-            place = place.setdefault(table, {})
-        place[name] = value
     recipe = {
         "method": {"name": "late.py:late", "low": 0.1},
         "model": {"path": str(tmp_path / "model")},
@@ -128,7 +121,7 @@ def test_a_printed_command_runs_with_a_method_of_the_users_own(tmp_path: Path) -
         "train": {"steps": 1, "minibatches": 2, "lr": 3e-4},
         "evaluate": {"problems": 16, "samples": 0},
         "output": {"dir": "run"},
-        "verl": theirs,
+        "verl": run.tables({**run.CPU, "trainer.n_gpus_per_node": 2}),
     }
     (tmp_path / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
     launch = [sys.executable, "-m", "tokenpo.cli.main", "launch", "recipe.json", "--engine", "verl", "--print"]

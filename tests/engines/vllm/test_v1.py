@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from tokenpo.base.errors import Unsupported
 from tokenpo.models.token_draw import draw
 from vllm_support import flat, heat, oracle, random_logits, settings
 
@@ -133,10 +132,3 @@ def test_what_it_tells_vllm(engine, processor):
     with pytest.raises(ValueError, match="tokenpo_tau = 2"):
         type(processor).validate_params(engine.SamplingParams(extra_args={**flat(heat(1)), "tokenpo_tau": 2}))
     type(processor).validate_params(engine.SamplingParams())
-
-
-@pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits"])
-def test_raw_log_probabilities_are_refused(engine, mode):
-    with pytest.raises(Unsupported, match=f"logprobs_mode='{mode}', .* set logprobs_mode=\"processed_logprobs\""):
-        engine.processor(settings(mode), torch.device("cpu"), False)
-    engine.processor(settings("processed_logits"), torch.device("cpu"), False)

@@ -88,6 +88,18 @@ def words(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value}" for key, value in settings.items()]
 
 
+def tables(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as the nested tables of a recipe's section [verl]."""
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        place = nested
+        *path, name = key.split(".")
+        for table in path:
+            place = place.setdefault(table, {})
+        place[name] = value
+    return nested
+
+
 def documented() -> dict[str, str]:
     """The settings of the command in docs/verl.md."""
     page = (TESTS.parent / "docs" / "verl.md").read_text(encoding="utf-8")
