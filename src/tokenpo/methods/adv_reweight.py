@@ -23,12 +23,10 @@ from .paper import Paper
 
 
 @Paper(
-    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs",
-    "2505.12929",
-    "code",
+    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "code",
     code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
     "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
-)
+)  # fmt: skip
 def adv_reweight(
     *,
     low: Low = 0.2,

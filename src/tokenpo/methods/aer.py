@@ -76,11 +76,9 @@ class DifficultyCoefficient(MemorySignal):
 
 
 @Paper(
-    "Rethinking Entropy Regularization in Large Reasoning Models",
-    "2510.10959",
-    "second-hand + reconstructed",
+    "Rethinking Entropy Regularization in Large Reasoning Models", "2510.10959", "second-hand + reconstructed",
     "the difficulty function and the rule of the coefficient",
-)
+)  # fmt: skip
 def aer(
     *,
     tau: Annotated[NotNegative, "target as a share of the first batch's mean entropy"] = 0.4,

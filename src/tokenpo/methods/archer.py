@@ -24,12 +24,10 @@ from .paper import Paper
 
 
 @Paper(
-    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR",
-    "2507.15778",
-    "code",
+    "Stabilizing Knowledge, Promoting Reasoning: Dual-Token Constraints for RLVR", "2507.15778", "code",
     code="wizard-III/ArcherCodeR@8a1785b:verl/trainer/ppo/core_algos.py; "
     "wizard-III/ArcherCodeR@8a1785b:verl/workers/actor/dp_actor.py",
-)
+)  # fmt: skip
 def archer(
     *,
     low_clip: Annotated[Share, "clip, below and above, of tokens with low entropy"] = 0.2,

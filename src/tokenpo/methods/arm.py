@@ -67,10 +67,8 @@ class ConfidenceShift(CreditStage):
 
 @Paper(
     "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
-    "2602.05281",
-    "second-hand",
-    "alpha, the tokens of the prompt that count, and the responses that are moved are open",
-)
+    "2602.05281", "second-hand", "alpha, the tokens of the prompt that count, and the responses that are moved are open",
+)  # fmt: skip
 def arm(
     *,
     alpha: Annotated[Finite, "size of the shift; 0 switches it off"] = 0.1,

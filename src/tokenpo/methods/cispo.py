@@ -21,11 +21,9 @@ from .paper import TRL, VERL, Paper
 
 
 @Paper(
-    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
-    "2506.13585",
-    "code",
+    "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", "2506.13585", "code",
     code=f"{VERL}; {TRL}",
-)
+)  # fmt: skip
 def cispo(
     *,
     high: Ceiling = 0.28,

@@ -24,11 +24,9 @@ from .paper import Paper
 
 
 @Paper(
-    "Understanding R1-Zero-Like Training: A Critical Perspective",
-    "2503.20783",
-    "code",
+    "Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", "code",
     code="sail-sg/understand-r1-zero@dfca49d:train_zero_math.py",
-)
+)  # fmt: skip
 def dr_grpo(
     *,
     low: Low = 0.2,

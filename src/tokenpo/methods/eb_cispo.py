@@ -25,11 +25,9 @@ from .paper import Paper
 
 
 @Paper(
-    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards",
-    "2511.03710",
-    "own",
-    "the composition is ours; the paper proposes baselines of this kind, and only its abstract was read",
-)
+    "Shrinking the Variance: Shrinkage Baselines for Reinforcement Learning with Verifiable Rewards", "2511.03710",
+    "own", "the composition is ours; the paper proposes baselines of this kind, and only its abstract was read",
+)  # fmt: skip
 def eb_cispo(*, high: Ceiling = 2.0, low: Floor = 1.0) -> Objective:
     """The baseline leans on the other prompts where groups say little; the importance weight is clipped, detached."""
     return Objective(ShrunkAdvantage(), DetachedClip(FixedBounds(low, high)), TokenMean())

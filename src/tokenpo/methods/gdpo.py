@@ -122,11 +122,9 @@ FORMS = {
 
 
 @Paper(
-    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
-    "2601.05242",
-    "code",
-    code=f"{TRL}; {VERL}; NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
-)
+    "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization", "2601.05242",
+    "code", code=f"{TRL}; {VERL}; NVIDIA-NeMo/RL@7ea279a:nemo_rl/algorithms/advantage_estimator.py",
+)  # fmt: skip
 def gdpo(
     *,
     form: Annotated[Literal["trl", "nemo_rl", "verl"], 'whose numbers: "trl", "verl" or "nemo_rl"'] = "trl",

@@ -46,12 +46,10 @@ class OldProbability(Selection):
 
 
 @Paper(
-    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs",
-    "2505.12929",
-    "code",
+    "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", "code",
     code="zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/core_algos.py; "
     "zhyang2226/AR-Lopti@cbeb333:verl/trainer/ppo/ray_trainer.py",
-)
+)  # fmt: skip
 def lopti(
     *,
     eta: Annotated[Between, "probability that divides the tokens between the passes"] = 0.4,

@@ -22,11 +22,8 @@ from .paper import TRL, Paper
 
 @Paper(
     "Length-Unbiased Sequence Policy Optimization: Revealing and Controlling Response Length Variation in RLVR",
-    "2602.05261",
-    "code",
-    "the clip range; a framework's code was read, not the authors'",
-    code=TRL,
-)
+    "2602.05261", "code", "the clip range; a framework's code was read, not the authors'", code=TRL,
+)  # fmt: skip
 def luspo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     """One ratio for the response, as in GSPO, and a sum over its tokens in place of their mean."""
     return Objective(GroupAdvantage(), Clip(FixedBounds(low, high), ratio=GeometricSequence()), ConstantLength(1.0))

@@ -57,12 +57,10 @@ class SparedTokens(Signal):
 
 
 @Paper(
-    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization",
-    "2505.18830",
-    "paper",
+    "On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization", "2505.18830", "paper",
     "the displayed formulas are from an implementation note; that a response's mean counts its influence on itself is "
     "our reading",
-)
+)  # fmt: skip
 def nthr(
     *,
     beta: Annotated[

@@ -25,12 +25,10 @@ from .paper import TRL, Paper
 
 
 @Paper(
-    "DeepSeek-V3.2: Pushing the frontier of open large language models",
-    "2512.02556",
-    "code",
+    "DeepSeek-V3.2: Pushing the frontier of open large language models", "2512.02556", "code",
     "its equation 9 was read through the comments of two frameworks only; delta is not the paper's",
     code=f"{TRL}; THUDM/slime@624b824:slime/backends/megatron_utils/loss.py",
-)
+)  # fmt: skip
 def opsm(
     *,
     delta: Annotated[AboveZero, "largest mean log-ratio of a wrong response, nats"] = 0.5,

@@ -88,12 +88,9 @@ class OptimalBaseline(CreditStage):
 
 
 @Paper(
-    "The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL",
-    "2602.07078",
-    "code",
-    "the theorem's own text was not read",
-    code=VERL,
-)
+    "The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL", "2602.07078", "code",
+    "the theorem's own text was not read", code=VERL,
+)  # fmt: skip
 def otb(
     *,
     zero_tail: Annotated[bool, "no baseline where a single rollout of the group is left"] = True,

@@ -37,11 +37,9 @@ class MixedReward(CreditStage):
 
 
 @Paper(
-    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce",
-    "2504.11343",
-    "code",
+    "A Minimalist Approach to LLM Reasoning: from Rejection Sampling to Reinforce", "2504.11343", "code",
     code="RLHFlow/Minimal-RL@e3b49f0:verl/trainer/ppo/core_algos.py",
-)
+)  # fmt: skip
 def reinforce_rej(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     """The reward itself is the advantage, in groups that hold right and wrong responses."""
     return Objective(MixedReward(), Clip(FixedBounds(low, high)), TokenMean())

@@ -36,11 +36,9 @@ class LeaveOneOut(CreditStage):
 
 
 @Paper(
-    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
-    "2402.14740",
-    "code",
-    code=VERL,
-)
+    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs", "2402.14740",
+    "code", code=VERL,
+)  # fmt: skip
 def rloo(*, low: Low = 0.2, high: High = 0.2) -> Objective:
     """The advantage is the reward minus the mean of the group's other rewards."""
     return Objective(LeaveOneOut(), Clip(FixedBounds(low, high)), TokenMean())

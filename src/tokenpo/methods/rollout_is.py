@@ -38,12 +38,9 @@ class Between(Region):
 
 
 @Paper(
-    "GLM-5 (SkyRL's rollout_is)",
-    "2602.15763",
-    "code",
-    "the paper's equation was not read: a framework's loss",
+    "GLM-5 (SkyRL's rollout_is)", "2602.15763", "code", "the paper's equation was not read: a framework's loss",
     code="NovaSky-AI/SkyRL@a956457:skyrl/backends/skyrl_train/utils/ppo_utils.py",
-)
+)  # fmt: skip
 def rollout_is(*, low: Annotated[Share, "bound below"] = 0.2, high: Annotated[Limit, "bound above"] = 0.2) -> Objective:
     """Tokens that the sampler found likelier or less likely by more than this are dropped."""
     return Objective(

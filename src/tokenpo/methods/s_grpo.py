@@ -44,11 +44,9 @@ class RandomTokens(BatchSignal):
 
 
 @Paper(
-    "Token-Efficient RL for LLM Reasoning",
-    "2504.20834",
-    "reconstructed",
+    "Token-Efficient RL for LLM Reasoning", "2504.20834", "reconstructed",
     "how the tokens are drawn, their share and the denominator",
-)
+)  # fmt: skip
 def s_grpo(
     *,
     fraction: Annotated[Fraction, "probability of a token to be kept"] = 0.5,

@@ -63,12 +63,9 @@ class CovarianceTails(BatchSignal):
 
 
 @Paper(
-    "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning",
-    "2512.04359",
-    "code",
-    "the curriculum by semantic entropy is not implemented",
-    code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
-)
+    "Efficient Reinforcement Learning with Semantic and Token Entropy for LLM Reasoning", "2512.04359", "code",
+    "the curriculum by semantic entropy is not implemented", code="zldscr0/SENT@2a7c40f:verl/trainer/ppo/core_algos.py",
+)  # fmt: skip
 def sent(
     *,
     fraction: Annotated[Fraction, "share of the sure tokens that is held at either end of the covariances"] = 2e-4,

@@ -58,11 +58,9 @@ class Spurious(BatchSignal):
 
 
 @Paper(
-    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens",
-    "2602.15620",
-    "paper",
+    "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens", "2602.15620", "paper",
     "which policy's probabilities and entropies, and the batch of the quantile, are our reading",
-)
+)  # fmt: skip
 def stapo(
     *,
     prob: Annotated[Share, "a token is unlikely below this probability"] = 0.002,

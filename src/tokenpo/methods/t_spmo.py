@@ -70,11 +70,9 @@ class PrefixTree(CreditStage):
 
 
 @Paper(
-    "Token-Efficient RL for LLM Reasoning",
-    "2504.20834",
-    "reconstructed",
+    "Token-Efficient RL for LLM Reasoning", "2504.20834", "reconstructed",
     "the credit of a pair, the denominator, and prefixes from which no response parts",
-)
+)  # fmt: skip
 def t_spmo(
     *,
     count: Annotated[

@@ -57,10 +57,8 @@ class HiddenReward(Signal):
 
 @Paper(
     "Token Hidden Reward: Steering Exploration-Exploitation in Group Relative Deep Reinforcement Learning",
-    "2510.03669",
-    "second-hand + reconstructed",
-    "the exact weight, the value of p and the threshold are open",
-)
+    "2510.03669", "second-hand + reconstructed", "the exact weight, the value of p and the threshold are open",
+)  # fmt: skip
 def thr(
     *,
     p: Annotated[

@@ -56,11 +56,9 @@ class Tapered(Bounds):
 
 
 @Paper(
-    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs",
-    "2503.14286",
-    "second-hand",
+    "Tapered Off-Policy REINFORCE: Stable and efficient reinforcement learning for LLMs", "2503.14286", "second-hand",
     "threshold and denominator are ours; the token level is a framework's code, not the paper's",
-)
+)  # fmt: skip
 def topr(
     *,
     level: Annotated[

@@ -39,12 +39,9 @@ from .paper import Paper
 @Paper(
     "Token-Regulated Group Relative Policy Optimization for Stable Reinforcement Learning in Large Language Models "
     "(v1); Sharpness-Controlled Group Relative Policy Optimization (v2); Sharpness-Guided Group Relative Policy "
-    "Optimization via Probability Shaping (v3, v4)",
-    "2511.00066",
-    "second-hand + reconstructed",
-    "the form of the weight is our reading of its constants",
-    version="v1..v4",
-)
+    "Optimization via Probability Shaping (v3, v4)", "2511.00066", "second-hand + reconstructed",
+    "the form of the weight is our reading of its constants", version="v1..v4",
+)  # fmt: skip
 def tr_grpo(
     *,
     low: Low = 0.2,

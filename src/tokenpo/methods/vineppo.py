@@ -26,12 +26,10 @@ TokenId = Annotated[int, whole(0)]
 
 
 @Paper(
-    "VinePPO: Refining Credit Assignment in RL Training of LLMs",
-    "2410.01679",
-    "code",
+    "VinePPO: Refining Credit Assignment in RL Training of LLMs", "2410.01679", "code",
     code="McGill-NLP/VinePPO@efe7228:src/treetune/episode_generators/math_episode_generator_with_mc_advantages.py; "
     "McGill-NLP/VinePPO@efe7228:src/treetune/trainers/ppo_trainer.py",
-)
+)  # fmt: skip
 def vineppo(
     *,
     every: Annotated[Count, "tokens of a step"] = 16,
