@@ -28,8 +28,11 @@ from ..core.ops.group import Groups
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
 from ..core.ranges import AboveZero, NotNegative, between
 from ..core.types import Rollouts
-from .options import High, Low
+from .options import Bound, High, Low, Start, Step
 from .paper import Paper
+
+Target = Annotated[NotNegative, "target as a share of the first batch's mean entropy"]
+Cutoff = Annotated[AboveZero, "accuracy from which a prompt gets no bonus; inf gives all prompts the same"]
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,15 @@ class DifficultyCoefficient(MemorySignal):
     """Λ · d_g at every token of a group [N, T].
 
     Args:
-        tau: target as a share of the first batch's mean entropy.
-        rho: accuracy from which a prompt gets no bonus; inf gives all the same.
-        delta: step of Λ.
-        largest: bound of Λ.
-        initial: Λ before the first batch.
         proportional: step by delta times the distance to the target (nats) rather than by its sign.
     """
 
     reads = {"old_entropy"}
-    tau: NotNegative
-    rho: AboveZero
-    delta: NotNegative
-    largest: NotNegative
-    initial: NotNegative
+    tau: Target
+    rho: Cutoff
+    delta: Step
+    largest: Bound
+    initial: Start
     proportional: bool
 
     def __post_init__(self) -> None:
@@ -81,15 +79,15 @@ class DifficultyCoefficient(MemorySignal):
 )  # fmt: skip
 def aer(
     *,
-    tau: Annotated[NotNegative, "target as a share of the first batch's mean entropy"] = 0.4,
-    rho: Annotated[AboveZero, "accuracy from which a prompt gets no bonus; inf gives all prompts the same"] = 0.5,
+    tau: Target = 0.4,
+    rho: Cutoff = 0.5,
     rule: Annotated[
         Literal["sign", "proportional"],
         'the coefficient follows the "sign" of the distance to the target, or is "proportional" to it',
     ] = "sign",
-    delta: Annotated[NotNegative, "step of the coefficient after a rollout batch"] = 1e-4,
-    largest: Annotated[NotNegative, "bound of the coefficient"] = 0.005,
-    start: Annotated[NotNegative, "coefficient before the first batch"] = 0.0,
+    delta: Step = 1e-4,
+    largest: Bound = 0.005,
+    start: Start = 0.0,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:

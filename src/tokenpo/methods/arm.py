@@ -31,22 +31,25 @@ from ..core.types import Rollouts
 from .options import High, Low
 from .paper import Paper
 
+Shift = Annotated[Finite, "size of the shift; 0 switches it off"]
+Least = Annotated[
+    Fraction, "share of the response's tokens, the least probable ones, whose geometric mean is its confidence"
+]
+OnlyRight = Annotated[bool, "shift only the responses whose reward exceeds the group's mean"]
+
 
 @dataclass(frozen=True)
 class ConfidenceShift(CreditStage):
     """The group's advantage plus alpha · (confidence in the prompt − confidence in the response).
 
     Args:
-        alpha: size of the shift.
-        fraction: share of the response's tokens, the least probable ones, whose geometric mean is its confidence.
-        only_correct: shift only the responses whose reward exceeds the group's mean.
         group: the advantage that is shifted.
     """
 
     reads = {"prompt_logprob"}
-    alpha: Finite
-    fraction: Fraction
-    only_correct: bool
+    alpha: Shift
+    fraction: Least
+    only_correct: OnlyRight
     group: GroupAdvantage = GroupAdvantage()
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
@@ -67,17 +70,11 @@ class ConfidenceShift(CreditStage):
 
 @Paper(
     "Back to Basics: Revisiting Exploration in Reinforcement Learning for LLM Reasoning via Generative Probabilities",
-    "2602.05281", "second-hand", "alpha, the tokens of the prompt that count, and the responses that are moved are open",
+    "2602.05281", "second-hand",
+    "alpha, the tokens of the prompt that count, and the responses that are moved are open",
 )  # fmt: skip
 def arm(
-    *,
-    alpha: Annotated[Finite, "size of the shift; 0 switches it off"] = 0.1,
-    fraction: Annotated[
-        Fraction, "share of the response's tokens, the least probable ones, that its confidence is taken from"
-    ] = 0.2,
-    only_correct: Annotated[bool, "shift only the responses whose reward exceeds the group's mean"] = False,
-    low: Low = 0.2,
-    high: High = 0.28,
+    *, alpha: Shift = 0.1, fraction: Least = 0.2, only_correct: OnlyRight = False, low: Low = 0.2, high: High = 0.28
 ) -> Objective:
     """Advantages fall with the policy's confidence in the response and rise with its confidence in the prompt."""
     shifted = ConfidenceShift(alpha, fraction, only_correct)

@@ -37,6 +37,8 @@ from ..core.types import Batch
 from .options import High, Low
 from .paper import Paper
 
+Attenuation = Annotated[Share, "largest weight of the other tokens"]
+
 
 @dataclass(frozen=True)
 class Attenuated(BatchWeight):
@@ -44,12 +46,11 @@ class Attenuated(BatchWeight):
 
     Args:
         selection: the tokens with the full weight.
-        attenuation: largest weight of the others, in [0, 1].
         chord: the others weigh attenuation · 4 p (1 − p) rather than attenuation.
     """
 
     selection: Selection
-    attenuation: Share
+    attenuation: Attenuation
     chord: bool
 
     def of_batch(self, batch: Batch) -> Tensor:
@@ -69,7 +70,7 @@ def egspo(
     quantile: Annotated[
         Share, "of the rollout batch's old entropies, nearest rank; from it on a token learns in full"
     ] = 0.8,
-    attenuation: Annotated[Share, "largest weight of the other tokens"] = 0.5,
+    attenuation: Attenuation = 0.5,
     curve: Annotated[
         Literal["constant", "chord"], 'the others all weigh the same ("constant"), or by their probability ("chord")'
     ] = "constant",

@@ -33,24 +33,25 @@ from .paper import Paper
 # Of the weight of a wrong token whose ratio is beyond the safety.
 _SAFE = 0.8, 1.0
 
+Decay = Annotated[AboveZero, "tokens after which a later token counts half"]
+Least = Annotated[NotNegative, "smallest weight"]
+Most = Annotated[NotNegative, "largest weight"]
+Safety = Annotated[AboveZero, "ratio of a wrong token above which its weight is at most 1"]
+
 
 @dataclass(frozen=True)
 class FutureWeight(BatchWeight):
     """exp of the discounted sum of the log-ratios from a token on, bounded.
 
     Args:
-        decay: tokens after which a log-ratio counts half, > 0.
-        least: smallest weight, ≥ 0.
-        most: largest.
-        safety: a wrong token whose ratio is above it gets at most 1.
         dual: a token whose ratio is above it counts in no sum; None counts all.
     """
 
     idle_on_policy = True
-    decay: AboveZero
-    least: NotNegative
-    most: NotNegative
-    safety: AboveZero
+    decay: Decay
+    least: Least
+    most: Most
+    safety: Safety
     dual: AboveOne | None
 
     def __post_init__(self) -> None:
@@ -82,10 +83,10 @@ def discounted(x: Tensor, gamma: float) -> Tensor:
 )  # fmt: skip
 def fipo(
     *,
-    decay: Annotated[AboveZero, "tokens after which a later token counts half"] = 32.0,
-    least: Annotated[NotNegative, "smallest weight"] = 1.0,
-    most: Annotated[NotNegative, "largest weight"] = 1.2,
-    safety: Annotated[AboveZero, "ratio of a wrong token above which its weight is at most 1"] = 4.0,
+    decay: Decay = 32.0,
+    least: Least = 1.0,
+    most: Most = 1.2,
+    safety: Safety = 4.0,
     dual: Annotated[AboveOne | None, "dual clip; tokens beyond it count in no weight"] = None,
     low: Low = 0.2,
     high: High = 0.2,

@@ -127,7 +127,7 @@ FORMS = {
 )  # fmt: skip
 def gdpo(
     *,
-    form: Annotated[Literal["trl", "nemo_rl", "verl"], 'whose numbers: "trl", "verl" or "nemo_rl"'] = "trl",
+    form: Annotated[Literal["trl", "verl", "nemo_rl"], 'whose numbers: "trl", "verl" or "nemo_rl"'] = "trl",
     weights: Annotated[Weights, "one for each reward function, in their order; none is 1 for all"] = (),
     low: Low = 0.2,
     high: High = 0.2,

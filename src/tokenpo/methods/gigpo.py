@@ -32,6 +32,9 @@ from ..core.types import Rollouts
 from .options import High, Low
 from .paper import Paper
 
+Omega = Annotated[NotNegative, "weight of the comparison of turns"]
+ByTurn = Annotated[bool, "in the group's mean a trajectory counts once for each of its turns"]
+
 
 @dataclass(frozen=True)
 class GroupInGroup(CreditStage):
@@ -39,13 +42,11 @@ class GroupInGroup(CreditStage):
 
     Args:
         step: of each turn among those that began in the same state.
-        omega: weight of the step's advantage.
-        by_turn: a trajectory counts once for each of its turns in the group's mean, not once.
     """
 
     step: RewardToGo
-    omega: NotNegative = 1.0
-    by_turn: bool = True
+    omega: Omega = 1.0
+    by_turn: ByTurn = True
 
     reads = {"turn"}
 
@@ -67,13 +68,13 @@ class GroupInGroup(CreditStage):
 )  # fmt: skip
 def gigpo(
     *,
-    omega: Annotated[NotNegative, "weight of the comparison of turns"] = 1.0,
+    omega: Omega = 1.0,
     gamma: Annotated[Share, "discount from one turn to the next"] = 1.0,
     std: Annotated[
         bool, "divide by the deviations, of the group's rewards and of the returns from the same state"
     ] = False,
     eps: Annotated[NotNegative, "added to the deviations"] = 1e-6,
-    by_turn: Annotated[bool, "in the group's mean a trajectory counts once for each of its turns"] = True,
+    by_turn: ByTurn = True,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:

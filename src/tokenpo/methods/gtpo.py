@@ -40,7 +40,7 @@ from ..core.parts import (
     TokenMean,
 )
 from ..core.parts.credit import by_group
-from ..core.ranges import NOT_NEGATIVE, Finite, NotNegative, Positive, Range, limit
+from ..core.ranges import NOT_NEGATIVE, NotNegative, Positive, Range, limit
 from ..core.types import Rollouts
 from .options import GroupPenalty, High, Low, Threshold
 from .paper import Paper
@@ -73,7 +73,6 @@ class PolarTokens(CreditStage):
         share: a2, ≥ 0.
         whole_batch: compare entropies over the batch rather than inside each group; rewards are normalised inside it.
         clamp: entropies are clamped to this interval (nats) before they are shared out.
-        threshold: a response is right when its reward exceeds this.
         eps: added to the deviation, > 0.
     """
 
@@ -83,7 +82,7 @@ class PolarTokens(CreditStage):
     collection: Collection = "with_zeros"
     whole_batch: bool = False
     clamp: Clamp | None = None
-    threshold: Finite = 0.0
+    threshold: Threshold = 0.0
     eps: Positive = 1e-6
 
     @property
@@ -139,14 +138,13 @@ class PolarSequences(CreditStage):
         base: b1, ≥ 0.
         share: b2, ≥ 0.
         geometric: geometric instead of arithmetic means, of entropies and of their shares.
-        threshold: a response is right when its reward exceeds this.
     """
 
     reads = {"old_entropy"}
     base: NotNegative
     share: NotNegative
     geometric: bool = False
-    threshold: Finite = 0.0
+    threshold: Threshold = 0.0
 
     def __call__(self, rollouts: Rollouts, bonus: Tensor) -> Tensor:
         right, mixed = polarity(rollouts, self.threshold)

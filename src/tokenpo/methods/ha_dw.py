@@ -33,6 +33,8 @@ from ..core.types import Batch, Rollouts, Trust
 from .options import High, Low
 from .paper import Paper
 
+History = Annotated[Count, "batches whose mean reward the anchor averages"]
+
 
 @dataclass(frozen=True)
 class Ease(MemorySignal):
@@ -41,11 +43,10 @@ class Ease(MemorySignal):
     Remembers the mean rewards of the last batches, keyed by their age: "1" is the last.
 
     Args:
-        history: batches that count.
         current: count the batch itself among them.
     """
 
-    history: Count
+    history: History
     current: bool
 
     def start(self) -> Mapping[str, float]:
@@ -86,7 +87,7 @@ class DifficultyWeight(Weight):
 def ha_dw(
     *,
     scale: Annotated[Positive, "factor on every weight"] = 1.3,
-    history: Annotated[Count, "batches whose mean reward the anchor averages"] = 10,
+    history: History = 10,
     anchor: Annotated[Literal["prior", "current"], '"prior" batches only, or the "current" one among them'] = "prior",
     low: Low = 0.2,
     high: High = 0.2,

@@ -37,26 +37,23 @@ from ..core.types import Rollouts
 from .options import Beta, Dual, High, Low, Threshold
 from .paper import Paper
 
+Scale = Annotated[NotNegative, "of the cosine in the length"]
+Shift = Annotated[Finite, "added to the cosine"]
+Cap = Annotated[AboveZero, "largest reward for the length"]
+Additive = Annotated[bool, "correctness plus the reward for the length, rather than their product"]
+ByScore = Annotated[bool, "multiply by the reward of a right answer rather than by 1, as in the authors' code"]
+
 
 @dataclass(frozen=True)
 class MedianLength(Shaping):
-    """Replaces the reward: a right answer gets a function of its length, 0 beyond the median of the group's right ones.
+    """The reward of a right answer as a function of its length, 0 beyond the median of the group's right ones."""
 
-    Args:
-        scale: of the cosine, ≥ 0.
-        shift: added to it.
-        cap: largest value of the curve, > 0.
-        additive: add the curve to the correctness instead of multiplying them.
-        threshold: a response is right when its reward exceeds this.
-        by_score: correctness is the reward of a right answer, not 1.
-    """
-
-    scale: NotNegative
-    shift: Finite
-    cap: AboveZero
-    additive: bool
-    threshold: Finite
-    by_score: bool = False
+    scale: Scale
+    shift: Shift
+    cap: Cap
+    additive: Additive
+    threshold: Threshold
+    by_score: ByScore = False
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         right = rollouts.mask.any(1) & (rollouts.reward > self.threshold)
@@ -77,14 +74,12 @@ def hmpo(
     low: Low = 0.2,
     high: High = 0.28,
     dual: Dual = 10.0,
-    scale: Annotated[NotNegative, "of the cosine in the length"] = 1.0,
-    shift: Annotated[Finite, "added to the cosine"] = 0.8,
-    cap: Annotated[AboveZero, "largest reward for the length"] = 1.0,
-    additive: Annotated[bool, "correctness plus the reward for the length, rather than their product"] = False,
+    scale: Scale = 1.0,
+    shift: Shift = 0.8,
+    cap: Cap = 1.0,
+    additive: Additive = False,
     threshold: Threshold = 0.0,
-    by_score: Annotated[
-        bool, "multiply by the reward of a right answer rather than by 1, as in the authors' code"
-    ] = False,
+    by_score: ByScore = False,
     beta: Beta = 1e-3,
 ) -> Objective:
     """The reward of a right answer falls with its length and ends at the median of its group."""

@@ -52,17 +52,16 @@ PAPER = Paper(
 # As in the authors' code: the token that the bound is taken from is itself beyond it.
 _BEYOND = 1e-12
 
+Budget = Annotated[Limit, "of the mean squared log-ratio of the tokens that are pushed on"]
+
 
 @dataclass(frozen=True)
 class Reach(BatchSignal):
     """τ, how far the log-ratio of a token that its advantage pushes on may be, shown at every token [N, T], nats; 20
     where the step is within the budget.
-
-    Args:
-        budget: of the mean squared log-ratio of these tokens, ≥ 0.
     """
 
-    budget: Limit
+    budget: Budget
 
     def __call__(self, batch: Batch, trust: Look, generator: torch.Generator | None) -> Tensor:
         x = Ratio.log(batch).detach()
@@ -107,7 +106,7 @@ class Nearest(Signal):
 @PAPER
 def m2po(
     *,
-    budget: Annotated[Limit, "of the mean squared log-ratio of the tokens that are pushed on"] = 0.04,
+    budget: Budget = 0.04,
     low: Annotated[Share, "the bound below is never nearer to 1"] = 0.3,
     high: Annotated[NotNegative, "nor the one above"] = 0.5,
 ) -> Objective:

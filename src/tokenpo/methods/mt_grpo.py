@@ -34,20 +34,23 @@ from ..core.types import Rollouts
 from .options import Beta, High, Low
 from .paper import Paper
 
+OfTurn = Annotated[NotNegative, "weight of the first turn's own advantage"]
+Outcomes = Annotated[
+    Count, "how many of the reward functions, the last ones, judge the outcome; the others the first turn"
+]
+
 
 @dataclass(frozen=True)
 class FirstTurn(CreditStage):
     """The advantage of the outcome, and in the first of several turns also that of the turn.
 
     Args:
-        coef: weight of the turn's advantage.
-        outcome_rewards: how many of the reward functions, the last ones, judge the outcome; the others the turn.
         group: how rewards of a group become advantages.
     """
 
     reads = {"rewards", "turn"}
-    coef: NotNegative
-    outcome_rewards: Count
+    coef: OfTurn
+    outcome_rewards: Outcomes
     group: GroupAdvantage
 
     @property
@@ -75,14 +78,7 @@ class FirstTurn(CreditStage):
     "SiliangZeng/Multi-Turn-RL-Agent@3f06c26:verifiers/examples/triviaqa_search.py",
 )  # fmt: skip
 def mt_grpo(
-    *,
-    coef: Annotated[NotNegative, "weight of the first turn's own advantage"] = 1.0,
-    outcome_rewards: Annotated[
-        Count, "how many of the reward functions, the last ones, judge the outcome; the others the first turn"
-    ] = 1,
-    low: Low = 0.2,
-    high: High = 0.2,
-    beta: Beta = 0.0,
+    *, coef: OfTurn = 1.0, outcome_rewards: Outcomes = 1, low: Low = 0.2, high: High = 0.2, beta: Beta = 0.0
 ) -> Objective:
     """What a tool call earned counts for the tokens that made it, the outcome for all."""
     return Objective(

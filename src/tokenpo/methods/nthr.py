@@ -34,19 +34,21 @@ from ..core.types import Rollouts
 from .options import Beta, High, Low
 from .paper import Paper
 
+Beyond = Annotated[
+    Number, "threshold of the influence, in units of the least mean influence of a right response; ±inf is allowed"
+]
+Factor = Annotated[
+    NotNegative | None, "factor on the advantage of the selected tokens; None takes 2 |1/2 − share of right responses|"
+]
+
 
 @dataclass(frozen=True)
 class SparedTokens(Signal):
-    """eta at the tokens of wrong responses whose influence on the right ones exceeds the threshold, 1 elsewhere.
-
-    Args:
-        beta: threshold, in units of the least mean influence of a right response of the group; may be infinite.
-        eta: factor on the selected tokens; None takes 2 |1/2 − share of right responses|.
-    """
+    """eta at the tokens of wrong responses whose influence on the right ones exceeds the threshold, 1 elsewhere."""
 
     reads = {"influence"}
-    beta: Number
-    eta: NotNegative | None
+    beta: Beyond
+    eta: Factor
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         influence = rollouts.need("influence")
@@ -61,19 +63,7 @@ class SparedTokens(Signal):
     "the displayed formulas are from an implementation note; that a response's mean counts its influence on itself is "
     "our reading",
 )  # fmt: skip
-def nthr(
-    *,
-    beta: Annotated[
-        Number, "threshold of the influence, in units of the least mean influence of a right response; ±inf is allowed"
-    ] = 1.0,
-    eta: Annotated[
-        NotNegative | None,
-        "factor on the advantage of the selected tokens; None takes 2 |1/2 − share of right responses|",
-    ] = None,
-    low: Low = 0.2,
-    high: High = 0.2,
-    kl: Beta = 1e-4,
-) -> Objective:
+def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High = 0.2, kl: Beta = 1e-4) -> Objective:
     """Tokens of wrong responses that make right ones likely are pushed down less."""
     return Objective(
         GroupAdvantage(),

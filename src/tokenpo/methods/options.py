@@ -30,3 +30,8 @@ GroupPenalty = Annotated[bool, "add the group-relative overlong penalty"]
 OfPolicy = Annotated[Literal["old", "current"], 'of the "old" or of the "current" policy']
 OfResponse = Annotated[Share, "quantile of a response's entropies; above it they are high"]
 Drawn = Annotated[Count, "drawn from each cut"]
+
+# A coefficient that follows the entropy from batch to batch.
+Step = Annotated[NotNegative, "change of the coefficient after a rollout batch"]
+Bound = Annotated[NotNegative, "bound of the coefficient"]
+Start = Annotated[NotNegative, "coefficient before the first batch"]

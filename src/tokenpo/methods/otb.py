@@ -36,19 +36,20 @@ from .paper import VERL, Paper
 
 EPS = 1e-8
 
+ZeroTail = Annotated[bool, "no baseline where a single rollout of the group is left"]
+ByToken = Annotated[bool, "rewards arrive at tokens, read from `Rollouts.token_reward`; else all of it at the end"]
+
 
 @dataclass(frozen=True)
 class OptimalBaseline(CreditStage):
     """The reward still to come less the group's mean of it at the same token, weighted by the norm of the gradient.
 
     Args:
-        zero_tail: no baseline where a single rollout of the group is left.
-        steps: rewards arrive at tokens; else all of it at the end.
         cap: of the weight of the sampling engine that enters the norm, > 0; None leaves it out.
     """
 
-    zero_tail: bool = True
-    steps: bool = False
+    zero_tail: ZeroTail = True
+    steps: ByToken = False
     cap: Annotated[float, at_least(1)] | None = None
 
     @property
@@ -93,10 +94,8 @@ class OptimalBaseline(CreditStage):
 )  # fmt: skip
 def otb(
     *,
-    zero_tail: Annotated[bool, "no baseline where a single rollout of the group is left"] = True,
-    token_reward: Annotated[
-        bool, "rewards arrive at tokens, read from `Rollouts.token_reward`; else all of it at the end"
-    ] = False,
+    zero_tail: ZeroTail = True,
+    token_reward: ByToken = False,
     rollout_cap: Annotated[
         Annotated[float, at_least(1)] | None, "correct for the sampling engine, with weights up to this; None does not"
     ] = None,

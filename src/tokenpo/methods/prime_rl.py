@@ -28,19 +28,17 @@ from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
 from .paper import Paper
 
+Fall = Annotated[NotNegative, "largest fall of a probability that is pushed down"]
+Rise = Annotated[NotNegative, "largest rise of one that is pushed up"]
+
 
 @dataclass(frozen=True)
 class NearSampler(Selection):
-    """Tokens whose probability has not moved too far from the sampler's in the direction of their advantage.
-
-    Args:
-        low: largest fall of a token whose advantage is not positive.
-        high: largest rise of one whose advantage is.
-    """
+    """Tokens whose probability has not moved too far from the sampler's in the direction of their advantage."""
 
     reads = {"rollout_logprob"}
-    low: NotNegative
-    high: NotNegative
+    low: Fall
+    high: Rise
 
     def __call__(self, batch: Batch) -> Tensor:
         moved = batch.policy.logprob.detach().exp() - batch.need("rollout_logprob").exp()
@@ -64,10 +62,7 @@ class SquaredLogRatio(Penalty):
     code="PrimeIntellect-ai/prime-rl@559b447:src/prime_rl/trainer/rl/loss.py",
 )  # fmt: skip
 def prime_rl(
-    *,
-    low: Annotated[NotNegative, "largest fall of a probability that is pushed down"] = 0.2,
-    high: Annotated[NotNegative, "largest rise of one that is pushed up"] = 0.2,
-    kl: Annotated[NotNegative, "of the squared log-ratio to the sampler"] = 1e-3,
+    *, low: Fall = 0.2, high: Rise = 0.2, kl: Annotated[NotNegative, "of the squared log-ratio to the sampler"] = 1e-3
 ) -> Objective:
     """The ratio to the sampler, masked by how far the probability has moved."""
     return Objective(

@@ -24,10 +24,12 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, MemorySignal, TokenMean
-from ..core.ranges import Limit, NotNegative, between
+from ..core.ranges import Limit, between
 from ..core.types import Rollouts
-from .options import High, Low
+from .options import Bound, High, Low, Start, Step
 from .paper import Paper
+
+Target = Annotated[Limit, "mean entropy to stay at, nats; inf keeps the bonus on"]
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,13 @@ class GatedCoefficient(MemorySignal):
     """α while the batch's mean entropy is below the target, else 0, at every token [N, T].
 
     Args:
-        target: nats, ≥ 0; inf keeps α always on.
-        delta: change of α after a batch.
-        largest: bound of α.
-        initial: α before the first batch.
         released: the batch before gates this one, and −lp_old of the sampled tokens stands for their entropies.
     """
 
-    target: Limit
-    delta: NotNegative
-    largest: NotNegative
-    initial: NotNegative
+    target: Target
+    delta: Step
+    largest: Bound
+    initial: Start
     released: bool = False
 
     @property
@@ -83,10 +81,10 @@ class GatedCoefficient(MemorySignal):
 )  # fmt: skip
 def skywork_entropy(
     *,
-    target: Annotated[Limit, "mean entropy to stay at, nats"] = 0.2,
-    delta: Annotated[NotNegative, "change of the coefficient after a rollout batch"] = 1e-4,
-    largest: Annotated[NotNegative, "bound of the coefficient"] = 0.005,
-    start: Annotated[NotNegative, "coefficient before the first batch"] = 0.0,
+    target: Target = 0.2,
+    delta: Step = 1e-4,
+    largest: Bound = 0.005,
+    start: Start = 0.0,
     low: Low = 0.2,
     high: High = 0.2,
     controller: Annotated[

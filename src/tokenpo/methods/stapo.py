@@ -28,19 +28,20 @@ from ..core.types import Batch
 from .options import High, Low
 from .paper import Paper
 
+Unlikely = Annotated[Share, "a token is unlikely below this probability"]
+Quantile = Annotated[Share, "of the entropies of unlikely tokens in right responses; below it they are dropped"]
+
 
 @dataclass(frozen=True)
 class Spurious(BatchSignal):
     """1.0 at unlikely tokens of right responses whose entropy is low among such tokens.
 
     Args:
-        prob: a token is unlikely below this probability.
-        quantile: of the entropies of unlikely tokens in right responses.
         current: probabilities and entropies of the current policy rather than of the old one.
     """
 
-    prob: Share
-    quantile: Share
+    prob: Unlikely
+    quantile: Quantile
     current: bool
 
     @property
@@ -63,10 +64,8 @@ class Spurious(BatchSignal):
 )  # fmt: skip
 def stapo(
     *,
-    prob: Annotated[Share, "a token is unlikely below this probability"] = 0.002,
-    quantile: Annotated[
-        Share, "of the entropies of unlikely tokens in right responses; below it they are dropped"
-    ] = 0.75,
+    prob: Unlikely = 0.002,
+    quantile: Quantile = 0.75,
     low: Low = 0.2,
     high: High = 0.28,
     policy: Annotated[

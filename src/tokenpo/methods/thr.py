@@ -32,6 +32,8 @@ from .paper import Paper
 
 Lean = Annotated[float, inside(-1, 1).because("or advantages would vanish or change sign")]
 
+Mask = Annotated[bool, "tokens that hardly move the right responses get no gradient"]
+
 
 @dataclass(frozen=True)
 class HiddenReward(Signal):
@@ -39,12 +41,11 @@ class HiddenReward(Signal):
 
     Args:
         p: towards exploitation where p > 0, exploration where p < 0; −1 < p < 1.
-        mask: silence the tokens of small |THR|.
     """
 
     reads = {"influence"}
     p: Lean
-    mask: bool
+    mask: Mask
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         influence = rollouts.need("influence")
@@ -64,7 +65,7 @@ def thr(
     p: Annotated[
         Lean, "1 + p is the factor on tokens that make right responses more likely, 1 − p on the others"
     ] = 0.1,
-    mask: Annotated[bool, "tokens that hardly move the right responses get no gradient"] = True,
+    mask: Mask = True,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:

@@ -64,7 +64,7 @@ def tr_grpo(
     ] = "current",
     beta: Beta = 0.0,
     kl_weighting: Annotated[
-        Literal["none", "inside", "scale"], '"none", "scale" (the divergence) or "inside" (the ratio in it)'
+        Literal["none", "scale", "inside"], '"none", "scale" (the divergence) or "inside" (the ratio in it)'
     ] = "none",
 ) -> Objective:
     """GRPO whose tokens weigh more the more probable they are."""
