@@ -34,7 +34,7 @@ LAB = ("coefficient", "exact.world", "exact.truth", "exact.study")
 # Page of the reference -> its modules, the public ones.
 REFERENCE = {
     "tokenpo": ["tokenpo"],
-    "methods": ["tokenpo.methods"],
+    "methods": ["tokenpo.methods", *(f"tokenpo.methods.{name}" for name in ("paper", "signature", "options"))],
     "parts": ["tokenpo.core.parts"],
     "ops": [f"tokenpo.core.ops.{path.stem}" for path in sorted((ROOT / "src/tokenpo/core/ops").glob("[a-z]*.py"))],
     "models": ["tokenpo.models"],

@@ -6,7 +6,7 @@ choices. `signature` reads all of it. A second string takes the place of the fir
 
 from typing import Annotated, Literal
 
-from ..core.ranges import AboveOne, Count, Finite, Limit, NotNegative, Share
+from ..core.ranges import AboveOne, Finite, Limit, NotNegative, Share
 
 # The clip of the ratio.
 Low = Annotated[Share, "clip below"]
@@ -28,8 +28,7 @@ BoundedKl = Annotated[
 Threshold = Annotated[Finite, "a response is right when its reward exceeds this"]
 GroupPenalty = Annotated[bool, "add the group-relative overlong penalty"]
 OfPolicy = Annotated[Literal["old", "current"], 'of the "old" or of the "current" policy']
-OfResponse = Annotated[Share, "quantile of a response's entropies; above it they are high"]
-Drawn = Annotated[Count, "drawn from each cut"]
+OfResponse = Annotated[Share, "of a response's entropies; above it they are high"]
 
 # A coefficient that follows the entropy from batch to batch.
 Step = Annotated[NotNegative, "change of the coefficient after a rollout batch"]
