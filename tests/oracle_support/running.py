@@ -81,6 +81,12 @@ def tensors(
     }
 
 
+def facts(sample: Sample) -> tokenpo.Rollouts:
+    """The sample as rollouts with the old policy's entropies."""
+    field = tensors(sample)
+    return tokenpo.Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], field["old_entropy"])
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """One optimiser step, ready for `objective.loss`: gradients go to the log-probabilities and entropies."""
@@ -150,12 +156,14 @@ def outcome(name: str, sample: Sample, *, advantage: Any = None, **options: Any)
     return run(tokenpo.method(name, **options), sample, advantage=advantage)
 
 
-def moves(name: str, sample: Sample, value: float | None, gradient: Any, **options: Any) -> Outcome:
-    """Asserts the loss and the gradient that were worked out by hand; zeros on the right of a row may be left out."""
+def moves(
+    name: str, sample: Sample, value: float | None, gradient: Any, *, unit: float = 1.0, **options: Any
+) -> Outcome:
+    """Asserts a loss and a gradient worked out by hand, in units of `unit`; zeros on the right may be left out."""
     got = outcome(name, sample, **options)
     if value is not None:
-        np.testing.assert_allclose(got.value, value, rtol=1e-12)
+        np.testing.assert_allclose(got.value, value * unit, rtol=1e-12, atol=1e-15)
     width = got.gradient.shape[1]
     rows = [[*np.ravel(row), *[0.0] * (width - np.size(row))] for row in gradient]
-    np.testing.assert_allclose(got.gradient, rows, rtol=1e-12)
+    np.testing.assert_allclose(got.gradient, np.array(rows) * unit, rtol=1e-12)
     return got

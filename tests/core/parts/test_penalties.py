@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tokenpo
-from oracle_support import ragged, run
+from oracle_support import prelude, ragged, run
 from tokenpo.core.parts import (
     K1,
     K2,
@@ -122,23 +122,17 @@ def test_reweighted_by_the_response_by_hand(batch) -> None:
     assert gradient == pytest.approx([s * (0.5 + 0.25), s * (-1 + 0.25)], rel=1e-14)
 
 
-def _oracle(sample, beta: float, *, response: bool) -> tuple[float, np.ndarray]:
+def _oracle(s, beta: float, *, response: bool) -> tuple[float, np.ndarray]:
     """beta r k3 under GRPO's mean of means, with the gradient by hand.
 
-    k3 = eˣ - 1 - x with x = lp_ref - lp, so dk3/dlp = 1 - eˣ. Token: d(r k3) = r k3 + r (1 - eˣ) = -r x.
-    Response: s is the same at its n tokens and ds/dlp_t = s / n, so every token takes s / n of the sum of k3.
+    Token: d(r k3) = r k3 + r (1 - u) with u = π_ref/π. Response: w is the same at its n tokens and dw/dlp_t = w / n, so
+    every token takes w times the mean of k3.
     """
-    alive, x = sample.mask.any(1).sum(), sample.ref_logprob - sample.logprob
-    n = np.maximum(sample.mask.sum(1, keepdims=True), 1)
-    share, k3 = beta * sample.mask / n / alive, np.exp(x) - 1 - x
-    moved = sample.logprob - sample.old_logprob
-    if not response:
-        r = np.exp(moved)
-        return float((share * r * k3).sum()), -share * r * x
-    s = np.exp((moved * sample.mask).sum(1, keepdims=True) / n)
-    return float((share * s * k3).sum()), s * share * (1 - np.exp(x)) + s / n * sample.mask * (share * k3).sum(1)[
-        :, None
-    ]
+    k, dk = prelude.k3(s)
+    w, dw = prelude.sequence_ratio(s) if response else prelude.ratio(s)
+    return prelude.sequence_mean(
+        s, -beta * w * k, -beta * (w * dk + dw * (prelude.response_mean(s, k) if response else k))
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))

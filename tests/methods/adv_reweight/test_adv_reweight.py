@@ -1,4 +1,4 @@
-"""Advantage Reweighting against its oracle, by hand, and its reduction to GRPO."""
+"""Advantage Reweighting by hand, and what is special about it."""
 
 import numpy as np
 
@@ -17,8 +17,9 @@ def test_by_hand() -> None:
     moves(
         "adv_reweight",
         sample.but(ref_logprob=reference),
-        -((1.1 + 1.24 - 10 - 1) * 0.805 * a - 0.1 * (np.log(2) - 0.5)) / 4,
-        np.array([[-1.1 * 0.805 * a + 0.1 * 0.5, 0], [0, 0.805 * a]]) / 4,
+        -((1.1 + 1.24 - 10 - 1) * 0.805 * a - 0.1 * (np.log(2) - 0.5)),
+        [[-1.1 * 0.805 * a + 0.1 * 0.5, 0], [0, 0.805 * a]],
+        unit=1 / 4,
         beta=0.1,
     )
 

@@ -1,17 +1,12 @@
-"""AER against its oracle, its controller by hand, and its reductions."""
+"""AER by hand, and what is special about it."""
 
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, module, outcome, tensors
+from oracle_support import by_hand, facts, module, outcome
 from tokenpo.base.errors import TokenPOError
 from tokenpo.core.types import Rollouts
-
-
-def facts(sample: Sample) -> Rollouts:
-    field = tensors(sample)
-    return Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], field["old_entropy"])
 
 
 def batch(entropy: float) -> Rollouts:

@@ -1,4 +1,4 @@
-"""ARM against its oracle, by hand, and its reductions."""
+"""ARM by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Clip-Cov: the loss against its oracle given the drawn tokens, and the draw against its law."""
+"""Clip-Cov by hand, and what is special about it."""
 
 from typing import Any
 

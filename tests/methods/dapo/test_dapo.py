@@ -1,6 +1,4 @@
-"""DAPO against its oracle, by hand, its reduction to GRPO and the dual clip's coefficients."""
-
-import numpy as np
+"""DAPO by hand."""
 
 from oracle_support import by_hand, moves
 
@@ -15,6 +13,7 @@ def test_by_hand() -> None:
     moves(
         "dapo",
         by_hand([[1.1, 1.5], [1.3], [0.5, 20.0, 2.0]], [2, 1, 0]),
-        10.42 * a / 6,
-        np.array([[-1.1, 0, 0], [0, 0, 0], [0, 0, 2]]) * a / 6,
+        10.42,
+        [[-1.1, 0, 0], [0, 0, 0], [0, 0, 2]],
+        unit=a / 6,
     )

@@ -1,4 +1,4 @@
-"""DHPO against its oracle, by hand, its limits GRPO and GSPO-token, and through the table of effective coefficients."""
+"""DHPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Dr. GRPO against its oracle and by hand."""
+"""Dr. GRPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""DRO against its oracle, by hand, and its reductions. verl's own function: tests/foreign."""
+"""DRO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

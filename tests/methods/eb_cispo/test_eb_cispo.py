@@ -1,4 +1,4 @@
-"""EB-CISPO against its oracle, by hand, its reductions, and what its baseline is for."""
+"""EB-CISPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""EDGE-GRPO against its oracle, by hand, and its reduction."""
+"""EDGE-GRPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,9 @@ def test_by_hand() -> None:
     moves(
         "edge_grpo",
         by_hand([[1.1, 1.5], [1.3], [1]], [2, 1, 0], old_entropy=entropy),
-        -(1.15 * 3 - 0.5) * a / 3,
-        np.array([[-1.65, 0], [0, 0], [0.5, 0]]) * a / 3,
+        -(1.15 * 3 - 0.5),
+        [[-1.65, 0], [0, 0], [0.5, 0]],
+        unit=a / 3,
     )
 
 

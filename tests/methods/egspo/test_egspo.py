@@ -1,4 +1,4 @@
-"""EGSPO against its oracle, by hand, and its reductions."""
+"""EGSPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest
@@ -18,11 +18,7 @@ def test_by_hand(curve: str) -> None:
     up, down = (0.5, 0.5) if curve == "constant" else (0.375, 0.42)
     sample = by_hand([[1.1, 1.0], [1.3], [1.2, 2.0]], [2, 1, 0], old_entropy=[[5.0, 1], [3], [2, 4]])
     moves(
-        "egspo",
-        sample,
-        -(1.1 + up - 1.2 * down - 2) * a / 5,
-        np.array([[-1.1, -up], [0, 0], [1.2 * down, 2]]) * a / 5,
-        curve=curve,
+        "egspo", sample, -(1.1 + up - 1.2 * down - 2), [[-1.1, -up], [0, 0], [1.2 * down, 2]], unit=a / 5, curve=curve
     )
 
 

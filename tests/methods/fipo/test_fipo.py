@@ -1,4 +1,4 @@
-"""FIPO against its oracle, by hand, and its reductions."""
+"""FIPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

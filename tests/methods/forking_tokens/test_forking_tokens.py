@@ -1,4 +1,4 @@
-"""Forking tokens against its oracle, by hand, and its reduction."""
+"""Forking tokens by hand, and what is special about it."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def test_by_hand() -> None:
     a = 1 / (1 + 1e-6)
     entropy = [[5.0, 1], [3], [2, 4]]
     sample = by_hand([[1.1, 1.0], [1.3], [1.0, 2.0]], [2, 1, 0], old_entropy=entropy)
-    moves("forking_tokens", sample, -(1.1 - 2) * a / 5, np.array([[-1.1, 0], [0, 0], [0, 2]]) * a / 5)
+    moves("forking_tokens", sample, -(1.1 - 2), [[-1.1, 0], [0, 0], [0, 2]], unit=a / 5)
 
 
 def test_as_the_authors_divide() -> None:
@@ -20,14 +20,7 @@ def test_as_the_authors_divide() -> None:
     a = 1 / (1 + 1e-6)
     entropy = [[5.0, 1], [3], [2, 4]]
     sample = by_hand([[1.1, 1.0], [1.3], [1.0, 2.0]], [2, 1, 0], old_entropy=entropy)
-    moves(
-        "forking_tokens",
-        sample,
-        -(1.1 - 1.5) * a / 2,
-        np.array([[-1.1, 0], [0, 0], [0, 0]]) * a / 2,
-        denominator="kept",
-        dual=1.5,
-    )
+    moves("forking_tokens", sample, -(1.1 - 1.5), [[-1.1, 0], [0, 0], [0, 0]], unit=a / 2, denominator="kept", dual=1.5)
 
 
 def test_the_reference_reaches_every_token() -> None:

@@ -1,4 +1,4 @@
-"""GDPO against its oracle, by hand, and what tells its three forms apart."""
+"""GDPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

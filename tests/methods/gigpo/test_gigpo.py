@@ -1,4 +1,4 @@
-"""GiGPO against its oracle, by hand, and at its reduction."""
+"""GiGPO by hand, and what is special about it."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""GRPO against its oracle, by hand, and through the table of effective coefficients."""
+"""GRPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""GRPO on pass@k against its oracle, by hand, and its reductions."""
+"""GRPO on pass@k by hand, and what is special about it."""
 
 import dataclasses
 

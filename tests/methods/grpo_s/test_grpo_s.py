@@ -1,4 +1,4 @@
-"""GRPO-S against its oracle, by hand, and its reduction to GRPO on ±1 rewards."""
+"""GRPO-S by hand, and what is special about it."""
 
 import numpy as np
 import pytest

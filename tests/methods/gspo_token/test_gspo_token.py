@@ -1,4 +1,4 @@
-"""GSPO-token against its oracle, its reduction to GSPO, and what it adds: token-level advantages."""
+"""GSPO-token by hand."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""GTPO against its oracle, by hand, and its reduction to plain outcome rewards."""
+"""GTPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

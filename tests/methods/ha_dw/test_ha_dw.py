@@ -1,4 +1,4 @@
-"""HA-DW against its oracle with several histories, by hand, what it remembers, and its reduction."""
+"""HA-DW by hand, and what is special about it."""
 
 import json
 import math
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, outcome, ragged, run, score, tensors
-from tokenpo.core.types import Rollouts
+from oracle_support import by_hand, close, facts, outcome, ragged, run, score
 
 
 def state_of(objective: tokenpo.Objective, past: list[float]) -> dict:
@@ -17,11 +16,6 @@ def state_of(objective: tokenpo.Objective, past: list[float]) -> dict:
     for mean in past:
         state = objective.after(state, facts(by_hand([[1.0], [1.0]], [mean, mean])))
     return dict(state)
-
-
-def facts(sample: Sample) -> Rollouts:
-    field = tensors(sample)
-    return Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"])
 
 
 @pytest.mark.parametrize("past", [[], [0.3], [0.9, 0.1, 0.4, 0.35]])

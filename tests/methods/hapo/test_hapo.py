@@ -1,4 +1,4 @@
-"""HAPO against its oracle, by hand, its reductions, and its sampling temperature."""
+"""HAPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

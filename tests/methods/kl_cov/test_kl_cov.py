@@ -1,4 +1,4 @@
-"""KL-Cov against its oracle and by hand."""
+"""KL-Cov by hand, and what is special about it."""
 
 import numpy as np
 

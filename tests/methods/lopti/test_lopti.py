@@ -1,4 +1,4 @@
-"""Lopti against its oracle, pass by pass, and its reductions."""
+"""Lopti by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""LUSPO against its oracle, by hand, and its reductions to GSPO, GRPO and DAPO."""
+"""LUSPO by hand, and what is special about it."""
 
 import dataclasses
 
@@ -17,8 +17,9 @@ def test_by_hand() -> None:
     moves(
         "luspo",
         by_hand([[1.21, 1.0], [1.3], [0.5, 2.0, 8.0]], [2, 1, 0]),
-        -(2.2 - 6) * a / 3,
-        np.array([[-1.1, -1.1, 0], [0, 0, 0], [2, 2, 2]]) * a / 3,
+        -(2.2 - 6),
+        [[-1.1, -1.1, 0], [0, 0, 0], [2, 2, 2]],
+        unit=a / 3,
     )
 
 

@@ -1,4 +1,4 @@
-"""M2PO against its oracle, by hand, its reductions, and what it looks at."""
+"""M2PO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

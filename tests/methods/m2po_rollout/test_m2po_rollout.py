@@ -1,4 +1,4 @@
-"""M2PO on the sampler's log-probabilities against its oracle, by hand, and its reduction."""
+"""M2PO on the sampler's log-probabilities by hand, and what is special about it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""MaxRL against its oracle, by hand, in expectation, and its reductions."""
+"""MaxRL by hand, and what is special about it."""
 
 import dataclasses
 import itertools
@@ -28,8 +28,9 @@ def test_by_hand() -> None:
     moves(
         "maxrl",
         by_hand([[1.1, 1.5], [0.5], [2.0], [4.0]], [1, 0, 0, 0]),
-        -1.1 * b / 5,
-        np.array([[-3.3, 0], [0, 0], [2, 0], [0, 0]]) * b / 5,
+        -1.1,
+        [[-3.3, 0], [0, 0], [2, 0], [0, 0]],
+        unit=b / 5,
     )
 
 

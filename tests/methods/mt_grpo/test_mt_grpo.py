@@ -1,4 +1,4 @@
-"""MT-GRPO against its oracle, by hand, and at its reductions."""
+"""MT-GRPO by hand, and what is special about it."""
 
 import dataclasses
 

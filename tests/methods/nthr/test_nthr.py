@@ -1,11 +1,11 @@
-"""NTHR against its oracle, by hand, and its reductions."""
+"""NTHR by hand, and what is special about it."""
 
 import numpy as np
 import pytest
 import torch
 
 import tokenpo
-from oracle_support import Sample, by_hand, outcome, ragged
+from oracle_support import Sample, by_hand, moves, outcome, ragged
 from tokenpo.methods.nthr import SparedTokens
 
 INF = float("inf")
@@ -30,9 +30,8 @@ def test_by_hand() -> None:
     """The right response's mean influence is (3 + 1) / 2 = 2 = tau. Above it: 2.5, not 2 itself. One of three is right:
     eta = 2 |1/2 - 1/3| = 1/3. At ratio 1 the gradient is -w A / (|o| · 3)."""
     sample = _three([[3, 1], [2.5, 1, 2], [-5]])
-    got = outcome("nthr", sample, kl=0)
     expected = -A / 3 * np.array([[2 / 2, 2 / 2, 0], [-1 / 9, -1 / 3, -1 / 3], [-1, 0, 0]])
-    np.testing.assert_allclose(got.gradient, expected, rtol=1e-12)
+    got = moves("nthr", sample, None, expected, kl=0)
     assert got.value == pytest.approx(-A / 3 * (2 - (1 / 3 + 2) / 3 - 1), rel=1e-12)
 
 
@@ -71,10 +70,9 @@ def test_wrong_tokens_can_all_be_silenced() -> None:
     """beta = -inf with eta = 0: only right responses keep a gradient, GRPO's."""
     sample = ragged(1)
     sample = sample.but(influence=np.abs(sample.influence))
-    got = outcome("nthr", sample, beta=-INF, eta=0.0, kl=0.0)
     grpo = outcome("grpo", sample)
     positive = grpo.terms["advantage"] > 0
-    np.testing.assert_allclose(got.gradient, np.where(positive, grpo.gradient, 0), rtol=1e-12)
+    moves("nthr", sample, None, np.where(positive, grpo.gradient, 0), beta=-INF, eta=0.0, kl=0.0)
     assert (grpo.gradient[~positive] != 0).any()
 
 

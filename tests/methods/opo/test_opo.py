@@ -1,4 +1,4 @@
-"""OPO against its oracle, by hand, and its reduction."""
+"""OPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,9 @@ def test_by_hand() -> None:
     moves(
         "opo",
         by_hand([[2], [0.5, 1]], [3, 0]),
-        -(2 * np.log(1 / 2) - np.log(1 / 8) - np.log(1 / 4)) / 3,
-        np.array([[-2, 0], [1, 1]]) / 3,
+        -(2 * np.log(1 / 2) - np.log(1 / 8) - np.log(1 / 4)),
+        [[-2, 0], [1, 1]],
+        unit=1 / 3,
     )
 
 

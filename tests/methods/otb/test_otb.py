@@ -1,4 +1,4 @@
-"""OTB against its oracle, by hand, and at its reduction."""
+"""OTB by hand, and what is special about it."""
 
 import numpy as np
 

@@ -1,6 +1,4 @@
-"""RAFT++ against its oracle, by hand, and its reduction."""
-
-import numpy as np
+"""RAFT++ by hand."""
 
 from oracle_support import by_hand, moves
 
@@ -10,6 +8,7 @@ def test_by_hand() -> None:
     moves(
         "raft_pp",
         by_hand([[1.1, 1.5], [0.5], [2]], [1, 0.5, -1]),
-        -(2.3 + 0.25) / 4,
-        np.array([[-1.1, 0], [-0.25, 0], [0, 0]]) / 4,
+        -(2.3 + 0.25),
+        [[-1.1, 0], [-0.25, 0], [0, 0]],
+        unit=1 / 4,
     )

@@ -1,4 +1,4 @@
-"""REAL against its oracle, by hand, and what it looks at."""
+"""REAL by hand, and what is special about it."""
 
 import dataclasses
 

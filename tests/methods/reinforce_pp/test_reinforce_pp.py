@@ -1,4 +1,4 @@
-"""REINFORCE++ against its oracle and by hand."""
+"""REINFORCE++ by hand, and what is special about it."""
 
 import numpy as np
 import torch

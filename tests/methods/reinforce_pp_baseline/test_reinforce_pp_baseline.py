@@ -1,4 +1,4 @@
-"""REINFORCE++-baseline against its oracle and by hand."""
+"""REINFORCE++-baseline by hand, and what is special about it."""
 
 import numpy as np
 

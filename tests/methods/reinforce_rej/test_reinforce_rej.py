@@ -1,4 +1,4 @@
-"""Reinforce-Rej against its oracle, by hand, and its reduction."""
+"""Reinforce-Rej by hand, and what is special about it."""
 
 import dataclasses
 
@@ -14,8 +14,9 @@ def test_by_hand() -> None:
     moves(
         "reinforce_rej",
         by_hand([[1.1, 1.5], [2], [1], [1]], [1, -1, 1, 1], [0, 0, 1, 1]),
-        -(2.3 - 2) / 5,
-        np.array([[-1.1, 0], [2, 0], [0, 0], [0, 0]]) / 5,
+        -(2.3 - 2),
+        [[-1.1, 0], [2, 0], [0, 0], [0, 0]],
+        unit=1 / 5,
     )
 
 

@@ -1,4 +1,4 @@
-"""RLOO against its oracle, by hand, and its reduction."""
+"""RLOO by hand, and what is special about it."""
 
 import numpy as np
 

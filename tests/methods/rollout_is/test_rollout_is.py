@@ -1,4 +1,4 @@
-"""Rollout IS against its oracle, by hand, and its reduction."""
+"""Rollout IS by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""S-GRPO: the loss against its oracle given the kept tokens, and the draw against its law."""
+"""S-GRPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest
@@ -30,4 +30,4 @@ def test_by_hand() -> None:
     """
     a = 1 / (1 + 1e-6)
     sample = by_hand([[1.5, 1.1], [1.3], [1.0, 2.0, 2.0]], [2, 1, 0])
-    moves("s_grpo", sample, -0.2 * a / 3, np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0]]) * a / 3, fraction=1e-12, always=1)
+    moves("s_grpo", sample, -0.2, [[0, 0, 0], [0, 0, 0], [1, 0, 0]], unit=a / 3, fraction=1e-12, always=1)

@@ -1,4 +1,4 @@
-"""SAPO against its oracle, by hand, its reduction, and through the table of effective coefficients."""
+"""SAPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""SENT against its oracle, by hand, and its reduction."""
+"""SENT by hand."""
 
 import numpy as np
 import pytest

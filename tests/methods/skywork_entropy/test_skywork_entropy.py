@@ -1,17 +1,11 @@
-"""Skywork's adaptive entropy against its oracle, its controller by hand, and its reduction."""
+"""Skywork's adaptive entropy by hand, and what is special about it."""
 
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, close, module, outcome, ragged, run, score, tensors
+from oracle_support import by_hand, close, facts, module, outcome, ragged, run, score
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.types import Rollouts
-
-
-def facts(sample: Sample) -> Rollouts:
-    field = tensors(sample)
-    return Rollouts(field["mask"], field["reward"], field["group"], field["old_logprob"], field["old_entropy"])
 
 
 def test_by_hand() -> None:

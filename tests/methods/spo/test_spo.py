@@ -1,4 +1,4 @@
-"""SPO-chain against its oracle, by hand, and its reduction to VinePPO."""
+"""SPO-chain by hand, and what is special about it."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def test_by_hand() -> None:
     old = np.log([[0.25, 0.95], [0.25, 0.95]])
     sample = by_hand([[1.1, 1.0], [0.9, 1.0]], [1, 0], gain=[[0.6, 5.0], [-0.2, 5.0]])
     sample = sample.but(old_logprob=old, logprob=old + np.log([[1.1, 1.0], [0.9, 1.0]]))
-    moves("spo", sample, -(1.1 - 0.9) * a / 2, np.array([[-1.1, 0], [0.9, 0]]) * a / 2)
+    moves("spo", sample, -(1.1 - 0.9), [[-1.1, 0], [0.9, 0]], unit=a / 2)
 
 
 def test_what_is_drawn() -> None:

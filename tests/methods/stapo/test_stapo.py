@@ -1,4 +1,4 @@
-"""STAPO against its oracle, by hand, and its reduction."""
+"""STAPO by hand."""
 
 import numpy as np
 

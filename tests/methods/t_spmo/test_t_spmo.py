@@ -1,4 +1,4 @@
-"""T-SPMO against its oracle, by hand on small trees, and what it does where nothing branches."""
+"""T-SPMO by hand, and what is special about it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""TEPO v2 against its oracle, by hand, its reductions, and its "analytic" mask against real steps on logits."""
+"""TEPO v2 by hand, and what is special about it."""
 
 import numpy as np
 

@@ -1,8 +1,7 @@
-"""TEPO v1 against its oracle, by hand, and as GSPO-token under a token mean."""
+"""TEPO v1 by hand, and what is special about it."""
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 import tokenpo
@@ -18,8 +17,9 @@ def test_by_hand() -> None:
     moves(
         "tepo_v1",
         by_hand([[1.21, 1.0], [1.3], [0.5, 2.0]], [2, 1, 0]),
-        -0.2 * a / 5,
-        np.array([[-1.1, -1.1], [0, 0], [1, 1]]) * a / 5,
+        -0.2,
+        [[-1.1, -1.1], [0, 0], [1, 1]],
+        unit=a / 5,
     )
 
 

@@ -1,4 +1,4 @@
-"""THR against its oracle, by hand, and its reductions."""
+"""THR by hand, and what is special about it."""
 
 import numpy as np
 import pytest

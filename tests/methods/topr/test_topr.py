@@ -1,4 +1,4 @@
-"""TOPR against its oracle, by hand, its reductions, and through the table of effective coefficients."""
+"""TOPR by hand, and what is special about it."""
 
 import dataclasses
 
@@ -15,19 +15,22 @@ def test_by_hand(level: str, weights: tuple[float, float]) -> None:
     """Rewards 1, 0, 0: A = 1, -1, -1; p_old = 1/4, lp = log(r / 4). A right answer counts 1 at any ratio. The wrong one
     at 2 and 1/4 has W = 1/2, by tokens 2, cut to 1, and 1/4. The other, at 3, counts 1. Three responses.
     """
-    got = outcome("topr", by_hand([[5, 0.1], [2, 0.25], [3]], [1, 0, 0]), level=level)
     one, two = weights
     log = np.log
     value = log(5 / 4) + log(0.1 / 4) - one * log(2 / 4) - two * log(0.25 / 4) - log(3 / 4)
-    assert got.value == pytest.approx(-value / 3, rel=1e-12)
-    np.testing.assert_allclose(got.gradient, np.array([[-1, -1], [one, two], [1, 0]]) / 3, rtol=1e-12)
+    moves(
+        "topr",
+        by_hand([[5, 0.1], [2, 0.25], [3]], [1, 0, 0]),
+        -value,
+        [[-1, -1], [one, two], [1, 0]],
+        unit=1 / 3,
+        level=level,
+    )
 
 
 def test_the_advantage_is_over_the_mean() -> None:
     """Rewards 3, 1, 2: A = 1, -1, 0; the wrong one's ratio 1/2 tapers it, and 0 counts as right."""
-    got = moves(
-        "topr", by_hand([[9], [0.5], [1]], [3, 1, 2]), None, np.array([[-1], [0.5], [0]]) / 3, signal="advantage"
-    )
+    got = moves("topr", by_hand([[9], [0.5], [1]], [3, 1, 2]), None, [[-1], [0.5], [0]], unit=1 / 3, signal="advantage")
     assert got.terms["low"].tolist() == [[1], [0], [1]]
     assert (got.terms["high"] == 1).all()
 

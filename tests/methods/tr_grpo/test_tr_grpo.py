@@ -1,4 +1,4 @@
-"""TR-GRPO against its oracle, by hand, and its reduction to GRPO."""
+"""TR-GRPO by hand, and what is special about it."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_mu_outside_the_sigmoid_by_hand() -> None:
     sample = by_hand([[1, 1], [1, 1]], [1, 0])
     sample = sample.but(logprob=np.log(p), old_logprob=np.log(p))
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
-    moves("tr_grpo", sample, None, np.array([[-1, -1.2], [1.4, 1.4]]) * a / 4, shape="outside")
+    moves("tr_grpo", sample, None, [[-1, -1.2], [1.4, 1.4]], unit=a / 4, shape="outside")
 
 
 @pytest.mark.filterwarnings("ignore")

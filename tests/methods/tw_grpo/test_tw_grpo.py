@@ -1,4 +1,4 @@
-"""TW-GRPO against its oracle, by hand, and its reductions."""
+"""TW-GRPO by hand, and what is special about it."""
 
 import numpy as np
 
@@ -15,13 +15,7 @@ def test_by_hand() -> None:
     a = 0.5 / (np.sqrt(0.5) + 1e-4)
     w = [1 + 2 / (2 + 1e-8), 1 + 1 / (2 + 1e-8)]
     sample = by_hand([[1.1, 1, 1.5], [0.7]], [1, 0], divergence=[[1, 3, 2], [1]])
-    moves(
-        "tw_grpo",
-        sample,
-        -(1.1 + w[0] + 1.28 * w[1] - 0.8) * a / 4,
-        np.array([[-1.1, -w[0], 0], [0, 0, 0]]) * a / 4,
-        alpha=2,
-    )
+    moves("tw_grpo", sample, -(1.1 + w[0] + 1.28 * w[1] - 0.8), [[-1.1, -w[0], 0], [0, 0, 0]], unit=a / 4, alpha=2)
 
 
 def test_extremes_are_of_the_group_and_of_living_positions() -> None:

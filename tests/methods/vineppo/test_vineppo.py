@@ -1,4 +1,4 @@
-"""VinePPO against its oracle, by hand, and what it asks an engine for."""
+"""VinePPO by hand, and what is special about it."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def test_by_hand() -> None:
     """
     a = 0.5 / np.sqrt(1 / 3 + 1e-8)
     sample = by_hand([[1.1, 1.5], [0.9, 0.7]], [1, 0], gain=[[0.5, 0.5], [-0.5, -0.5]])
-    moves("vineppo", sample, -(1.1 + 1.2 - 0.9 - 0.8) * a / 4, np.array([[-1.1, 0], [0.9, 0]]) * a / 4)
+    moves("vineppo", sample, -(1.1 + 1.2 - 0.9 - 0.8), [[-1.1, 0], [0.9, 0]], unit=a / 4)
 
 
 def test_equal_gains_teach_nothing() -> None:
