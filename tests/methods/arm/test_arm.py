@@ -47,18 +47,6 @@ def test_a_fraction_of_one_takes_every_token() -> None:
     assert _advantages(PAIR, alpha=1.0, fraction=1.0) == pytest.approx([A + 0.5 - c[0], -A + 0.5 - c[1]], rel=1e-12)
 
 
-def test_equally_probable_tokens_have_that_confidence() -> None:
-    sample = _sample([[0.3] * 7, [0.6] * 4], [1, 0], [0, 0], [0.5, 0.5])
-    for fraction in (0.01, 0.2, 1.0):
-        assert _advantages(sample, alpha=1.0, fraction=fraction) == pytest.approx([A + 0.2, -A - 0.1], rel=1e-12)
-
-
-def test_equal_rewards_and_single_responses_stay_at_zero() -> None:
-    sample = _sample([[0.3], [0.6], [0.2]], [0.1, 0.1, 1.0], [0, 0, 1], [0.5, 0.5, 0.9])
-    for only_correct in (False, True):
-        assert _advantages(sample, alpha=1.0, only_correct=only_correct) == [0, 0, 0]
-
-
 def test_the_prompt_has_one_number_per_rollout() -> None:
     sample = ragged(0)
     with pytest.raises(tokenpo.MissingInput, match=r"arm needs prompt_logprob: .* with shape \[N\]$"):

@@ -1,10 +1,13 @@
 """GDPO by hand, and what is special about it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import Sample, by_hand, outcome, ragged, run
+from oracle_support import Sample, agrees, by_hand, outcome, ragged, run
+from tokenpo.core.parts import SoftOverlong
 
 FORMS = ("trl", "verl", "nemo_rl")
 
@@ -15,6 +18,12 @@ def _some_missing(seed: int) -> Sample:
     rewards = sample.rewards.copy()
     rewards[::5, 1], rewards[3] = np.nan, np.nan
     return sample.but(rewards=rewards)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_reward_that_does_not_apply_to_every_rollout_is_as_in_the_oracle(form: str) -> None:
+    for options in ({}, {"weights": (1.0, 0.5, -2.0)}):
+        agrees("gdpo", _some_missing(0), form=form, **options)
 
 
 # One group of three, rewards (1, 0), (0, 0), (0, 2); lengths 1, 1, 2.
@@ -65,10 +74,6 @@ def test_weights_are_one_for_each_reward() -> None:
 
 def test_shaping_is_one_more_reward() -> None:
     """A bonus that only tells lengths apart moves those whose rewards are equal."""
-    import dataclasses
-
-    from tokenpo.core.parts import SoftOverlong
-
     plain, sample = tokenpo.method("gdpo"), by_hand([[1], [1, 1]], [1, 1])
     shaped = dataclasses.replace(plain, shaping=(SoftOverlong(2, 1),))
     assert not run(plain, sample).terms["advantage"].any()

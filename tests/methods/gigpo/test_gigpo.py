@@ -22,12 +22,6 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(advantage, [14 / 15, 14 / 15, 3 / 5, -1 / 15, -2 / 5, -16 / 15], rtol=1e-12)
 
 
-def test_a_trajectory_may_count_once() -> None:
-    """Rewards 1, 0, 0 of three trajectories: mean 1/3, not the 2/5 of their turns."""
-    advantage = outcome("gigpo", THREE, omega=0.0, by_turn=False).terms["advantage"][THREE.mask]
-    np.testing.assert_allclose(advantage, [2 / 3, 2 / 3, 2 / 3, -1 / 3, -1 / 3, -1 / 3], rtol=1e-12)
-
-
 def test_reward_to_go_compares_turns_with_the_same_number() -> None:
     """Returns 1, 1/2 | 1, 0 | 0: first turns, mean 2/3; second ones, mean 1/4. With gamma 1/2 the first is 3/4: 3/4, 1
     and 0, mean 7/12."""

@@ -6,9 +6,6 @@ import pytest
 import tokenpo
 from oracle_support import Sample, by_hand, close, outcome, ragged, run
 
-NORMALISE = ["with_zeros", "own_set", "pooled"]
-
-
 # Two right rollouts, two wrong ones. Position 0: H = 3, 1 right (shares 3/4, 1/4 of d = 2), 1/H = 1, 3 wrong (shares
 # 1/4, 3/4 of h = 2); position 1: one alive on each side (share 1 of 1). Shaped rewards with a1 = 1, a2 = 0.1:
 #   r~+ = 1.15, 1.10 | 1.05        r~- = -1.05 | -1.15, -1.10
@@ -84,16 +81,3 @@ def test_correct_tokens_stay_positive_with_zeros_and_lose_their_mean_alone() -> 
     own = outcome("gtpo", sample.on_policy(), normalise="own_set").gradient
     for g in set(sample.group):
         assert own[plus & (sample.group == g)[:, None]].sum() == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize("normalise", NORMALISE)
-def test_the_scope_is_that_of_the_comparison_alone(normalise: str) -> None:
-    """With a2 = 0 no entropy is compared, and what is compared with the group's mean is so over the batch too."""
-    sample = ragged(1)
-    group, batch = (outcome("gtpo", sample, normalise=normalise, scope=s, a2=0.0) for s in ("group", "batch"))
-    close(batch, group, rtol=1e-12)
-
-
-def test_one_sided_groups_carry_nothing() -> None:
-    sample = ragged(0)
-    assert not outcome("gtpo", sample, scope="batch").gradient[sample.group == 4].any()

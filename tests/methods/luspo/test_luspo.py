@@ -31,12 +31,6 @@ def test_the_clip_is_that_of_the_response() -> None:
     assert not got.gradient.any()
 
 
-def test_a_long_response_counts_for_its_length() -> None:
-    """Lengths 2 and 4, A = 1 and -1 at s = 1: J = (2 - 4) / 2."""
-    sample = by_hand([[1.0] * 2, [1.0] * 4], [0, 0])
-    assert outcome("luspo", sample, advantage=np.array([[1.0] * 4, [-1.0] * 4])).value == 1
-
-
 def test_with_equal_lengths_it_is_that_many_times_gspo() -> None:
     sample = ragged(0, width=7, equal_lengths=True)
     ours, gspo = (outcome(name, sample, low=0.1, high=0.2) for name in ("luspo", "gspo"))

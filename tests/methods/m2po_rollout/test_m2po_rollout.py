@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from oracle_support import by_hand, outcome, ragged
+from oracle_support import by_hand, outcome
 
 
 def test_by_hand() -> None:
@@ -13,9 +13,3 @@ def test_by_hand() -> None:
     for threshold, kept in ((0.2, [[1, 1, 1], [1]]), (0.1, [[1, 1, 0], [1]]), (0.04, [[1, 0, 0], [1]])):
         got = outcome("m2po_rollout", sample, threshold=threshold).terms["weight"]
         assert [got[0].tolist(), got[1][:1].tolist()] == kept
-
-
-def test_where_sampler_and_old_policy_agree_nothing_is_dropped() -> None:
-    sample = ragged(1)
-    same = sample.but(rollout_logprob=sample.old_logprob)
-    assert (outcome("m2po_rollout", same).terms["weight"][sample.mask] == 1).all()

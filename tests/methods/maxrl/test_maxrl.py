@@ -96,14 +96,6 @@ def test_of_order_one_it_is_raft_pp() -> None:
     close(outcome("maxrl", sample, order=1), outcome("raft_pp", sample), rtol=1e-12)
 
 
-def test_groups_of_different_sizes_have_series_of_their_own() -> None:
-    """All wrong, 2 and 4 of them: 1 - G. One of 2 wrong: 0. One of 4 right: 2/3 + 1/3."""
-    reward, group = [0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3]
-    got = outcome("maxrl", by_hand([[1.0]] * 12, reward, group), order=9)
-    expected = [-1, -1, -3, -3, -3, -3, 0, 1, 1, -1, -1, -1]
-    np.testing.assert_allclose(got.terms["advantage"][:, 0], expected, rtol=1e-14)
-
-
 @pytest.mark.parametrize("options", [{"baseline": "none"}, {"order": 3}])
 def test_shaping_is_part_of_the_reward(options: dict) -> None:
     """Two tokens more than 1, over a cache of 2: -1 on the right answer of three tokens. 0 and 1 are left."""
@@ -139,9 +131,3 @@ def test_negative_rewards_are_refused_where_they_count() -> None:
 def test_wrong_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(tokenpo.TokenPOError, match=f"^{message}"):
         tokenpo.method("maxrl", **options)
-
-
-@pytest.mark.parametrize("reward", [1.0, 1e-3])
-def test_kept_leaves_a_solved_group_alone(reward: float) -> None:
-    sample = by_hand([[1, 1], [1]], [reward, reward])
-    assert not outcome("maxrl", sample, baseline="kept").gradient.any()

@@ -27,10 +27,3 @@ def test_the_divergence_stays_where_the_response_is_masked_and_has_the_gradient_
     moves(
         "opsm", by_hand([[1.0], [0.5]], [1, 0]), (-a + (1 - np.log(2)) / 2) / 2, [[-a / 2], [-np.log(2) / 4]], beta=1.0
     )
-
-
-def test_the_sampler_may_be_the_anchor() -> None:
-    """At ratio 1 to the old policy, but the sampler found the wrong token e times likelier."""
-    sample = by_hand([[1.0], [1.0]], [1, 0], rollout_logprob=[[np.log(0.25)], [np.log(0.25) + 1]])
-    assert outcome("opsm", sample).gradient[1, 0] > 0
-    assert outcome("opsm", sample, anchor="rollout").gradient[1, 0] == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tokenpo
-from oracle_support import by_hand, close, module, moves, of, outcome, ragged, run
+from oracle_support import by_hand, close, module, of, outcome, ragged, run
 from tokenpo.core.parts import SoftOverlong
 
 
@@ -33,11 +33,6 @@ def test_the_gradient_is_that_of_the_loss() -> None:
             lp[i, t] += sign * step
             ends.append(loss(sample.but(logprob=lp), 0.5)[0])
         assert gradient[i, t] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-9)
-
-
-def test_on_policy_the_push_depends_on_how_many_there_are() -> None:
-    """Two right, one wrong, tau 1/2: 2/3 each and 2/2, over one group."""
-    moves("real", by_hand([[1.0], [1.0, 1.0], [1.0]], [1, 1, 0]), None, [[-2 / 3, 0], [-1 / 3, -1 / 3], [1, 0]])
 
 
 def test_a_response_at_the_mean_is_wrong() -> None:

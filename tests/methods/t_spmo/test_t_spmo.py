@@ -28,12 +28,6 @@ def test_a_response_that_ends_takes_no_alternative() -> None:
     assert not outcome("t_spmo", sample).gradient.any()
 
 
-def test_groups_are_separate_trees() -> None:
-    """Two prompts, the same first tokens: nobody parts inside a group."""
-    sample = by_hand([[1.0]] * 4, [1, 1, 0, 0], [0, 0, 1, 1], token_ids=[[1], [1], [2], [2]])
-    assert not outcome("t_spmo", sample).gradient.any()
-
-
 def test_equal_rewards_part_without_a_gain() -> None:
     """Rewards of 0.1 in branches of three and one, whose means round differently."""
     sample = by_hand([[1.0]] * 4, [0.1] * 4, token_ids=[[1], [1], [1], [2]])

@@ -47,11 +47,6 @@ def test_the_weakest_right_response_of_the_group_sets_the_threshold() -> None:
     assert _weights(sample, p=0.5) == [[1.5], [1.5, 0], [0, 0.5], [0], [0], [1], [1]]
 
 
-def test_a_negative_threshold_silences_nothing() -> None:
-    sample = by_hand([[1], [1]], [1, 0], influence=[[-1], [0]])
-    assert _weights(sample, p=0.25) == [[0.75], [1]]
-
-
 @pytest.mark.parametrize("p", [-1.0, 1.0, 1.5])
 def test_the_lean_keeps_the_sign(p: float) -> None:
     with pytest.raises(

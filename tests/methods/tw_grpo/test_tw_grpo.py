@@ -1,9 +1,13 @@
 """TW-GRPO by hand, and what is special about it."""
 
+import dataclasses
+
 import numpy as np
+import pytest
 
 import tokenpo
 from oracle_support import by_hand, close, moves, outcome, ragged, run
+from tokenpo.core.parts import GroupAdvantage
 
 
 def test_by_hand() -> None:
@@ -28,23 +32,9 @@ def test_extremes_are_of_the_group_and_of_living_positions() -> None:
     np.testing.assert_allclose(weight[sample.mask], [1, 1 + 0.5 / (1 + 1e-8), 1, 1, 1], rtol=1e-12)
 
 
-def _dapo(sample, low: float = 0.2, high: float = 0.28):
-    """DAPO without dual clip, 1e-4 added to the deviation as in the authors' code."""
-    import dataclasses
-
-    from tokenpo.core.parts import GroupAdvantage
-
-    dapo = tokenpo.method("dapo", dual=None, low=low, high=high)
-    return run(dataclasses.replace(dapo, credit=GroupAdvantage(eps=1e-4)), sample)
-
-
-def test_without_weights_it_is_dapo() -> None:
-    sample = ragged(0)
-    close(outcome("tw_grpo", sample, alpha=1.0), _dapo(sample), rtol=1e-12)
-    assert tokenpo.method("tw_grpo", alpha=1.0).needs == frozenset()
-
-
-def test_responses_that_do_not_part_leave_dapo() -> None:
-    sample = ragged(0)
-    sample = sample.but(divergence=np.zeros(sample.mask.shape))
-    close(outcome("tw_grpo", sample), _dapo(sample), rtol=1e-12)
+@pytest.mark.parametrize("options", [{"alpha": 1.0}, {}])
+def test_without_weights_and_where_responses_do_not_part_it_is_dapo(options: dict) -> None:
+    """Without the dual clip, and with 1e-4 beside the deviation as in the authors' code."""
+    sample = ragged(0) if options else ragged(0).but(divergence=np.zeros(ragged(0).mask.shape))
+    dapo = dataclasses.replace(tokenpo.method("dapo", dual=None), credit=GroupAdvantage(eps=1e-4))
+    close(outcome("tw_grpo", sample, **options), run(dapo, sample), rtol=1e-12)
