@@ -90,6 +90,11 @@ def numbers_of(p: types.ModuleType) -> None:
         same(got[1], np.negative(slope))
 
 
+def test_every_choice_meets_every_case() -> None:
+    seen = prelude.crossed([{}, {"c": 5}], a=(1, 2), b=(3,))
+    assert seen == [{"a": 1, "b": 3}, {"a": 1, "b": 3, "c": 5}, {"a": 2, "b": 3}, {"a": 2, "b": 3, "c": 5}]
+
+
 def test_by_hand() -> None:
     numbers_of(prelude)
 

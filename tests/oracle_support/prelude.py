@@ -3,7 +3,16 @@
 `s` is a `Sample` of N rollouts with T tokens. J is an objective at each token and dJ its derivative by the token's lp.
 """
 
+from itertools import product
+
 import numpy as np
+
+
+def crossed(cases, **choices):
+    """Every set of options in `cases` with every combination of choices."""
+    return [
+        dict(zip(choices, chosen, strict=True)) | options for chosen in product(*choices.values()) for options in cases
+    ]
 
 
 def groups(s):

@@ -2,13 +2,9 @@
 
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, groups, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, groups, ratio, token_mean
 
-CASES = [
-    {"start": start, "largest": 1.0, **options}
-    for start in (0.0, 0.3)
-    for options in ({}, {"rho": np.inf}, {"rho": 0.9, "low": 0.1, "high": 0.3})
-]
+CASES = crossed([{}, {"rho": np.inf}, {"rho": 0.9, "low": 0.1, "high": 0.3}], start=(0.0, 0.3), largest=(1.0,))
 
 
 def aer(s, *, rho=0.5, start=0.0, low=0.2, high=0.2, largest=0.005):

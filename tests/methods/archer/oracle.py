@@ -2,15 +2,12 @@
 
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, k3, nearest_rank, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, k3, nearest_rank, ratio, token_mean
 
-CASES = [
-    {"entropy": entropy, **options}
-    for entropy in ("old", "current")
-    for options in (
-        {}, {"quantile": 0.5, "kl": 0.3, "dual": 3.0}, {"low_clip": 0.1, "high_clip": 0.9, "quantile": 0.0}
-    )
-]  # fmt: skip
+CASES = crossed(
+    [{}, {"quantile": 0.5, "kl": 0.3, "dual": 3.0}, {"low_clip": 0.1, "high_clip": 0.9, "quantile": 0.0}],
+    entropy=("old", "current"),
+)
 
 
 def archer(s, *, entropy="old", low_clip=0.2, high_clip=0.5, kl=1e-3, quantile=0.8, dual=None):

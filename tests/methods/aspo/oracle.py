@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from oracle_support.prelude import group_advantage, nearest_rank, ratio, token_mean
+from oracle_support.prelude import crossed, group_advantage, nearest_rank, ratio, token_mean
 
-CASES = [
-    {"entropy": entropy, **options}
-    for entropy in ("old", "current")
-    for options in ({}, {"quantile": 0.5, "dual": 1.5}, {"low_eps": 0.0, "high_eps": 1.0, "quantile": 0.0})
-]
+CASES = crossed(
+    [{}, {"quantile": 0.5, "dual": 1.5}, {"low_eps": 0.0, "high_eps": 1.0, "quantile": 0.0}], entropy=("old", "current")
+)
 
 
 def aspo(s, *, entropy="old", low_eps=0.2, high_eps=0.4, quantile=0.8, dual=3.0):

@@ -1,16 +1,11 @@
 """DHPO (2601.05607): loss and hand-derived gradient, NumPy float64."""
 
-from itertools import product
-
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, ratio, sequence_mean, sequence_ratio
+from oracle_support.prelude import clipped, crossed, group_advantage, ratio, sequence_mean, sequence_ratio
 
 WIDE = {"low": 0.1, "high": 0.4, "sequence_low": 0.1, "sequence_high": 0.2}
-CASES = [
-    {"mixing": mixing, "form": form, **options}
-    for mixing, form, options in product(("average", "entropy"), ("mix_of_mins", "min_of_mixes"), ({}, WIDE))
-]
+CASES = crossed([{}, WIDE], mixing=("average", "entropy"), form=("mix_of_mins", "min_of_mixes"))
 
 
 def dhpo(

@@ -2,13 +2,9 @@
 
 import numpy as np
 
-from oracle_support.prelude import group_advantage, likelihood, ratio, token_mean
+from oracle_support.prelude import crossed, group_advantage, likelihood, ratio, token_mean
 
-CASES = [
-    {"anchor": anchor, **options}
-    for anchor in ("rollout", "old")
-    for options in ({}, {"threshold": 0.001}, {"cap": 1.05}, {"cap": 1.0})
-]
+CASES = crossed([{}, {"threshold": 0.001}, {"cap": 1.05}, {"cap": 1.0}], anchor=("rollout", "old"))
 
 
 def dppo_kl(s, *, anchor="rollout", threshold=0.05, cap=20.0):

@@ -2,13 +2,9 @@
 
 import numpy as np
 
-from oracle_support.prelude import group_advantage, likelihood, ratio, token_mean
+from oracle_support.prelude import crossed, group_advantage, likelihood, ratio, token_mean
 
-CASES = [
-    {"anchor": anchor, **options}
-    for anchor in ("rollout", "old")
-    for options in ({}, {"threshold": 0.02}, {"cap": 1.05})
-]
+CASES = crossed([{}, {"threshold": 0.02}, {"cap": 1.05}], anchor=("rollout", "old"))
 
 
 def dppo_tv(s, *, anchor="rollout", threshold=0.15, cap=20.0):

@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, nearest_rank, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, nearest_rank, ratio, token_mean
 
-CASES = [
-    {"curve": curve, **options}
-    for curve in ("constant", "chord")
-    for options in ({}, {"quantile": 0.3, "attenuation": 0.9}, {"quantile": 1.0, "low": 0.1, "high": 0.4})
-]
+CASES = crossed(
+    [{}, {"quantile": 0.3, "attenuation": 0.9}, {"quantile": 1.0, "low": 0.1, "high": 0.4}], curve=("constant", "chord")
+)
 
 
 def egspo(s, *, quantile=0.8, attenuation=0.5, curve="constant", low=0.2, high=0.28):

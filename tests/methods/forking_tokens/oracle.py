@@ -1,15 +1,17 @@
 """Forking tokens (2506.01939): loss and hand-derived gradient, NumPy float64."""
 
-from oracle_support.prelude import clipped, group_advantage, k3, nearest_rank, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, k3, nearest_rank, ratio, token_mean
 
-CASES = [
-    {"entropy": entropy, **options}
-    for entropy in ("old", "current")
-    for options in (
-        {}, {"fraction": 0.5, "beta": 0.3}, {"fraction": 0.01, "low": 0.1, "high": 0.4}, {"dual": 1.5, "fraction": 0.6},
+CASES = crossed(
+    [
+        {},
+        {"fraction": 0.5, "beta": 0.3},
+        {"fraction": 0.01, "low": 0.1, "high": 0.4},
+        {"dual": 1.5, "fraction": 0.6},
         {"denominator": "kept", "beta": 0.3},
-    )
-]  # fmt: skip
+    ],
+    entropy=("old", "current"),
+)
 
 
 def forking_tokens(s, *, entropy="old", fraction=0.2, low=0.2, high=0.28, dual=None, beta=0.0, denominator="all"):

@@ -1,17 +1,12 @@
 """GDPO (2601.05242): loss and hand-derived gradient, NumPy float64."""
 
-from itertools import product
-
 import numpy as np
 
-from oracle_support.prelude import clipped, k3, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, k3, ratio, token_mean
 
-CASES = [
-    {"form": form, **options}
-    for form, options in product(
-        ("trl", "verl", "nemo_rl"), ({}, {"weights": (1.0, 0.5, -2.0)}, {"beta": 0.1, "low": 0.1, "high": 0.4})
-    )
-]
+CASES = crossed(
+    [{}, {"weights": (1.0, 0.5, -2.0)}, {"beta": 0.1, "low": 0.1, "high": 0.4}], form=("trl", "verl", "nemo_rl")
+)
 
 
 def gdpo(s, *, form="trl", weights=(), beta=0.0, low=0.2, high=0.2):

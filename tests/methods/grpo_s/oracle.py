@@ -4,6 +4,7 @@ import numpy as np
 
 from oracle_support.prelude import (
     clipped,
+    crossed,
     group_advantage,
     groups,
     ratio,
@@ -12,11 +13,9 @@ from oracle_support.prelude import (
     sequence_ratio,
 )  # fmt: skip
 
-CASES = [
-    {"mean": mean, **options}
-    for mean in ("arithmetic", "geometric")
-    for options in ({}, {"b1": 0.7, "b2": 0.5, "low": 0.01, "high": 0.02, "threshold": 0.3})
-]
+CASES = crossed(
+    [{}, {"b1": 0.7, "b2": 0.5, "low": 0.01, "high": 0.02, "threshold": 0.3}], mean=("arithmetic", "geometric")
+)
 
 
 def grpo_s(s, *, b1=1.0, b2=0.1, mean="arithmetic", low=0.2, high=0.28, threshold=0.0):

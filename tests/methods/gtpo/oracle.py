@@ -1,19 +1,14 @@
 """GTPO (2508.04349 v6): loss and hand-derived gradient, NumPy float64."""
 
-from itertools import product
-
 import numpy as np
 
-from oracle_support.prelude import clipped, groups, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, groups, ratio, token_mean
 
-CASES = [
-    {"normalise": normalise, "scope": scope, **options}
-    for normalise, scope, options in product(
-        ("with_zeros", "own_set", "pooled"),
-        ("group", "batch"),
-        ({}, {"entropy_clamp": (0.2, 0.28)}, {"a1": 0.7, "a2": 0.5, "low": 0.1, "high": 0.4, "threshold": 0.3}),
-    )
-]
+CASES = crossed(
+    [{}, {"entropy_clamp": (0.2, 0.28)}, {"a1": 0.7, "a2": 0.5, "low": 0.1, "high": 0.4, "threshold": 0.3}],
+    normalise=("with_zeros", "own_set", "pooled"),
+    scope=("group", "batch"),
+)
 
 
 def gtpo(

@@ -1,22 +1,22 @@
 """HAPO (2509.16591): loss and hand-derived gradient, NumPy float64."""
 
-from itertools import product
-
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, groups, nearest_rank, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, groups, nearest_rank, ratio, token_mean
 
-CASES = [
-    {"entropy": entropy, "sign": sign, **options}
-    for entropy, sign, options in product(
-        ("old", "current"),
-        ("paper", "released"),
-        (
-            {}, {"quantile": 0.5, "alpha": 0.4}, {"quantile": 1.0, "beta": 0.3}, {"quantile": 0.0, "dual": 3.0},
-            {"alpha": 0.0}, {"beta": 0.0}, {"token_mean_advantage": False, "low": 0.1, "high": 0.3},
-        ),
-    )
-]  # fmt: skip
+CASES = crossed(
+    [
+        {},
+        {"quantile": 0.5, "alpha": 0.4},
+        {"quantile": 1.0, "beta": 0.3},
+        {"quantile": 0.0, "dual": 3.0},
+        {"alpha": 0.0},
+        {"beta": 0.0},
+        {"token_mean_advantage": False, "low": 0.1, "high": 0.3},
+    ],
+    entropy=("old", "current"),
+    sign=("paper", "released"),
+)
 
 
 def hapo(

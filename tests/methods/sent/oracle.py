@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from oracle_support.prelude import group_advantage, k3, ratio, token_mean
+from oracle_support.prelude import crossed, group_advantage, k3, ratio, token_mean
 
-CASES = [
-    {"entropy": entropy, **options}
-    for entropy in ("old", "current")
-    for options in (
-        {}, {"fraction": 0.1, "coef": 0.3},
+CASES = crossed(
+    [
+        {},
+        {"fraction": 0.1, "coef": 0.3},
         {"fraction": 0.9, "low_entropy": 0.5, "strong": 3.0, "weak": 0.1, "beta": 0.2},
-    )
-]  # fmt: skip
+    ],
+    entropy=("old", "current"),
+)
 
 
 def sent(s, *, entropy="current", fraction=2e-4, low_entropy=0.8, strong=2.0, weak=0.5, coef=1.0, beta=0.0):

@@ -1,13 +1,11 @@
 """Skywork-OR1's adaptive entropy (2505.22312): loss and hand-derived gradients, NumPy float64."""
 
-from oracle_support.prelude import clipped, group_advantage, ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, ratio, token_mean
 
 # The mean entropy of the batches is about 0.7: below 9, above 0.2.
-CASES = [
-    {"start": start, "largest": 1.0, **options}
-    for start in (0.0, 0.003, 0.5)
-    for options in ({}, {"target": 9.0}, {"target": 9.0, "low": 0.1, "high": 0.3})
-]
+CASES = crossed(
+    [{}, {"target": 9.0}, {"target": 9.0, "low": 0.1, "high": 0.3}], start=(0.0, 0.003, 0.5), largest=(1.0,)
+)
 
 
 def skywork_entropy(

@@ -2,15 +2,12 @@
 
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, loss, nearest_rank, ratio
+from oracle_support.prelude import clipped, crossed, group_advantage, loss, nearest_rank, ratio
 
-CASES = [
-    {"policy": policy, **options}
-    for policy in ("current", "old")
-    for options in (
-        {"prob": 0.05}, {"prob": 0.3, "quantile": 0.5, "low": 0.1}, {"prob": 1.0, "quantile": 1.0, "high": 0.5}, {}
-    )
-]  # fmt: skip
+CASES = crossed(
+    [{"prob": 0.05}, {"prob": 0.3, "quantile": 0.5, "low": 0.1}, {"prob": 1.0, "quantile": 1.0, "high": 0.5}, {}],
+    policy=("current", "old"),
+)
 
 
 def stapo(s, *, policy="current", prob=0.002, quantile=0.75, low=0.2, high=0.28):

@@ -1,20 +1,15 @@
 """TEPO (2604.12736 v2): loss and hand-derived gradient, NumPy float64."""
 
-from itertools import product
-
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, sequence_ratio, token_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, sequence_ratio, token_mean
 
-CASES = [
-    {"decreasing": rule, "kl_target": target, "estimator": estimator, **options}
-    for rule, target, estimator, options in product(
-        ("delta", "analytic", "reference"),
-        ("old", "reference"),
-        ("k3", "abs", "k1", "k2"),
-        ({}, {"beta": 0.04, "low": 3e-4, "high": 4e-4}),
-    )
-]
+CASES = crossed(
+    [{}, {"beta": 0.04, "low": 3e-4, "high": 4e-4}],
+    decreasing=("delta", "analytic", "reference"),
+    kl_target=("old", "reference"),
+    estimator=("k3", "abs", "k1", "k2"),
+)
 
 
 def tepo(s, *, low=0.2, high=0.2, beta=1.0, decreasing="delta", kl_target="old", estimator="k3"):

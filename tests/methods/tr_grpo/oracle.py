@@ -1,22 +1,20 @@
 """TR-GRPO (2511.00066): loss and hand-derived gradient, NumPy float64."""
 
-from itertools import product
-
 import numpy as np
 
-from oracle_support.prelude import clipped, group_advantage, ratio, sequence_mean
+from oracle_support.prelude import clipped, crossed, group_advantage, ratio, sequence_mean
 
-CASES = [
-    {"weight_placement": placement, "kl_weighting": kl, **options}
-    for placement, kl, options in product(
-        ("advantage", "ratio"),
-        ("none", "scale", "inside"),
-        (
-            {}, {"beta": 0.3}, {"beta": 0.3, "weight_prob": "old", "low": 0.1, "high": 0.4},
-            {"shape": "outside", "beta": 0.3}, {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
-        ),
-    )
-]  # fmt: skip
+CASES = crossed(
+    [
+        {},
+        {"beta": 0.3},
+        {"beta": 0.3, "weight_prob": "old", "low": 0.1, "high": 0.4},
+        {"shape": "outside", "beta": 0.3},
+        {"alpha": 1.5, "tau": -4.0, "mu": 0.4, "lower": 0.6, "upper": 1.2},
+    ],
+    weight_placement=("advantage", "ratio"),
+    kl_weighting=("none", "scale", "inside"),
+)
 
 
 def tr_grpo(
