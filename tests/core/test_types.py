@@ -153,6 +153,12 @@ def test_turns_and_states_are_zeroed_on_padding_too() -> None:
     torch.testing.assert_close(seen.rows(slice(1, 2)).need("rewards"), torch.tensor([[NAN, 0]]), equal_nan=True)
 
 
+def test_token_ids_outside_the_mask_stay() -> None:
+    """A tool's tokens between those of a response are context of the later ones: of prefixes and continuations."""
+    ids = torch.tensor([[5, 6, -7], [8, 9, 0]])
+    assert torch.equal(Rollouts(**_facts(token_ids=ids)).need("token_ids"), ids)
+
+
 def test_a_policy_with_gradient_is_checked_too() -> None:
     logprob = torch.tensor([[-1.0, INF, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
     with pytest.raises(TokenPOError, match=re.escape("Policy.logprob[0, 1] is inf")):

@@ -48,11 +48,8 @@ class Boundary:
     def fact(self, x: Any, name: str, fact: Fact, mask: Tensor) -> Tensor:
         """x as its declaration says, detached, its padding zeroed, float32 at least or whole."""
         if fact.shape == "[N, T]":
-            x = (
-                self._whole(x, name, mask.shape).masked_fill(~mask, 0)
-                if fact.kind.whole
-                else self.tokens(x, name, mask)
-            )
+            x = self._whole(x, name, mask.shape) if fact.kind.whole else self.tokens(x, name, mask)
+            x = x.masked_fill(~mask, 0) if fact.kind.whole and not fact.context else x
         elif fact.shape == "[N]":
             x = self._whole(x, name, mask.shape[:1]) if fact.kind.whole else self._numbers(x, name, len(mask))
         else:

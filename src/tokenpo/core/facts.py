@@ -63,6 +63,7 @@ class Fact:
         more: what a reader of the code should know besides.
         shape: "[N]", "[N, T]" or "[N, R]"; only the last may hold NaN.
         ascending: along a response.
+        context: kept outside the mask too, as what a tool has written there is part of the prefix of later tokens.
         neutral: what stands for "nothing known": a number, or the name of the field that is taken in its place.
         scale: how far from neutral its numbers typically lie; random trial batches have this deviation.
         formula: of the log-probabilities [..., V] of a next-token distribution, where it is a function of that.
@@ -73,6 +74,7 @@ class Fact:
     more: str = ""
     shape: str = "[N, T]"
     ascending: bool = False
+    context: bool = False
     neutral: float | str = 0.0
     scale: float = 1.0
     formula: Callable[[Tensor], Tensor] | None = None

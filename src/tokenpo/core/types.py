@@ -74,8 +74,8 @@ class Fields:
 class Rollouts(Fields):
     """Facts about N sampled responses; no later step changes them.
 
-    Padded positions may hold anything, NaN included: they are zeroed here and never read again. Half-precision
-    tensors become float32. Facts carry no gradient: what comes with one is detached.
+    Padded positions may hold anything, NaN included: they are zeroed here and never read again, token_ids excepted.
+    Half-precision tensors become float32. Facts carry no gradient: what comes with one is detached.
 
     Args:
         mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
@@ -111,7 +111,7 @@ class Rollouts(Fields):
         "the temperature at which log-probabilities and entropies are taken", POSITIVE, neutral=1.0, scale=0.05,
         more="the constant one of sampling, also where a method adapts it per token (`objective.temperature`)",
     )  # fmt: skip
-    token_ids: Tensor | None = optional("the sampled tokens", COUNT)
+    token_ids: Tensor | None = optional("the sampled tokens", COUNT, context=True)
     prompt_logprob: Tensor | None = optional(
         "mean log-probability of a token of the prompt under the old policy", LOGPROB, shape="[N]"
     )
