@@ -4,10 +4,10 @@
     python benchmarks/fused_objective.py --device cuda --dtypes bfloat16 --shapes gpu [--memory]
 
 Log-probability, entropy (recorded, without gradient), the clipped policy loss of responses of 32 tokens, gradients to
-hidden states and head. Ours is `tokenpo.core.fused.fused_gradient` with DAPO's loss, which like the peers keeps none
-of the loss's terms; "half dead" is the same where half of the groups have equal rewards, "half live" without the rows
-of these groups, as the embedded engine hands it over, "half floor" the three products of the rows that are left,
-"sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
+hidden states and head. Ours is `fused_gradient` of `tokenpo.core.head.fused` with DAPO's loss, which like the peers
+keeps none of the loss's terms; "half dead" is the same where half of the groups have equal rewards, "half live" without
+the rows of these groups, as the embedded engine hands it over, "half floor" the three products of the rows that are
+left, "sequence" with GSPO's ratio, "lean" with the vocabulary in tiles, "apart" by `token_stats` and the loss through
 autograd. TRL's and verl's fused heads get the three lines of the clipped loss.
 
 The floor is the three matrix products with outputs that exist already. So that fresh memory costs nobody much, the
@@ -27,8 +27,8 @@ import torch
 import tokenpo
 from timing import fits, milliseconds
 from token_stats import SHAPES, Problem, Run, Stats, naive, options, peak_megabytes, peers, report
-from tokenpo.core.fused import fused_gradient
-from tokenpo.core.ops.token_stats import token_stats
+from tokenpo.core.head.fused import fused_gradient
+from tokenpo.core.head.token_stats import token_stats
 
 LENGTH, GROUP = 32, 2
 

@@ -9,7 +9,7 @@ lines: docs/rollouts.md. `tokenpo explain FILE` draws it.
 import torch
 
 import tokenpo
-from tokenpo.core.ops.token_stats import stats_from_logits
+from tokenpo.core.head.token_stats import stats_from_logits
 
 N, T, V, GROUP = 256, 6, 8, 8
 METHODS = ("grpo", "gtpo", "tr_grpo", "forking_tokens", "skywork_entropy")

@@ -11,7 +11,7 @@ import sys
 import torch
 
 import tokenpo
-from tokenpo.core.ops.token_stats import stats_from_logits
+from tokenpo.core.head.token_stats import stats_from_logits
 
 N, T, V, GROUP = 32, 6, 10, 8  # responses, tokens of the longest, vocabulary, responses to one prompt
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tokenpo
-from tokenpo.core.ops.token_stats import stats_from_logits
+from tokenpo.core.head.token_stats import stats_from_logits
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own_loop.md").read_text(encoding="utf-8")
 N, T, V, GROUP = 32, 6, 10, 8

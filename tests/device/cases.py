@@ -17,7 +17,7 @@ from device.stand_in import DEVICE, NAME, There, stand_in, waits
 from random_models import random_gpt2, random_qwen
 from tokenpo.cli.main import main
 from tokenpo.core import trial
-from tokenpo.core.fused import fused_gradient, fused_loss
+from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.types import Rollouts, Totals
 from tokenpo.methods import METHODS
 from tokenpo.models import Sampling, load, sample
@@ -27,16 +27,9 @@ V, H = 50, 6
 
 @pytest.fixture(autouse=True)
 def device():
-    """A program that has the device; torch's passes on the processor too, as on the device."""
+    """A program that has the device."""
     with stand_in() as there:
         yield there
-
-
-@pytest.fixture(autouse=True, scope="session")
-def torchs_passes():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TOKENPO_KERNELS", "0")
-        yield
 
 
 def close(there: Tensor, here: Tensor, tolerance: float = 1e-12) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import tokenpo
-from tokenpo.core.ops.softmax import entropy_of, softmax_parts
+from tokenpo.core.head.softmax import entropy_of, softmax_parts
 from tokenpo.engines.vllm import PROCESSOR, extra_args
 from vllm_support import flat, heat
 

@@ -36,7 +36,11 @@ REFERENCE = {
     "tokenpo": ["tokenpo"],
     "methods": ["tokenpo.methods", *(f"tokenpo.methods.{name}" for name in ("paper", "signature", "options"))],
     "parts": ["tokenpo.core.parts"],
-    "ops": [f"tokenpo.core.ops.{path.stem}" for path in sorted((ROOT / "src/tokenpo/core/ops").glob("[a-z]*.py"))],
+    "ops": [
+        f"tokenpo.core.{room}.{path.stem}"
+        for room in ("ops", "head")
+        for path in sorted((ROOT / "src/tokenpo/core" / room).glob("[a-z]*.py"))
+    ],
     "models": ["tokenpo.models"],
     "tasks": ["tokenpo.tasks"],
     "recipe": ["tokenpo.recipe.config", "tokenpo.recipe.model", "tokenpo.recipe.objective"],

@@ -26,16 +26,16 @@ from torch import Tensor
 from ..base.errors import NotFinite, TokenPOError, Unsupported, choose
 from .boundary import Boundary
 from .culprit import SOUND, broken
+from .head.known_gradient import known
 from .objective import Objective, State
 from .ops import masked
-from .ops.known import known
 from .parts import GroupAdvantage
 from .seeds import keyed_generator
 from .statistics import Statistics
 from .types import Batch, Credit, Loss, Policy, Rollouts, Totals
 
 if TYPE_CHECKING:
-    from .fused import Fused
+    from .head.fused import Fused
 
 # Nats: what one wrong token may be off in full precision, and what the mean may be in half, where single tokens may be
 # far off.
@@ -384,7 +384,7 @@ class Update:
         bias: Tensor | None = None,
         in_place: bool = False,
     ) -> tuple[Batch, Fused]:
-        """The same from hidden states, in one piece of work with the head; no logits are kept (`core.fused`).
+        """The same from hidden states, in one piece of work with the head; no logits are kept (`core.head.fused`).
 
         Args:
             hidden: [M, H], the final hidden state that predicts each response token of these rows.
@@ -394,7 +394,7 @@ class Update:
                 `hidden` alone, and no second buffer of the head's size is needed.
         """
         # Here, as most who import the package never fuse.
-        from .fused import fused_gradient, fused_loss
+        from .head.fused import fused_gradient, fused_loss
 
         work = self.objective, hidden, head, *self.of(rows), self.totals
         try:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base.errors import MissingInput, TokenPOError, UnknownName, nearest
+from ..core.head.softmax import block_rows, entropy_of, softmax_parts
 from ..core.ops.entropy_score import EntropyScale
-from ..core.ops.softmax import block_rows, entropy_of, softmax_parts
 from ..core.parts import AdaptiveTemperature
 
 if TYPE_CHECKING:

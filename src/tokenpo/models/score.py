@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base.errors import TokenPOError
-from ..core.ops.token_stats import TokenStats, stats_from_logits, token_stats
+from ..core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ..core.types import Policy
 from .model import LanguageModel, evaluating
 from .packed import Rows, can_pack, packed_logits, run_packed

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..core.ops.softmax import Softmax, entropy_of, softmax_parts
+from ..core.head.softmax import Softmax, entropy_of, softmax_parts
 
 # A vocabulary of more than four such blocks is summed by block first, as one long running sum is slow.
 _BLOCK = 256

@@ -9,8 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..core.ops.residual import compiler
-
 PACKAGES = (
     "tokenpo",
     "torch",
@@ -25,13 +23,12 @@ PACKAGES = (
 
 
 def versions(*more: str) -> dict[str, Any]:
-    """Python, the machine, the C compiler of the kernels, the packages and the commit of this one where it is a clone;
-    None for what is not there or not used.
+    """Python, the machine, the packages and the commit of this one where it is a clone; None for what is not there.
 
     Args:
         more: distributions beside those that every run depends on.
     """
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform(), "cc": compiler()}
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
     for name in (*PACKAGES, *more):
         try:
             found[name] = version(name)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError, Unsupported
 from ...core.facts import facts_of
+from ...core.head.projection import chunk_rows
+from ...core.head.softmax import wide
 from ...core.ops import kl, masked
 from ...core.ops.group import Groups
-from ...core.ops.head import chunk_rows
-from ...core.ops.softmax import wide
 from ...core.types import Rollouts
 from ...models.model import LanguageModel
 from ...models.score import MAX_TOKENS, Predictions, check_texts, has_plain_head, predictions, score

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import Unsupported
+from ...core.head.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.objective import Objective
-from ...core.ops.token_stats import TokenStats, stats_from_logits, token_stats
 from ...core.types import Policy
 from ...models.score import probe_head
 from .contract import replaced

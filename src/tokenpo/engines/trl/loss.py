@@ -1,6 +1,6 @@
 """The loss of a micro-batch, with graph, and what it was made of: from log-probabilities, or inside the model's head.
 
-In the head, loss and gradients come out of the same chunks of logits (`tokenpo.core.fused`).
+In the head, loss and gradients come out of the same chunks of logits (`tokenpo.core.head.fused`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import NotFinite
-from ...core.fused import Fused
+from ...core.head.fused import Fused
+from ...core.head.known_gradient import known
 from ...core.learner import Update
 from ...core.ops import kl
-from ...core.ops.known import known
 from ...core.parts import ReferenceKl, Reweighted, walk
 from ...core.types import Batch, Loss
 from .forward import Forward, head_work

@@ -20,9 +20,9 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ...base.errors import Unsupported
+from ...core.head.softmax import entropy_of, softmax_parts
 from ...core.learner import FULL_TOLERANCE, HALF_TOLERANCE
 from ...core.objective import Objective
-from ...core.ops.softmax import entropy_of, softmax_parts
 from ...models.request_temperature import PROCESSOR, extra_args
 from ...models.token_draw import TemperatureRule
 from .config import TokenPOConfig

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from ...base.errors import TokenPOError
 from ..objective import Objective
-from ..ops.head import HeadGradient, tile_rows
-from ..ops.known import known
-from ..ops.softmax import wide
-from ..ops.token_stats import same_dtype
 from ..types import Credit, Loss, Rollouts, Totals
-from .work import Fused, Work
+from .fused_pass import Fused, Work
+from .known_gradient import known
+from .projection import HeadGradient, tile_rows
+from .softmax import wide
+from .token_stats import same_dtype
 
 __all__ = ["Fused", "fused_gradient", "fused_loss"]
 

@@ -7,7 +7,7 @@ With a = 1/T the inverse temperature, m the largest logit of a row, d = (z - m) 
 
 The shifted form of H loses little when the distribution is nearly deterministic, where log-sum-exp minus a mean of
 logits loses nearly all. The *residual* p - 1_y is all that a gradient through log p_y needs, and takes the place of the
-logits; its entry at y is expm1(log p_y), exact where p_y is almost 1 (in `softmax.c` minus the sum of the others).
+logits; its entry at y is expm1(log p_y), exact where p_y is almost 1.
 Logits of -inf (excluded tokens) count as probability zero. Statistics are float32 (float64 of float64 logits), in nats.
 
 Axes: M rows, V vocabulary.
@@ -122,7 +122,7 @@ def _block(z: Tensor, scale: float | Tensor, d: Tensor, p: Tensor, found: Tensor
 def residual(
     logits: Tensor, target: Tensor, scale: float | Tensor, drift: bool, out: Tensor, *, by: Sums = sums
 ) -> RowStats:
-    """Statistics of softmax(logits · scale) at `target`; writes p - 1_y to `out`. Arguments as of `ops.residual`.
+    """Statistics of softmax(logits · scale) at `target`; writes p - 1_y to `out`. Arguments as of `softmax_backend`.
 
     Args:
         by: takes the sums and writes p to `out`.
@@ -142,9 +142,9 @@ def residual(
     return RowStats(logprob.squeeze(-1), entropy.squeeze(-1), moved.squeeze(-1))
 
 
-def scaled(w: Tensor, factor: Tensor, out: Tensor) -> Tensor:
-    """w [M, V] times the factor [M, 1] of each row, in `out`."""
-    return torch.mul(w, factor, out=out)
+def scaled(w: Tensor, factor: Tensor, *, spend: bool) -> Tensor:
+    """w [M, V] times the factor [M, 1] of each row, in the dtype of w; `spend` overwrites w."""
+    return torch.mul(w, factor, out=w if spend else torch.empty_like(w))
 
 
 def ascent(

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 import tokenpo
+from naive_head import naive_stats
 from timing import peak_bytes
 from tokenpo.base.errors import MissingInput, TokenPOError
-from tokenpo.core.fused import Fused, fused_gradient, fused_loss
-from tokenpo.core.ops.head import HeadGradient
-from tokenpo.core.ops.token_stats import token_stats
+from tokenpo.core.head.fused import Fused, fused_gradient, fused_loss
+from tokenpo.core.head.projection import HeadGradient
+from tokenpo.core.head.token_stats import token_stats
 from tokenpo.core.trial import example
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 
@@ -41,11 +42,14 @@ class Problem:
         with torch.no_grad():
             now = torch.zeros(mask.shape, dtype=dtype)
             target = fields["token_ids"][mask]
-            now[mask] = token_stats(self.hidden, self.head, target, heat[mask], bias=self.bias, impl="naive").logprob
+            now[mask] = naive_stats(self.logits(), target, 1 / heat[mask][:, None]).logprob.to(dtype)
         old = (now + 0.3 * torch.randn(mask.shape, generator=g, dtype=torch.float64).to(dtype)).clamp(max=-1e-3)
         self.rollouts = Rollouts(**{**fields, "mask": mask, "old_logprob": old, "temperature": heat})
         self.credit = objective.prepare(self.rollouts)
         self.totals = Totals.of(self.rollouts)
+
+    def logits(self) -> Tensor:
+        return torch.nn.functional.linear(self.hidden, self.head, self.bias)
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -54,18 +58,12 @@ class Problem:
     def plain(self, objective) -> tuple[Tensor, list[Tensor], dict[str, Tensor], Credit]:
         """Loss, gradients, terms and observed credit from all logits at once."""
         mask = self.rollouts.mask
-        logits = torch.nn.functional.linear(self.hidden, self.head, self.bias)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         assert self.rollouts.temperature is not None and self.rollouts.token_ids is not None
-        logp = torch.log_softmax(logits / self.rollouts.temperature[mask].unsqueeze(-1), -1)
-        p = logp.exp()
-        entropy = -(p * logp).sum(-1)
-        flat = {
-            "logprob": logp.gather(-1, self.rollouts.token_ids[mask].unsqueeze(-1))[:, 0],
-            "entropy": entropy if objective.entropy_gradient else entropy.detach(),
-            "entropy_drift": (p * p * (logp + entropy.unsqueeze(-1))).sum(-1).detach(),
-        }
-        wanted = {k: x for k, x in flat.items() if k == "logprob" or k in objective.needs}
+        scale = 1 / self.rollouts.temperature[mask].unsqueeze(-1)
+        flat = naive_stats(
+            self.logits(), self.rollouts.token_ids[mask], scale, drift=True, entropy_grad=objective.entropy_gradient
+        )
+        wanted = {k: x for k, x in flat._asdict().items() if k == "logprob" or k in objective.needs}
         policy = Policy(
             **{k: torch.zeros(mask.shape, dtype=x.dtype).masked_scatter(mask, x) for k, x in wanted.items()}
         )
@@ -162,7 +160,7 @@ def test_what_it_was_made_of_is_a_batch_with_the_pull_as_gradient():
     assert torch.equal(batch.policy.logprob.grad, fused.pull) and (fused.pull != 0).any()
     assert batch.policy.entropy is None
     heat, target = problem.rollouts.temperature[mask], problem.rollouts.token_ids[mask]
-    stats = token_stats(problem.hidden, problem.head, target, heat, impl="naive")
+    stats = naive_stats(problem.logits(), target, 1 / heat[:, None])
     torch.testing.assert_close(fused.entropy[mask], stats.entropy.detach())
     assert not fused.entropy[~mask].any()
 
@@ -355,7 +353,7 @@ def test_the_loss_is_scaled_by_what_arrives():
 @pytest.mark.parametrize("name", tokenpo.methods.METHODS)
 def test_lean_is_the_plain_way_for_every_method(name, monkeypatch):
     """In blocks of 7 tokens and 16 of the vocabulary of 50."""
-    monkeypatch.setattr("tokenpo.core.ops.tiles._SHAPE", (7, 16))
+    monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
     objective = tokenpo.method(name)
     problem = Problem(objective, bias=True, dead=True)
     value, gradients, _, _ = problem.plain(objective)

@@ -1,7 +1,7 @@
 """Log-probability, entropy and entropy drift of tokens, from hidden states and the head, or from logits.
 
 Memory: at most `chunk` rows of logits are alive at a time. When all rows fit one chunk, the residual of their softmax
-(`ops.residual`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms each
+(`softmax_backend`) is kept for the backward pass; otherwise nothing of size [M, V] is, and the backward pass forms each
 chunk again. Rows whose incoming gradient is exactly zero (clipped or zero-advantage tokens) are skipped there.
 
 Axes: M rows (tokens), H hidden size, V vocabulary.
@@ -10,19 +10,16 @@ Axes: M rows (tokens), H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...base.errors import TokenPOError, choose
-from .head import HeadGradient, chunk_rows, logits_of
-from .residual import residual, scaled
-from .softmax import RowStats, ascent, part, wide
-
-Impl = Literal["chunked", "naive"]
+from ...base.errors import TokenPOError
+from .projection import HeadGradient, chunk_rows, logits_of
+from .softmax import RowStats, ascent, part, scaled
+from .softmax_backend import residual
 
 
 class TokenStats(NamedTuple):
@@ -43,7 +40,6 @@ def token_stats(
     drift: bool = False,
     entropy_grad: bool = False,
     chunk: int | None = None,
-    impl: Impl = "chunked",
 ) -> TokenStats:
     """Statistics of softmax((hidden headᵀ + bias) / temperature) at `target`, chunked over rows.
 
@@ -56,11 +52,9 @@ def token_stats(
         drift: also compute Σ_v p_v² (log p_v + H).
         entropy_grad: let gradients flow through the entropy.
         chunk: rows of logits alive at a time; by default 16 MB of them, on a GPU 1 GB; 512 at least.
-        impl: "naive" holds all logits and leaves the rest to autograd: slow, and the reference.
 
     Raises:
         TokenPOError: shapes that do not belong together, or a temperature <= 0.
-        UnknownName: no such implementation.
     """
     if hidden.dim() != 2 or head.dim() != 2 or hidden.shape[1] != head.shape[1]:
         raise TokenPOError(
@@ -68,8 +62,6 @@ def token_stats(
         )
     scale = inverse_temperature(temperature, hidden.shape[0], target, "token_stats")
     hidden, head, bias = same_dtype(hidden, head, bias)
-    if choose("impl", impl, {"chunked": False, "naive": True}):
-        return naive_stats(F.linear(hidden, head, bias), target, scale, drift=drift, entropy_grad=entropy_grad)
     chunk = chunk or chunk_rows(len(head), head.dtype, head.device)
     logprob, entropy, moved = _HeadStats.apply(hidden, head, bias, target, scale, drift, entropy_grad, chunk)
     return TokenStats(logprob, entropy, moved if drift else None)
@@ -93,21 +85,6 @@ def stats_from_logits(
     scale = inverse_temperature(temperature, logits.shape[0], target, "stats_from_logits")
     logprob, entropy, moved = _LogitStats.apply(logits, target, scale, drift, entropy_grad)
     return TokenStats(logprob, entropy, moved if drift else None)
-
-
-def naive_stats(
-    logits: Tensor, target: Tensor, scale: float | Tensor, *, drift: bool = False, entropy_grad: bool = False
-) -> TokenStats:
-    """The formulas as they are written, through autograd; `scale` is 1/T, a number or [M, 1]."""
-    logp = torch.log_softmax(logits.to(wide(logits.dtype)) * scale, -1)
-    p = logp.exp()
-    # A token of probability 0 has log p = -inf and adds nothing.
-    entropy = -(p * torch.where(p > 0, logp, 0.0)).sum(-1)
-    logprob = logp.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    moved = None
-    if drift:
-        moved = (p.square() * (torch.where(p > 0, logp, 0.0) + entropy.unsqueeze(-1))).sum(-1).detach()
-    return TokenStats(logprob, entropy if entropy_grad else entropy.detach(), moved)
 
 
 class _LogitStats(torch.autograd.Function):

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from ...base.errors import MissingInput, NotFinite, TokenPOError
 from ..objective import Objective
-from ..ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
-from ..ops.residual import residual
-from ..ops.softmax import RowStats, ascent, part
-from ..ops.tiles import Tiled
-from ..ops.token_stats import inverse_temperature, joined, live_rows
 from ..types import Batch, Credit, Loss, Policy, Rollouts, Totals
+from .projection import HeadGradient, chunk_rows, keep_rows_, logits_of
+from .softmax import RowStats, ascent, part
+from .softmax_backend import residual
+from .tiles import Tiled
+from .token_stats import inverse_temperature, joined, live_rows
 
 
 @dataclass(frozen=True, eq=False)

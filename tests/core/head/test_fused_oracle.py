@@ -18,7 +18,7 @@ from torch import Tensor
 
 import tokenpo
 from timing import peak_bytes
-from tokenpo.core.fused import fused_gradient, fused_loss
+from tokenpo.core.head.fused import fused_gradient, fused_loss
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import Clip, EntropyBonus, FixedBounds, GroupAdvantage, TokenMean
 from tokenpo.core.types import Loss, Rollouts, Totals
@@ -104,7 +104,7 @@ def test_every_chunk_from_one_token_to_all_of_them(v: int, dead: bool, c: float)
 @pytest.mark.parametrize("c", [0.0, 0.1])
 @pytest.mark.parametrize("v", [5, 50])
 def test_in_tiles(v: int, c: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokenpo.core.ops.tiles._SHAPE", (7, 16))
+    monkeypatch.setattr("tokenpo.core.head.tiles._SHAPE", (7, 16))
     step = Step(v)
     loss, gradients, entropy, pull = step.oracle(c)
     fused, pulled = fused_gradient(BONUS if c else PLAIN, *step.given, bias=step.bias, lean=True)

@@ -35,7 +35,7 @@ def test_compiles_for_an_a100_and_for_an_h200(card, dtype, tmp_path):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from tokenpo.core.ops.softmax_triton import _row
+    from tokenpo.core.head.softmax_triton import _row
 
     wide = "*fp64" if dtype == "fp64" else "*fp32"
     types = {"logits": f"*{dtype}", "out": f"*{dtype}", "scales": wide, "sums": wide}

@@ -5,15 +5,14 @@ where it was set before Triton was imported.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from tokenpo.core.ops import residual as ways
-from tokenpo.core.ops import softmax, softmax_triton
-from tokenpo.core.ops.token_stats import naive_stats
+from naive_head import naive_stats
+from tokenpo.core.head import softmax, softmax_triton
+from tokenpo.core.head import softmax_backend as backend
 
 INF = math.inf
 
@@ -31,8 +30,7 @@ def rows(m: int, v: int, dtype: torch.dtype) -> Tensor:
 @pytest.mark.parametrize("per_token", [False, True])
 def test_residual_and_statistics_are_the_naive_formula(v, per_token, monkeypatch):
     """V = 20,000 takes three blocks of a row, V = 64 exactly one."""
-    kernels = ways.Kernels(partial(softmax.residual, by=softmax_triton.sums), softmax.scaled)
-    monkeypatch.setattr(ways, "_of", lambda device, dtype: kernels)
+    monkeypatch.setattr(backend, "sums_for", lambda x, out: softmax_triton.sums)
     z = rows(5, v, torch.float64)
     y = torch.tensor([v - 1, 0, v - 1, v - 2, 1])
     scale = torch.linspace(0.5, 1.5, 5, dtype=torch.float64).unsqueeze(1) if per_token else 0.7
@@ -41,12 +39,12 @@ def test_residual_and_statistics_are_the_naive_formula(v, per_token, monkeypatch
     p[torch.arange(5), y] -= 1
     out = torch.empty_like(z)
     kept = z.clone()
-    seen = ways.residual(z, y, scale, drift=True, out=out)
+    seen = backend.residual(z, y, scale, drift=True, out=out)
     assert torch.equal(z, kept)
     for ours, theirs in zip(seen, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(out, p, rtol=1e-11, atol=1e-14)
-    assert len(ways.residual(z, y, scale)) == 3, "in place"
+    assert len(backend.residual(z, y, scale)) == 3, "in place"
     assert torch.equal(z, out)
 
 

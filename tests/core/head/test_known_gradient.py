@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tokenpo.core.ops.known import known
+from tokenpo.core.head.known_gradient import known
 
 
 def test_known_hands_out_what_it_was_given() -> None:

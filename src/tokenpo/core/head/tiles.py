@@ -15,7 +15,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from .head import HeadGradient, logits_of
+from .projection import HeadGradient, logits_of
 from .softmax import FLOOR, RowStats, ascent, part, wide
 
 # Tokens of a block and of the vocabulary: a few megabytes of logits, or what keeps a GPU busy in less than a gigabyte.

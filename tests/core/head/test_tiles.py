@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokenpo.core.ops.head import HeadGradient
-from tokenpo.core.ops.tiles import Tiled
-from tokenpo.core.ops.token_stats import naive_stats
+from naive_head import naive_stats
+from tokenpo.core.head.projection import HeadGradient
+from tokenpo.core.head.tiles import Tiled
 
 
 @pytest.mark.parametrize(("rows", "tile"), [(3, 4), (5, 7), (100, 1), (4, 100)])

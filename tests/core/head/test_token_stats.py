@@ -7,20 +7,17 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
+from naive_head import naive_stats
 from tokenpo.base.errors import TokenPOError
-from tokenpo.core.ops.token_stats import stats_from_logits, token_stats
+from tokenpo.core.head.token_stats import stats_from_logits, token_stats
 
 
 def naive(hidden: Tensor, head: Tensor, target: Tensor, temperature: float | Tensor, bias: Tensor | None = None):
-    logits = hidden @ head.t()
-    logits = logits if bias is None else logits + bias
-    heat = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else temperature
-    logp = torch.log_softmax(logits / heat, -1)
-    p = logp.exp()
-    entropy = -(p * logp).sum(-1)
-    drift = (p * p * (logp + entropy.unsqueeze(-1))).sum(-1)
-    return logp.gather(-1, target.unsqueeze(-1)).squeeze(-1), entropy, drift
+    """All three statistics, with gradient through the entropy."""
+    scale = 1 / temperature.unsqueeze(-1) if isinstance(temperature, Tensor) else 1 / temperature
+    return naive_stats(linear(hidden, head, bias), target, scale, drift=True, entropy_grad=True)
 
 
 def problem(m: int, h: int, v: int, dtype=torch.float64, seed: int = 0):
@@ -106,7 +103,7 @@ def test_half_precision_inputs_give_float32_statistics_and_gradients_of_the_inpu
         assert (got.double() - want).norm() < 0.03 * want.norm()
 
 
-def test_low_entropy_keeps_its_relative_accuracy_in_float32(way):
+def test_low_entropy_keeps_its_relative_accuracy_in_float32():
     gap = 18.0
     logits = torch.tensor([[300.0 + gap, 300.0, 300.0]])
     p = math.exp(-gap) / (1 + 2 * math.exp(-gap))
@@ -225,41 +222,17 @@ def test_the_temperature_gets_no_gradient():
     assert heat.grad is None or not heat.grad.any()
 
 
-@pytest.mark.parametrize("drift", [False, True])
-@pytest.mark.parametrize("entropy_grad", [False, True])
-def test_the_naive_implementation_is_the_same_function(drift, entropy_grad):
-    hidden, head, bias, target, temperature = problem(9, 4, 6)
-    results = []
-    for impl in ("chunked", "naive"):
-        seen = token_stats(
-            hidden, head, target, temperature, bias=bias, drift=drift, entropy_grad=entropy_grad, impl=impl
-        )
-        assert seen.entropy.requires_grad == entropy_grad
-        assert seen.entropy_drift is None or not seen.entropy_drift.requires_grad
-        gradients = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), [hidden, head, bias])
-        results.append([x for x in (*seen, *gradients) if x is not None])
-    assert len(results[0]) == len(results[1]) == 5 + drift
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-13)
-
-
-def test_an_unknown_implementation_is_named():
-    hidden, head, _, target, _ = problem(4, 3, 5)
-    with pytest.raises(TokenPOError, match="impl='navie' is no choice; did you mean 'naive'"):
-        token_stats(hidden, head, target, impl="navie")  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.parametrize("chunk", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_parity_with_the_naive_implementation_in_every_dtype(dtype, chunk, way):
+def test_is_the_naive_formula_in_every_dtype(dtype, chunk):
     """From the same rounded logits, so only the way after them differs; gradients are rounded to the dtype twice."""
     hidden, head, bias, target, temperature = problem(33, 8, 50, dtype)
     tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
-    results = []
-    for impl in ("chunked", "naive"):
-        seen = token_stats(
-            hidden, head, target, temperature.float(), bias=bias, entropy_grad=True, chunk=chunk, impl=impl
-        )
+    heat, results = temperature.float(), []
+    for seen in (
+        token_stats(hidden, head, target, heat, bias=bias, entropy_grad=True, chunk=chunk),
+        naive(hidden, head, target, heat, bias),
+    ):
         gradients = torch.autograd.grad((seen.logprob + 0.3 * seen.entropy).sum(), [hidden, head, bias])
         results.append((seen.logprob, seen.entropy, *gradients))
     for i, (one, other) in enumerate(zip(*results, strict=True)):

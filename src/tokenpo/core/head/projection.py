@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .residual import scaled
-from .softmax import part, wide
+from .softmax import part, scaled, wide
 
 # Logits per chunk: 16 MB, or as much as keeps a GPU busy.
 _CHUNK_BYTES, _GPU_CHUNK_BYTES = 2**24, 2**30

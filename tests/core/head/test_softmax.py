@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from tokenpo.core.ops import softmax
-from tokenpo.core.ops.residual import residual
-from tokenpo.core.ops.softmax import ascent, entropy_of, softmax_parts
+from tokenpo.core.head import softmax
+from tokenpo.core.head.softmax import ascent, entropy_of, softmax_parts
+from tokenpo.core.head.softmax_backend import residual
 
 LN = math.log
 
@@ -43,7 +43,7 @@ def test_the_logits_of_somebody_else_stay_what_they_are():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_entry_of_the_target_is_exact_where_it_is_almost_certain(dtype, way):
+def test_the_entry_of_the_target_is_exact_where_it_is_almost_certain(dtype):
     """p_y = 1 / (1 + e^-10) is 1 - 4.5e-5, which bf16 rounds to 1: the entry would be 0."""
     z = torch.tensor([[10.0, 0.0]], dtype=dtype)
     stats = residual(z, torch.tensor([0]), 1.0)
@@ -51,7 +51,7 @@ def test_the_entry_of_the_target_is_exact_where_it_is_almost_certain(dtype, way)
     assert float(z[0, 0]) == pytest.approx(-1 / (1 + math.exp(10)), rel=0.005)
 
 
-def test_bf16_logits_are_not_subtracted_in_bf16(way):
+def test_bf16_logits_are_not_subtracted_in_bf16():
     """0.34375 - 100 = -99.65625 takes 12 bits; bf16 would make it -99.5."""
     z = torch.tensor([[100.0, 0.34375]], dtype=torch.bfloat16)
     assert float(residual(z, torch.tensor([1]), 1.0).logprob) == pytest.approx(-99.65625, rel=1e-6)

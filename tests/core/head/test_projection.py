@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from tokenpo.core.ops import head as head_module
-from tokenpo.core.ops.head import HeadGradient, chunk_rows, keep_rows_, logits_of
+from tokenpo.core.head import projection
+from tokenpo.core.head.projection import HeadGradient, chunk_rows, keep_rows_, logits_of
 
 
 def test_a_chunk_is_sixteen_megabytes_and_at_least_512_rows():
@@ -59,7 +59,7 @@ def test_what_is_not_wanted_is_not_made():
 
 def test_half_precision_is_added_up_in_float32(monkeypatch):
     """1 and 300 times 2^-9: a bf16 sum would stay 1. In tiles of two rows of the head."""
-    monkeypatch.setattr(head_module, "_TILE", 2)
+    monkeypatch.setattr(projection, "_TILE", 2)
     h, head = torch.ones(1, 2, dtype=torch.bfloat16), torch.zeros(5, 2, dtype=torch.bfloat16)
     total = HeadGradient.start(h, head, None, (False, True, False))
     one, bit = torch.ones(1, 5, dtype=torch.bfloat16), torch.full((1, 5), 2.0**-9, dtype=torch.bfloat16)
@@ -80,7 +80,7 @@ def test_halves_are_multiplied_into_the_wider_sum_where_torch_can(monkeypatch):
         calls.append((a.dtype, out_dtype, beta))
         return out.copy_((total if beta else 0) + a.to(out_dtype) @ b.to(out_dtype))
 
-    head_module._adds_wide.cache_clear()
+    projection._adds_wide.cache_clear()
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("addmm.dtype_out", product, "CPU")
         h, head = torch.ones(1, 2, dtype=torch.bfloat16), torch.zeros(5, 2, dtype=torch.bfloat16)
@@ -89,7 +89,7 @@ def test_halves_are_multiplied_into_the_wider_sum_where_torch_can(monkeypatch):
         for value in (1.0, 2.0**-9):
             w = torch.full((1, 5), value, dtype=torch.bfloat16)
             total.add(slice(0, 1), w, torch.ones(1, 1), h, head, spend=False)
-    head_module._adds_wide.cache_clear()
+    projection._adds_wide.cache_clear()
     assert calls[2:] == [(torch.bfloat16, torch.float32, 0), (torch.bfloat16, torch.float32, 1)]
     assert (total.head == 1 + 2.0**-9).all()
 

@@ -35,25 +35,3 @@ class _Known(torch.autograd.Function):
         as_is = arrived.device.type == "cpu" and float(arrived) == 1
         out = (x if x is None or as_is else x * arrived.to(x.dtype) for x in ctx.saved_tensors)
         return (None, None, *out)
-
-
-def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
-    """`value` as a function of `x` whose derivative is `slope`, entry by entry; it can be differentiated once.
-
-    torch's own derivative of a clamp or a choice is a `where`, for which it has no vectorised CPU kernel.
-    """
-    if not x.requires_grad:
-        return value
-    return _Sloped.apply(value, x, slope)  # pyright: ignore[reportReturnType]
-
-
-class _Sloped(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None, grads[0] * ctx.saved_tensors[0], None

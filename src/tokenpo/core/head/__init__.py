@@ -1,0 +1,1 @@
+"""The output head: log-probabilities, entropies and the loss from hidden states, forward and backward in chunks."""
