@@ -245,7 +245,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--length", type=int, default=1024)
-    parser.add_argument("--only", nargs="+", metavar="METHOD", default=list(tokenpo.methods.METHODS))
+    parser.add_argument("--only", nargs="+", metavar="METHOD", help="default: those whose inputs it makes")
     parser.add_argument("--alone", action="store_true", help="the losses without phase one, and their temporaries")
     parser.add_argument("--terms", nargs="*", default=list(TERMS), help="that a loss alone keeps")
     parser.add_argument("--profile", metavar="METHOD", help="show where one method spends its time instead")
@@ -257,12 +257,13 @@ def main(arguments: list[str] | None = None) -> None:
         method = tokenpo.method(options.profile)
         print(profile(alone(method, data) if options.alone else ours(method, data)))
         return
+    names = options.only or [x for x in tokenpo.methods.METHODS if tokenpo.method(x).needs <= data.fields.keys()]
     print(f"{options.rows} x {options.length} tokens, float32, one thread, median CPU time of {options.rounds} rounds")
     if options.alone:
-        print(losses_alone(data, options.only, options.rounds, options.terms))
+        print(losses_alone(data, names, options.rounds, options.terms))
         return
     runs: dict[tuple[str, str], Callable[[], None]] = {("grpo", "ours"): ours(tokenpo.method("grpo"), data)}
-    for name in options.only:
+    for name in names:
         runs[name, "ours"] = ours(tokenpo.method(name), data)
         if (theirs := verls(name, data)) is not None:
             runs[name, "verl"] = theirs
