@@ -82,7 +82,7 @@ def _in_groups(rows: int, size: int) -> tokenpo.Rollouts:
     return tokenpo.Rollouts(mask, reward, group, tables[0], old_entropy=-tables[1])
 
 
-@pytest.mark.parametrize("size", [1, 3, 24])
+@pytest.mark.parametrize("size", [1, 3, 5, 24])  # by five, the last group has four
 def test_by_group_is_the_same_at_once(size: int) -> None:
     rollouts = _in_groups(24, size)
     stage, bonus = tokenpo.method("gtpo").credit, torch.zeros(24)
