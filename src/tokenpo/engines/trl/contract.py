@@ -1,4 +1,4 @@
-"""What this adapter takes for granted of TRL, checked when it is imported: a moved surface is said in one sentence."""
+"""The private surface of TRL that this adapter rests on; where it has moved, one sentence names what and the remedy."""
 
 from __future__ import annotations
 

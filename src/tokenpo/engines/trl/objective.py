@@ -83,7 +83,7 @@ def require_inputs(objective: Objective, *, reported: bool) -> None:
     """Raises Unsupported where the objective reads what TRL does not have.
 
     Args:
-        reported: whoever samples reports log-probabilities.
+        reported: the engine that samples reports log-probabilities.
     """
     negotiate(objective, ALWAYS | SAMPLED if reported else ALWAYS, ENGINE, REMEDIES)
 
@@ -155,7 +155,7 @@ def _penalised(args: Any, objective: Objective) -> Objective:
 
 
 def _masked(args: Any, objective: Objective, *, reported: bool) -> Objective:
-    """With TRL's off-policy sequence mask, by the log-probabilities of whoever sampled where they are reported."""
+    """With TRL's off-policy sequence mask, by the sampler's log-probabilities where they are reported."""
     if args.off_policy_mask_threshold is None:
         return objective
     mask = Drop(Strayed(args.off_policy_mask_threshold, sampler=reported))

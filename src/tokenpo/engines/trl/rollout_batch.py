@@ -1,4 +1,4 @@
-"""A rollout batch over all ranks: what TRL drew and its reward functions said becomes facts of whole groups.
+"""A rollout batch over all ranks: TRL's draw and its rewards become facts of whole groups.
 
 With dynamic sampling, groups whose rewards are all equal are dropped, and others drawn, up to a cap.
 """
@@ -184,7 +184,7 @@ class Refill:
         return _merged(trainer.accelerator, draws, wanted, size)
 
     def _inputs(self, accelerator: Any, groups: int, size: int) -> list[dict[str, Any]]:
-        """This rank's rows of at least so many new groups; every rank gets as many."""
+        """This rank's rows of at least `groups` new groups; every rank gets the same number."""
         while groups * size % accelerator.num_processes:
             groups += 1
         places = [place for i in range(groups) for place in [self._place(self.cursor + i)] * size]

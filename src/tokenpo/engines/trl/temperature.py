@@ -211,9 +211,9 @@ def of_draw(trainer: Any) -> Constant:
 
 @contextmanager
 def with_vllm(trainer: Any, objective: Objective, args: TokenPOConfig) -> Iterator[None]:
-    """While it lasts, a vLLM that TRL makes in this process is told what TRL leaves out.
+    """While it lasts, a vLLM that TRL makes in this process gets the arguments that TRL leaves out.
 
-    That is our logits processor, where the temperature is adaptive; and float32, where the trainer computes in it and
+    These are our logits processor, where the temperature is adaptive; and float32, where the trainer computes in it and
     vLLM would take half of the bits.
 
     Raises:

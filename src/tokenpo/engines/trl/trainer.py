@@ -193,23 +193,14 @@ class TokenPOTrainer(GRPOTrainer):
         return step
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        train, current = self.model.training, self.current
-        if train:
-            assert current is not None  # TRL evaluates no loss before it has drawn
-            update = current.update_of(model, inputs)
-        else:
-            update = self._evaluated(model, inputs)
-        score = in_head if train and self.forward_passes.in_head else by_policy
+        # TRL trains on nothing before it has drawn.
+        current = self.current if self.model.training else None
+        update = self._evaluated(model, inputs) if current is None else current.update_of(model, inputs)
+        score = by_policy if current is None or not self.forward_passes.in_head else in_head
         scored = score(self.forward_passes, model, inputs, update)
         for name, value in measured(self.accelerator, scored, update).items():
-            self._metrics["train" if train else "eval"][name].append(value)
-        if (
-            train
-            and current is not None
-            and update is not None
-            and scored.batch is not None
-            and scored.loss is not None
-        ):
+            self._metrics["eval" if current is None else "train"][name].append(value)
+        if current is not None and update is not None and scored.batch is not None and scored.loss is not None:
             require_finite(update, inputs[ROW], scored)
             current.watch(inputs[ROW], scored.batch, scored.loss)
         # Gradients are averaged over ranks, and losses of ranks add up.
