@@ -210,7 +210,7 @@ def test_gradients_are_taken_wherever_it_is_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "given", "said"),
+    ("ratio", "advantage", "given", "message"),
     [
         ([], [1.0], {}, "ratio must be a flat list"),
         ([[1.0]], [1.0], {}, r"ratio must be .* got shape \[1, 1\]"),
@@ -226,8 +226,8 @@ def test_gradients_are_taken_wherever_it_is_called() -> None:
         ([1.0], [1.0], {"entropy": [0.1, 0.2], "old_entropy": [0.1]}, "entropy has 2 tokens, old_entropy 1"),
     ],
 )
-def test_mistakes_are_named(ratio: list, advantage: list, given: dict, said: str) -> None:
-    with pytest.raises(tokenpo.TokenPOError, match=said):
+def test_mistakes_are_named(ratio: list, advantage: list, given: dict, message: str) -> None:
+    with pytest.raises(tokenpo.TokenPOError, match=message):
         coefficients(tokenpo.method("grpo"), ratio, advantage, **given)
 
 

@@ -136,7 +136,7 @@ def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--methods", "grpo,tepoo"], "did you mean 'tepo'"),
         (["--methods", "grpo,dapo", "--metrics", "acuracy"], "did you mean 'accuracy'"),
@@ -154,12 +154,12 @@ def test_a_run_without_its_model_saves_it_and_one_without_checkpoints_is_what_it
         (["--methods", "grpo,dapo", "--set", "evaluate.samples=0", "--metrics", "avg"], "evaluate.samples is 0"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_two(arguments, said, capsys, tmp_path, monkeypatch):
+def test_a_mistake_is_one_line_and_status_two(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tokenpo.evidence.compare.runs.execute", lambda *_: pytest.fail("runs were started"))
     assert main(["compare", "quickstart", *arguments]) == 2
     error = capsys.readouterr().err
-    assert said in error and error.startswith("tokenpo: ") and error.count("\n") == 1
+    assert message in error and error.startswith("tokenpo: ") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -117,13 +117,13 @@ def test_what_cannot_be_paired_is_a_sentence(tmp_path, capsys):
     write(tmp_path / "c", verl("dapo", None))
     write(tmp_path / "d", trl("dapo", 1))
     write(tmp_path / "e", {"train": {"steps": 20}})
-    for names, said in (
+    for names, message in (
         ("ab", r"a and .*b are both grpo with seed 0: leave one out"),
         ("ac", "c says no seed in config.json, and runs are paired by their seeds"),
         ("ae", "e says no method in config.json"),
         ("a", "nothing to compare with: all are grpo"),
     ):
-        with pytest.raises(TokenPOError, match=said):
+        with pytest.raises(TokenPOError, match=message):
             read(*(tmp_path / name for name in names))
     assert main(["compare", "--runs", str(tmp_path / "a"), str(tmp_path / "d"), "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err

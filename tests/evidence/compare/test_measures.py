@@ -103,7 +103,7 @@ def test_every_measure_has_its_words():
 
 
 @pytest.mark.parametrize(
-    ("names", "threshold", "said"),
+    ("names", "threshold", "message"),
     [
         (["acuracy"], 0.9, "no measure is called 'acuracy': did you mean 'accuracy'?"),
         (["mean:grad_nrom"], 0.9, "no run logs 'grad_nrom': did you mean 'grad_norm'?"),
@@ -116,11 +116,11 @@ def test_every_measure_has_its_words():
         (["steps"], math.nan, "--threshold nan is an accuracy"),
     ],
 )
-def test_mistakes_are_named(names, threshold, said):
+def test_mistakes_are_named(names, threshold, message):
     with pytest.raises(TokenPOError) as error:
         measures(names, threshold, CONFIG)
-    assert said in str(error.value)
-    assert isinstance(error.value, UnknownName) == ("threshold" not in said and "twice" not in said)
+    assert message in str(error.value)
+    assert isinstance(error.value, UnknownName) == ("threshold" not in message and "twice" not in message)
 
 
 def test_samples_that_are_not_drawn_are_missed_before_anything_runs():

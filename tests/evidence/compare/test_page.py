@@ -67,9 +67,9 @@ def test_a_row_holds_the_pair(comparison):
     assert row.one("th").text == "dapo"
     cells = [cell.text for cell in row.all("td")[1:]]
     assert cells[0] == "+0.33" and re.fullmatch(r"\+0\.\d+ to \+0\.\d+", cells[1]) and cells[2:4] == ["0.0078", "0.016"]
-    said = row.one("td", "decided")
-    assert said.one("b").text == "dapo above grpo"
-    assert said.one("small").text == "p = 0.0156 after correction for 2 comparisons, 8 seeds."
+    verdict = row.one("td", "decided")
+    assert verdict.one("b").text == "dapo above grpo"
+    assert verdict.one("small").text == "p = 0.0156 after correction for 2 comparisons, 8 seeds."
     strip = row.one("svg", "strip")
     assert strip["aria-label"].startswith("difference +0.33, 95 % interval +0.")
     assert len(strip.all("circle", "seed")) == 8 and len(strip.all("circle", "dot")) == 1

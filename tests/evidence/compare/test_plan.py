@@ -34,7 +34,7 @@ def test_methods_with_options_and_labels():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("grpo", "nothing to compare with"),
         ("", "'' is no method"),
@@ -50,10 +50,10 @@ def test_methods_with_options_and_labels():
         ("a/b@grpo,dapo", "is no method"),
     ],
 )
-def test_malformed_methods(text, said):
+def test_malformed_methods(text, message):
     with pytest.raises(TokenPOError) as error:
         parse_methods(text)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_pairs():
@@ -139,7 +139,7 @@ def test_another_engine_makes_the_same_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("methods", "seeds", "overrides", "kind", "said"),
+    ("methods", "seeds", "overrides", "kind", "message"),
     [
         ("grpo,tepoo", 2, [], UnknownName, "did you mean 'tepo'"),
         ("grpo,hapo:taus=0", 2, [], UnknownName, "did you mean 'tau'"),
@@ -157,10 +157,10 @@ def test_another_engine_makes_the_same_runs(tmp_path):
         ("grpo," + "x" * 120 + "@dapo", 2, [], TokenPOError, "too long for a directory"),
     ],
 )
-def test_mistakes_are_named(plan, methods, seeds, overrides, kind, said):
+def test_mistakes_are_named(plan, methods, seeds, overrides, kind, message):
     with pytest.raises(kind) as error:
         plan(methods, seeds, overrides)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("lora", [False, True])

@@ -103,8 +103,8 @@ def test_runs_that_failed_are_left_out_and_told(made):
     assert pair.seeds == (0, 1, 4, 5, 6, 7)
     assert comparison.finished == {"grpo": (0, 1, 4, 5, 6, 7), "dapo": (0, 1, 2, 4, 5, 6, 7)}
     assert json.loads(to_json(comparison))["failed"][0] == {"run": "grpo seed 2", "error": "no memory"}
-    said = failed_in_words(failures)
-    assert said.startswith("4 runs failed: grpo seed 2, dapo seed 2, grpo seed 3 and 1 more: no memory (log: ")
+    message = failed_in_words(failures)
+    assert message.startswith("4 runs failed: grpo seed 2, dapo seed 2, grpo seed 3 and 1 more: no memory (log: ")
     other = Failure(plan.runs[0], "no disk", plan.runs[0].directory)
     assert failed_in_words([other]).startswith("1 run failed: grpo seed 0: no disk (log: ")
     assert failed_in_words([*failures, other]).count("(log: ") == 2

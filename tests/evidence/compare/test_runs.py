@@ -54,7 +54,7 @@ if order != "idle":
 """
 
 
-class Told:
+class Watcher:
     def __init__(self):
         self.over, self.most, self.met = [], 0, None
 
@@ -69,8 +69,8 @@ class Told:
 
 
 @pytest.fixture
-def told():
-    return Told()
+def watcher():
+    return Watcher()
 
 
 def pretend(**orders):
@@ -84,7 +84,7 @@ def pretend(**orders):
     return command
 
 
-def seen(run):
+def resumes(run):
     return (run.directory / "seen").read_text().split()
 
 
@@ -149,35 +149,35 @@ def test_output_settings_may_differ(plan):
     assert state(run) is State.DONE
 
 
-def test_a_refused_directory_keeps_everything_from_starting(plan, told):
+def test_a_refused_directory_keeps_everything_from_starting(plan, watcher):
     made = plan()
     made.runs[3].directory.mkdir(parents=True)
     (made.runs[3].directory / "notes.txt").touch()
     with pytest.raises(TokenPOError, match="is no run"):
-        execute(made.runs, 2, made.out, told, pretend())
-    assert not (made.out / "logs").exists() and not told.over
+        execute(made.runs, 2, made.out, watcher, pretend())
+    assert not (made.out / "logs").exists() and not watcher.over
 
 
-def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, told):
+def test_done_is_skipped_begun_goes_on_lost_begins_anew(plan, watcher):
     made = plan(seeds=2)
     done, begun, lost, fresh = made.runs
     write_run(done, rows(20, 5, lambda s: 0.1))
     begin(begun)
     begin(lost, checkpoint=False)
-    told.met = done.directory.parent / "met"
+    watcher.met = done.directory.parent / "met"
     orders = dict.fromkeys({run.label for run in made.runs}, "meet")
-    assert execute(made.runs, 2, made.out, told, pretend(**orders)) == Ended((), False)
+    assert execute(made.runs, 2, made.out, watcher, pretend(**orders)) == Ended((), False)
     assert not (done.directory / "seen").exists()
-    assert (seen(begun), seen(lost), seen(fresh)) == (["True"], ["False"], ["False"])
+    assert (resumes(begun), resumes(lost), resumes(fresh)) == (["True"], ["False"], ["False"])
     assert not (lost.directory / "config.json").exists()  # it was emptied: the child writes it
-    assert sorted(name for name, _ in told.over) == sorted(run.name for run in (begun, lost, fresh))
-    assert told.most == 2
+    assert sorted(name for name, _ in watcher.over) == sorted(run.name for run in (begun, lost, fresh))
+    assert watcher.most == 2
 
 
-def test_a_failed_run_is_quoted_and_the_others_run(plan, told):
+def test_a_failed_run_is_quoted_and_the_others_run(plan, watcher):
     made = plan("grpo,dapo,tepo,hapo,gspo,opo", 2)
     command = pretend(dapo="fail", tepo="die", hapo="idle", gspo="trace", opo="quiet")
-    ended = execute(made.runs, 3, made.out, told, command)
+    ended = execute(made.runs, 3, made.out, watcher, command)
     lines = {failure.run.label: failure.line for failure in ended.failures}
     assert len(ended.failures) == 10 and not ended.interrupted
     assert lines == {
@@ -188,21 +188,21 @@ def test_a_failed_run_is_quoted_and_the_others_run(plan, told):
         "opo": "ended with status 3",
     }
     assert [run.label for run in made.runs if steps_made(run) == 20] == ["grpo", "grpo"]
-    assert sorted(told.over) == sorted((run.name, lines.get(run.label)) for run in made.runs)
+    assert sorted(watcher.over) == sorted((run.name, lines.get(run.label)) for run in made.runs)
 
 
-def test_the_quoted_line_is_this_attempts(plan, told):
+def test_the_quoted_line_is_this_attempts(plan, watcher):
     made = plan(seeds=2)
-    first = execute(made.runs[:1], 1, made.out, told, pretend(grpo="fail"))
+    first = execute(made.runs[:1], 1, made.out, watcher, pretend(grpo="fail"))
     assert first.failures[0].line == "the ␛[31mmodel is gone"
     for file in made.runs[0].directory.iterdir():
         file.unlink()
-    second = execute(made.runs[:1], 1, made.out, told, pretend(grpo="trace"))
+    second = execute(made.runs[:1], 1, made.out, watcher, pretend(grpo="trace"))
     assert second.failures[0].line == "RuntimeError: out of luck"
     assert "model is gone" in second.failures[0].log.read_text()  # the log keeps both
 
 
-def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, told):
+def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, watcher):
     made = plan(seeds=2)
 
     def press():
@@ -212,13 +212,13 @@ def test_an_interrupt_lets_runs_save_and_starts_no_more(plan, told):
 
     thread = threading.Thread(target=press)
     thread.start()
-    ended = execute(made.runs, 2, made.out, told, pretend(grpo="wait", dapo="wait"))
+    ended = execute(made.runs, 2, made.out, watcher, pretend(grpo="wait", dapo="wait"))
     thread.join()
     assert ended == Ended((), True)
     for run in made.runs[:2]:
         assert (run.directory / "saved-1").exists()  # asked once
     assert not made.runs[2].directory.exists() and not made.runs[3].directory.exists()
-    assert told.over == []  # they are neither done nor failed
+    assert watcher.over == []  # they are neither done nor failed
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -243,27 +243,27 @@ def test_whatever_ends_the_parent_ends_the_children(plan):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no child is left to hold it
 
 
-def test_one_comparison_at_a_time(plan, told):
+def test_one_comparison_at_a_time(plan, watcher):
     made = plan()
     made.out.mkdir()
     with (made.out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(TokenPOError, match="another comparison"):
-            execute(made.runs, 1, made.out, told, pretend())
+            execute(made.runs, 1, made.out, watcher, pretend())
 
 
-def test_a_place_that_cannot_be_written(plan, told, tmp_path):
+def test_a_place_that_cannot_be_written(plan, watcher, tmp_path):
     made = plan()
     (tmp_path / "file").touch()
     with pytest.raises(TokenPOError, match="choose another --out"):
-        execute(made.runs, 1, tmp_path / "file" / "out", told, pretend())
+        execute(made.runs, 1, tmp_path / "file" / "out", watcher, pretend())
 
 
-def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, told, monkeypatch):
+def test_a_child_gets_threads_and_the_import_path_and_stands_apart(plan, watcher, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setattr(sys, "path", [*sys.path, "/some/verifiers"])
     made = plan(seeds=2, overrides=["threads=3"])
-    execute(made.runs[:1], 1, made.out, told, pretend())
+    execute(made.runs[:1], 1, made.out, watcher, pretend())
     (log,) = (made.out / "logs").iterdir()
     pid, session, holds, threads, path = log.read_text().split(maxsplit=4)
     assert threads == "3" and path.strip().endswith("/some/verifiers")

@@ -82,8 +82,8 @@ def test_equivalences_are_a_family_too():
     """Ten seeds: 1 / 2^10 each; of 60 pairs 60 / 2^10 is more than 0.05."""
     labels = [f"m{i}" for i in range(60)]
     made = values(b=[5] * 10, **{label: [5] * 10 for label in labels})
-    told = judge(made, [(label, "b") for label in labels], margin=2.0, resamples=9)
-    assert {pair.verdict for pair in told} == {"inconclusive"}
+    judged = judge(made, [(label, "b") for label in labels], margin=2.0, resamples=9)
+    assert {pair.verdict for pair in judged} == {"inconclusive"}
     assert {pair.verdict for pair in judge(made, [(label, "b") for label in labels[:51]], margin=2.0, resamples=9)} == {
         "equivalent within ±2"
     }
@@ -103,14 +103,14 @@ def test_the_whole_verdict_is_rarely_wrong(monkeypatch):
     monkeypatch.setattr(verdict, "seeds_needed", lambda *_: None)
     labels, rng = "abcde", np.random.default_rng(1)
     baseline = [(label, "a") for label in labels[1:]]
-    told = []
+    judged = []
     for _ in range(400):
         shared = rng.normal(size=8)  # what a seed has in common, which pairing takes out
         drawn = {label: dict(enumerate((shared + rng.normal(size=8)).tolist())) for label in labels}
-        told.append([pair.verdict for pair in judge(drawn, baseline, resamples=9)])
-    wrong = sum(any(verdict != "inconclusive" for verdict in verdicts) for verdicts in told) / len(told)
+        judged.append([pair.verdict for pair in judge(drawn, baseline, resamples=9)])
+    wrong = sum(any(verdict != "inconclusive" for verdict in verdicts) for verdicts in judged) / len(judged)
     assert 0.005 < wrong <= 0.05
-    flat = [verdict for verdicts in told for verdict in verdicts if verdict != "inconclusive"]
+    flat = [verdict for verdicts in judged for verdict in verdicts if verdict != "inconclusive"]
     above = sum(verdict.endswith(" above a") for verdict in flat)
     assert 0 < above < len(flat)  # wrong in both directions
 

@@ -186,8 +186,8 @@ def test_the_table_shows_values_intervals_and_what_one_should_know() -> None:
 
 
 def test_notes_of_a_file_can_not_steer_the_terminal() -> None:
-    said = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
-    text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in said for _ in range(2)]))
+    message = [f"{'x' * 50}\x1b[2J\n{i}" for i in range(9)]
+    text = shown(summarise([Sample("p", 0, Vote(None, False), note) for note in message for _ in range(2)]))
     line = text[text.index("Samples: ") :].replace("\n", " ")
     assert "\x1b" not in text
     assert line.count("x" * 40) == 5 and "x" * 41 not in line

@@ -48,11 +48,11 @@ def test_table_page_and_numbers(explain, tmp_path):
     assert said["share_of_tokens"] == pytest.approx({"right": 5 / 6, "wrong": 1 / 6, "high": 2 / 6, "low": 4 / 6})
     tokens = [json.loads(line) for line in (folder / "tokens.jsonl").read_text().splitlines()]
     a = 0.5 / (0.5**0.5 + 1e-6)
-    seen = tokens[1]["methods"]["grpo"]
+    result = tokens[1]["methods"]["grpo"]
     # To the last digit but one: a processor's square root of a half may end in 5 or in 6.
-    assert seen.pop("advantage") == pytest.approx([-a], rel=1e-14)
-    assert seen.pop("push") == pytest.approx([-1.5 * a], rel=1e-14)
-    assert seen == {"weight": [1], "clipped": [0]}
+    assert result.pop("advantage") == pytest.approx([-a], rel=1e-14)
+    assert result.pop("push") == pytest.approx([-1.5 * a], rel=1e-14)
+    assert result == {"weight": [1], "clipped": [0]}
     assert [len(line["methods"]["tau"]["push"]) for line in tokens] == [2, 1, 2, 1]
 
 
@@ -120,10 +120,10 @@ def test_a_truncated_file_renders_what_is_whole(explain, tmp_path):
     path.write_text(path.read_text()[:-40])
     status, out, _ = explain(path, "--methods", "grpo", "--out", "here")
     assert status == 0
-    told = " ".join(out.split())
-    assert "3 responses in 2 groups" in told
-    assert "note: mine.jsonl: 1 line was left out (line 4: not valid JSON, cut off while it was being written)." in told
-    assert "most have 2 responses; group b has 1" in told
+    text = " ".join(out.split())
+    assert "3 responses in 2 groups" in text
+    assert "note: mine.jsonl: 1 line was left out (line 4: not valid JSON, cut off while it was being written)." in text
+    assert "most have 2 responses; group b has 1" in text
     assert "1 line was left out" in (tmp_path / "here" / "explain.html").read_text()
 
 

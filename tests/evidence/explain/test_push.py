@@ -22,11 +22,11 @@ PLAIN = [name for name in METHODS if name not in ("clip_cov", "s_grpo", "ha_dw",
 def test_push_is_the_oracles_gradient_times_minus_the_tokens(name, tmp_path):
     """−M ∂L/∂lp, where ∂L/∂lp stands in tests/methods/NAME/oracle.py, derived by hand."""
     sample = ragged(3)
-    seen = push_of(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
+    result = push_of(name, tokenpo.method(name), read(write(tmp_path / "r.jsonl", lines_of(sample))))
     expected = -sample.mask.sum() * score(name, sample).gradient
     assert np.abs(expected).max() > 1e-3
-    np.testing.assert_allclose(seen.push.numpy(), expected, rtol=1e-10, atol=1e-13)
-    assert not seen.push[~torch.tensor(sample.mask)].any()
+    np.testing.assert_allclose(result.push.numpy(), expected, rtol=1e-10, atol=1e-13)
+    assert not result.push[~torch.tensor(sample.mask)].any()
 
 
 @pytest.fixture
@@ -57,16 +57,16 @@ def test_a_policy_that_moved_meets_the_clip(tmp_path):
         {"group": 0, "reward": reward, "tokens": ["x", "y"], "logprob": logs[0], "old_logprob": logs[1]}
         for reward in (1, 0)
     ]
-    seen = push_of("x", tokenpo.method("grpo"), read(write(tmp_path / "r.jsonl", lines)))
+    result = push_of("x", tokenpo.method("grpo"), read(write(tmp_path / "r.jsonl", lines)))
     a = 0.5 / (np.sqrt(0.5) + 1e-6)
-    np.testing.assert_allclose(seen.push, [[0, 0.5 * a], [-1.5 * a, 0]], rtol=1e-12)
-    np.testing.assert_allclose(seen.ratio, [[1.5, 0.5], [1.5, 0.5]], rtol=1e-12)
-    assert seen.clipped.tolist() == [[True, False], [False, True]]
+    np.testing.assert_allclose(result.push, [[0, 0.5 * a], [-1.5 * a, 0]], rtol=1e-12)
+    np.testing.assert_allclose(result.ratio, [[1.5, 0.5], [1.5, 0.5]], rtol=1e-12)
+    assert result.clipped.tolist() == [[True, False], [False, True]]
 
 
 def test_no_negative_zeros(four):
-    seen = push_of("x", tokenpo.method("grpo"), four)
-    assert not (torch.signbit(seen.push) & (seen.push == 0)).any()
+    result = push_of("x", tokenpo.method("grpo"), four)
+    assert not (torch.signbit(result.push) & (result.push == 0)).any()
 
 
 def test_a_missing_input_is_named_with_what_to_write(four, tmp_path):

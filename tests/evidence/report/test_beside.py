@@ -51,8 +51,8 @@ def test_one_scale_for_both(pair):
 def test_the_first_view_is_a_prompt_that_both_answered(pair):
     tree = page(pair)
     assert [(c.run, c.step, c.prompt) for c in drawn(tree)] == [("grpo", 2, "b"), ("hapo", 2, "b")]
-    said = [p.text for p in tree.all("p", "lead")]
-    assert "2 of the 6 prompts of grpo were traced in both runs at the same step." in said
+    message = [p.text for p in tree.all("p", "lead")]
+    assert "2 of the 6 prompts of grpo were traced in both runs at the same step." in message
     assert len(tree.all("select")) == 8
 
 

@@ -153,14 +153,14 @@ def test_tokens_are_walked_by_arrow_keys(story, open_page):
     tokens = embedded(written)[0].tokens
     page.eval("document.querySelector('#left-response').focus()")
     page.press("Tab", "Tab")  # over the prompt, which can be scrolled, to the first token
-    said = "document.querySelector('[role=status]').textContent"
+    message = "document.querySelector('[role=status]').textContent"
     for keys, at in (
         ((), 0), (("ArrowRight",) * 3, 3), (("ArrowLeft",), 2), (("Home", "ArrowLeft"), 0),
         (("End", "ArrowRight"), len(tokens) - 1),
     ):  # fmt: skip
         page.press(*keys)
         text, columns, _ = tokens[at]
-        assert page.eval(said) == f"token {at + 1}, {text}: advantage {columns['advantage']}"
+        assert page.eval(message) == f"token {at + 1}, {text}: advantage {columns['advantage']}"
         shown = (
             "[...document.querySelectorAll('tr:focus td')].map(x => getComputedStyle(x).display + x.textContent.trim())"
         )
@@ -173,7 +173,7 @@ def test_tokens_are_walked_by_arrow_keys(story, open_page):
     assert page.eval(table) == "table-row"
     page.eval("document.querySelector('#left .tokens tbody tr').focus()")
     page.press("ArrowDown")
-    assert page.eval(said).startswith("token 2, ")
+    assert page.eval(message).startswith("token 2, ")
 
 
 QUANTITIES = [
@@ -205,19 +205,19 @@ def test_tokens_are_coloured_by_every_quantity(make_run, open_page):
     """Chosen by arrow keys, each quantity gives its own colours, and its legend is the one that is seen."""
     page = open_page(write_report(make_run(steps=5, trace=whole_trace())))
     page.eval("document.querySelector('[name=quantity]').focus()")
-    seen = {}
+    result = {}
     legend = each("x.querySelector('b').textContent", ".legend")
     swatch = each("[x.className, getComputedStyle(x).backgroundColor]", ".legend i")
     token = each("[[...x.classList], getComputedStyle(x).backgroundColor]", ".tokens tbody tr")
     for name in QUANTITIES:
-        if seen:
+        if result:
             page.press("ArrowRight")
         assert by(page) == name and page.eval(legend) == [name]
         legends = dict(page.eval(swatch))
         for classes, colour in page.eval(token):
             assert [legends[c] for c in classes if c in legends] == [colour]
-        seen[name] = tuple(colours(page))
-    assert len(set(seen.values())) == len(QUANTITIES)
+        result[name] = tuple(colours(page))
+    assert len(set(result.values())) == len(QUANTITIES)
 
 
 def test_another_step_keeps_the_prompt_or_its_place(make_run, traced, open_page):
@@ -229,11 +229,11 @@ def test_another_step_keeps_the_prompt_or_its_place(make_run, traced, open_page)
     ]
     page = open_page(write_report(make_run(steps=3, trace=lines)), "#left=0.1.2.all&right=none")
     page.eval("document.querySelector('#left-step').focus()")
-    seen = [drawn(tree(page))[0].prompt]
+    result = [drawn(tree(page))[0].prompt]
     for key in ("ArrowDown", "ArrowDown", "ArrowUp"):
         page.press(key)
-        seen.append(drawn(tree(page))[0].prompt)
-    assert seen == ["q", "q", "r", "q"]  # q is first at step 2, r is first at step 3
+        result.append(drawn(tree(page))[0].prompt)
+    assert result == ["q", "q", "r", "q"]  # q is first at step 2, r is first at step 3
     page.eval("document.querySelector('#left-prompt').focus()")
     page.press("ArrowDown")
     page.eval("document.querySelector('#left-step').focus()")

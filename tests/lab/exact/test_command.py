@@ -57,8 +57,8 @@ def test_a_method_of_ones_own_is_run_before_the_table(made: Path, monkeypatch: p
     """A mistake in it is told at once, and not after minutes."""
     monkeypatch.chdir(made)
     runs: list[str] = []
-    seen = study.load(Path("all.json"))["still"].cells["two_modes"]
-    monkeypatch.setattr(study, "study", lambda c, *given: runs.append(c.label) or seen)
+    result = study.load(Path("all.json"))["still"].cells["two_modes"]
+    monkeypatch.setattr(study, "study", lambda c, *given: runs.append(c.label) or result)
     assert main(["exact", "gtpo", "mine.py:still", "--world", "two_modes"]) == 0
     assert runs == ["dapo", "exact credit", "still", "gtpo"]
 
@@ -123,7 +123,7 @@ def test_file_is_json_with_null_for_what_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["grpo", "--world", "two_mode"], "did you mean 'two_modes'"),
         (["grpo", "--measure", "useful"], "measure='useful' is no choice"),
@@ -131,9 +131,9 @@ def test_file_is_json_with_null_for_what_is_not_there(tmp_path: Path) -> None:
         (["grpo", "--json", "junk.json"], "junk.json is no file of `tokenpo exact --json`"),
     ],
 )
-def test_mistakes(arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_mistakes(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("junk.json").write_text("[1]")
     assert main(["exact", *arguments]) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1

@@ -25,9 +25,9 @@ def test_with_many_continuations_the_gain_of_a_token_is_its_advantage() -> None:
     logits = world.initial
     walked = walk(world, logits, 2, 4, keyed_generator(0, "test"), even=False)
     facts = rollouts(world, walked, logits, frozenset())
-    seen = continued(world, walked, logits, facts, Continuations(EveryTokens(1), 20_000)).facts.need("gain")
+    result = continued(world, walked, logits, facts, Continuations(EveryTokens(1), 20_000)).facts.need("gain")
     exact = truth(world, logits).advantage[walked.states, walked.tokens]
-    assert (seen - exact)[walked.mask].abs().max() < 0.025
+    assert (result - exact)[walked.mask].abs().max() < 0.025
     assert exact[walked.mask].abs().max() > 0.2
 
 
@@ -66,5 +66,5 @@ def test_no_cut_costs_nothing() -> None:
 def test_one_or_two_continuations_leave_the_update_unbiased(plan: Continuations) -> None:
     """The expected update points along the true gradient: its cosine is 1 within four standard errors."""
     objective = dataclasses.replace(tokenpo.method("rloo"), name="bought", credit=SegmentGain(plan))
-    seen = cosine(observe(Contestant("bought", objective), Table(WORLDS["forks_between_sure"]()), "init"))
-    assert abs(1 - seen.value) < max(4 * seen.error, 0.002)
+    result = cosine(observe(Contestant("bought", objective), Table(WORLDS["forks_between_sure"]()), "init"))
+    assert abs(1 - result.value) < max(4 * result.error, 0.002)

@@ -88,17 +88,17 @@ def test_dr_grpo_climbs_the_mean_reward(name: str) -> None:
 @pytest.mark.parametrize("name", WORLDS)
 def test_dr_grpo_has_cosine_one_from_samples(name: str) -> None:
     """What is measured agrees with what is proven: within four standard errors, and the error is small."""
-    seen = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), Table(WORLDS[name]()), "init")
-    found = measures.cosine(seen)
+    result = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), Table(WORLDS[name]()), "init")
+    found = measures.cosine(result)
     assert found.error < 0.01
     assert abs(found.value - 1) <= max(4 * found.error, 1e-3)
 
 
 def test_exact_credit_puts_everything_on_decisions() -> None:
     world = WORLDS["forks_between_sure"]()
-    seen = measures.observe(Contestant("exact", tokenpo.method("dapo"), exact=True), Table(world), "init")
-    assert measures.deciding_share(seen).value == pytest.approx(1, abs=1e-12)
-    assert measures.useful(seen).value > 0.9
+    result = measures.observe(Contestant("exact", tokenpo.method("dapo"), exact=True), Table(world), "init")
+    assert measures.deciding_share(result).value == pytest.approx(1, abs=1e-12)
+    assert measures.useful(result).value > 0.9
 
 
 @pytest.mark.parametrize("even", [True, False])

@@ -35,8 +35,8 @@ def contestant(name: str, **options: float) -> Contestant:
 @pytest.mark.parametrize("method", CORE)
 def test_on_policy(method: str, world: str, worlds: dict[str, Table]) -> None:
     """Without weights on tokens the expected update is the gradient's direction, wherever nothing is divided by."""
-    seen = measures.observe(contestant(method), worlds[world], "init")
-    found = {name: measure(seen) for name, measure in measures.MEASURES.items()}
+    result = measures.observe(contestant(method), worlds[world], "init")
+    found = {name: measure(result) for name, measure in measures.MEASURES.items()}
     assert all(math.isfinite(x.value) and math.isfinite(x.error) for x in found.values())
     assert -1 <= found["single"].value <= 1 and -1 <= found["useful"].value <= 1
     weighted = method in ("hapo", "tr_grpo", "gtpo") or (world == "free_length" and method in BY_LENGTH)
@@ -45,10 +45,10 @@ def test_on_policy(method: str, world: str, worlds: dict[str, Table]) -> None:
 
 def test_hapo_gives_the_surest_decision_nothing(worlds: dict[str, Table]) -> None:
     model = worlds["sure_fork_filler"]
-    seen, fork = measures.observe(contestant("hapo"), model, "init"), model.world.index["fork"]
-    by_state = seen.single.unflatten(-1, model.start().shape).abs().amax((0, 1, 3))
+    result, fork = measures.observe(contestant("hapo"), model, "init"), model.world.index["fork"]
+    by_state = result.single.unflatten(-1, model.start().shape).abs().amax((0, 1, 3))
     assert by_state[fork] < 1e-12 < 1e-4 < by_state[torch.arange(len(by_state)) != fork].min()
-    assert measures.useful(seen).value == pytest.approx(0, abs=1e-12)
+    assert measures.useful(result).value == pytest.approx(0, abs=1e-12)
 
 
 def test_gtpo_is_dapo_where_decisions_stand_still(worlds: dict[str, Table]) -> None:

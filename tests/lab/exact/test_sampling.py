@@ -58,15 +58,15 @@ def test_divergence(batch) -> None:
 
 def test_the_policy_is_seen_as_it_is(batch) -> None:
     """Entropy H and its drift Σ_v p² (log p + H), token by token."""
-    seen = view(WORLD.initial, batch, frozenset({"entropy", "entropy_drift"}))
+    result = view(WORLD.initial, batch, frozenset({"entropy", "entropy_drift"}))
     p = LOGP.exp()
     for i, t in batch.mask.nonzero().tolist():
         state, token = int(batch.states[i, t]), int(batch.tokens[i, t])
         entropy = float(-(p[state] * LOGP[state]).sum())
-        assert float(seen.logprob[i, t]) == pytest.approx(float(LOGP[state, token]), rel=1e-14)
-        assert float(seen.need("entropy")[i, t]) == pytest.approx(entropy, rel=1e-12)
+        assert float(result.logprob[i, t]) == pytest.approx(float(LOGP[state, token]), rel=1e-14)
+        assert float(result.need("entropy")[i, t]) == pytest.approx(entropy, rel=1e-12)
         drift = float((p[state] ** 2 * (LOGP[state] + entropy)).sum())
-        assert float(seen.need("entropy_drift")[i, t]) == pytest.approx(drift, rel=1e-12)
+        assert float(result.need("entropy_drift")[i, t]) == pytest.approx(drift, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -23,15 +23,15 @@ def row(label: str, batches: int = 10, **changes: float) -> Row:
     return Row(label, "", {WORLD.name: Cell(numbers, Estimate(0.6), [0.1] * batches)})
 
 
-def said(changed: Row) -> tuple[str, str, str]:
+def sentences_of(changed: Row) -> tuple[str, str, str]:
     rows = [row(BASE), row(PERFECT, init_useful=0.9, init_captured=1.0), changed]
     sentences.against(rows)
-    told = (sentences.helps(changed, [WORLD]), sentences.fails(changed, rows[0], [WORLD]))
-    return *told, sentences.why(changed, rows[0], [WORLD])
+    text = (sentences.helps(changed, [WORLD]), sentences.fails(changed, rows[0], [WORLD]))
+    return *text, sentences.why(changed, rows[0], [WORLD])
 
 
 def test_as_the_others() -> None:
-    helps, fails, why = said(row("x"))
+    helps, fails, why = sentences_of(row("x"))
     assert helps == (
         "Nowhere does it get more of the possible gain than DAPO by 5 % and 2 standard errors. Where exact training "
         "arrives, it takes 1 times DAPO's batches, in the median over worlds."
@@ -41,7 +41,7 @@ def test_as_the_others() -> None:
 
 
 def test_a_gain() -> None:
-    helps, _, why = said(row("x", init_useful=0.75, init_captured=0.5, init_deciding=0.8, middle_batches=5.0))
+    helps, _, why = sentences_of(row("x", init_useful=0.75, init_captured=0.5, init_deciding=0.8, middle_batches=5.0))
     assert helps.startswith("Of the possible gain it gets 50 % (± 1) in sure_fork_filler. Where exact training")
     assert "it takes 0.5 times DAPO's batches" in helps
     assert why == (
@@ -56,7 +56,7 @@ def test_a_fixed_point(batches: int, end: str) -> None:
     changed = row(
         "x", batches, init_useful=0.0, init_captured=-2.0, init_deciding=0.0, middle_batches=math.inf, middle_J=0.08
     )
-    _, fails, why = said(changed)
+    _, fails, why = sentences_of(changed)
     premise = "sure_fork_filler (where “credit belongs where the policy is uncertain” is false)"
     assert f"Exact training does not reach J = 0.9: in {premise} it {end}" in fails
     assert fails.endswith(f"The useful progress of an update is less than DAPO's: 0 for 0.6 in {premise}.")
@@ -76,7 +76,7 @@ def test_a_fixed_point(batches: int, end: str) -> None:
     ],
 )
 def test_why(changes: dict[str, float], begins: str) -> None:
-    assert said(row("x", **changes))[2].startswith(begins)
+    assert sentences_of(row("x", **changes))[2].startswith(begins)
 
 
 def test_a_world() -> None:

@@ -53,8 +53,10 @@ def test_states_interfere_in_a_network_alone() -> None:
 
 
 def test_dr_grpo_climbs_in_a_network_too() -> None:
-    seen = measures.observe(Contestant("dr_grpo", tokenpo.method("dr_grpo")), Network(WORLDS["free_length"]()), "init")
-    assert measures.cosine(seen).value > 0.999
+    result = measures.observe(
+        Contestant("dr_grpo", tokenpo.method("dr_grpo")), Network(WORLDS["free_length"]()), "init"
+    )
+    assert measures.cosine(result).value > 0.999
 
 
 @pytest.mark.parametrize("name", ["hot", "rounded"])
@@ -74,8 +76,8 @@ def test_sizes() -> None:
     model = Table(WORLDS["two_modes"]())
     small, large = (measures.snr(measures.observe(GRPO, model, "init", Setting(batch=b))) for b in (8, 16))
     assert large.value / small.value == pytest.approx(2, abs=4 * (large.error + small.error) / small.value)
-    seen = measures.observe(GRPO, model, "init", Setting(group=4, batch=4))
-    assert seen.single.shape == (measures.REPLICATES, measures.POPULATION, model.start().numel())
+    result = measures.observe(GRPO, model, "init", Setting(group=4, batch=4))
+    assert result.single.shape == (measures.REPLICATES, measures.POPULATION, model.start().numel())
 
 
 def test_adam() -> None:
@@ -88,7 +90,7 @@ def test_adam() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "said"),
+    ("pair", "message"),
     [
         ("groups=4", "did you mean 'group'"),
         ("group=two", "a number"),
@@ -96,8 +98,8 @@ def test_adam() -> None:
         ("group=1", "2 or"),
     ],
 )
-def test_mistakes(pair: str, said: str) -> None:
-    with pytest.raises(TokenPOError, match=said):
+def test_mistakes(pair: str, message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
         Setting.of([pair])
 
 

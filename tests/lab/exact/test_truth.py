@@ -77,7 +77,7 @@ def broken(**changes: State) -> World:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"answer": State("answer", (0.4, 0.3, 0.2, 0.2), ("wrong1", "right1", "wrong1", "right1"))}, "sum to 1"),
         ({"answer": State("answer", (0.5, 0.3, 0.2, 0.0), ("wrong1", "right1", "wrong1", "right1"))}, "above 0"),
@@ -91,6 +91,6 @@ def broken(**changes: State) -> World:
         ({"right1": State("wrong1", (0.4, 0.3, 0.2, 0.1), (1.0,) * 4)}, "one name"),
     ],
 )
-def test_a_wrong_world_is_refused(change: dict[str, State], said: str) -> None:
-    with pytest.raises(TokenPOError, match=said):
+def test_a_wrong_world_is_refused(change: dict[str, State], message: str) -> None:
+    with pytest.raises(TokenPOError, match=message):
         broken(**change)
