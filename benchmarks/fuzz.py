@@ -150,11 +150,15 @@ def read_model(run: Path) -> None:
 
 def read_checkpoint(run: Path) -> None:
     from tokenpo.models import load
-    from tokenpo.runs.directory import open_checkpoint, resumed_config
+    from tokenpo.runs import checkpoint
+    from tokenpo.runs.directory import cut_back, open_checkpoint, resumed_config
 
     resumed_config(run, None)
     model = load(run.parent / "whole" / "model").model
-    open_checkpoint(run, model, torch.optim.AdamW(model.parameters()))
+    saved, progress, _ = open_checkpoint(run)
+    if saved is not None:
+        checkpoint.restore(saved, model, torch.optim.AdamW(model.parameters()))
+    cut_back(run, progress)
 
 
 def read_recipe(run: Path) -> None:

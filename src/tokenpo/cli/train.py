@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import TokenPOError
-from ..recipe.hosts import EMBEDDED, HOSTS, TINKER, VERL, Host
+from ..recipe.hosts import EMBEDDED, HOSTS, VERL, Host
 from .options import RECIPE, add_command, add_run, need_engine, path
 
 
@@ -36,12 +36,13 @@ def train(options: argparse.Namespace) -> int:
     """Trains, and says what came of it; 130 when the run was interrupted and can go on."""
     if options.recipe is None and options.resume is None:
         raise TokenPOError("train needs a recipe (tokenpo train quickstart) or a run to resume (--resume RUN)")
-    if options.accept_changes and (options.resume is None or options.engine != EMBEDDED.name):
+    host = HOSTS[options.engine]
+    if options.accept_changes and (options.resume is None or not host.changeable):
         raise TokenPOError("--accept-changes goes with --resume RUN, of the embedded engine: add that, or leave it out")
     need_engine()
     # Mistakes in the recipe are found here, before transformers is loaded.
-    config = _config(options)
-    records = {EMBEDDED: _embedded, TINKER: _tinker}.get(HOSTS[options.engine], _elsewhere)(options, config)
+    config = _config(options, host)
+    records = (_elsewhere if host.commanded else _here)(options, host, config)
     if records is None:
         return 130
     if not options.no_report:
@@ -51,13 +52,12 @@ def train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _config(options: argparse.Namespace) -> Any:
+def _config(options: argparse.Namespace, host: Host) -> Any:
     from ..engines.launch import require_processes
     from ..recipe.config import load_config
     from ..recipe.files import find_recipe
     from ..runs.directory import require_host
 
-    host = HOSTS[options.engine]
     require_processes(host, options.processes)
     if options.resume is not None:
         require_host(options.resume, host)
@@ -82,64 +82,38 @@ def _require_verl(config: Any, host: Host) -> None:
         )
 
 
-def _embedded(options: argparse.Namespace, config: Any) -> Path | None:
-    """In this process; the directory of the run's records, None where it was interrupted."""
-    from ..engines.embedded.loop import resume, train
+def _here(options: argparse.Namespace, host: Host, config: Any) -> Path | None:
+    """By our own loop; the directory of the run's records, None where it was interrupted."""
+    from ..engines.launch import backend
+    from ..runs.loop import resume, train
     from .view import make_view
 
-    view = make_view(sys.stdout)
+    model, view = backend(host), make_view(sys.stdout)
     if options.resume:
-        outcome = resume(options.resume, view, config, accept=options.accept_changes)
+        outcome = resume(
+            model, options.resume, view, config, accept=options.accept_changes if host.changeable else None
+        )
     else:
-        outcome = train(config, view)
+        outcome = train(model, config, view)
     if not outcome.finished:
-        print(f"stopped after step {outcome.steps}; go on with: tokenpo train --resume {outcome.directory}")
+        print(f"stopped after step {outcome.steps}; go on with: {host.again(outcome.directory)}")
         return None
-    _tell(outcome.directory, outcome.evaluations)
+    print("\n".join([*verdict(outcome.evaluations), *outcome.left]))
     return outcome.directory
 
 
-def _tinker(options: argparse.Namespace, config: Any) -> Path | None:
-    """The same with the model on a server."""
-    from ..engines.launch import require_installed
-
-    require_installed(TINKER)
-    from ..engines.tinker.loop import resume, told, train
-    from .view import make_view
-
-    view = make_view(sys.stdout)
-    directory, finished = resume(options.resume, view, config) if options.resume else train(config, view)
-    if not finished:
-        print(f"stopped; go on with: tokenpo train --resume {directory} --engine tinker")
-        return None
-    evaluations, sampler = told(directory)
-    for line in verdict(evaluations):
-        print(line)
-    print(f"weights on the server, for a sampling client: {sampler}")
-    return directory
-
-
-def _elsewhere(options: argparse.Namespace, config: Any) -> Path:
-    """With a foreign engine, in processes of its own; the directory of the run's records."""
+def _elsewhere(options: argparse.Namespace, host: Host, config: Any) -> Path:
+    """By a foreign engine, in processes of its own; the directory of the run's records."""
     from ..engines.launch import train
+    from ..runs.checkpoint import final_model
     from ..runs.directory import evaluations
 
-    host = HOSTS[options.engine]
     directory = train(config, host, options.resume, options.processes)
     if not host.records:
         return directory
     records = directory / host.records
-    _tell(directory, evaluations(records))
+    print("\n".join([*verdict(evaluations(records)), *final_model(directory)]))
     return records
-
-
-def _tell(directory: Path, evaluations: Sequence[dict[str, float]]) -> None:
-    for line in verdict(evaluations):
-        print(line)
-    print(f"model: {directory / 'model'}")
-    if (adapter := directory / "adapter").is_dir():
-        size = sum(file.stat().st_size for file in adapter.iterdir())
-        print(f"adapter: {adapter} ({size / 1e6:.1f} MB; model/ has it merged in)")
 
 
 def verdict(evaluations: Sequence[dict[str, float]]) -> list[str]:

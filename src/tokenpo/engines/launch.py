@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
@@ -25,6 +25,9 @@ from ..recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
 from ..recipe.objective import build_objective, other_sections
 from ..runs import inputs
 from ..runs.directory import STARTED, binding, held, never_began, new_directory, resumed_config
+
+if TYPE_CHECKING:
+    from ..runs.loop import Backend
 
 TRL_PROGRAM = "tokenpo.engines.trl.main"
 
@@ -66,6 +69,22 @@ def _accepted_by_verl(config: Config) -> Objective:
 
 
 _ACCEPTED = {EMBEDDED: _accepted_here, TINKER: _accepted_by_tinker, TRL: _accepted_by_trl, VERL: _accepted_by_verl}
+
+
+def backend(host: Host) -> type[Backend]:
+    """Where `runs.loop` trains the model, of an engine that has no processes of its own.
+
+    Raises:
+        Unsupported: the engine's package is missing.
+    """
+    require_installed(host)
+    if host is TINKER:
+        from .tinker.loop import Server
+
+        return Server
+    from .embedded.loop import Local
+
+    return Local
 
 
 def train(config: Config, host: Host, resume: Path | None, processes: int) -> Path:

@@ -23,6 +23,7 @@ class Host:
         commanded: trains in processes of its own, so that `tokenpo launch` can print their command.
         one_process: what to write in place of `--processes N`; "" takes several.
         compared: settings of the runs of a comparison, where the user gives no others.
+        changeable: a run can be resumed with other settings.
         goes_on: the command that began a run also goes on with it.
         whole_machine: a run takes the machine for its, so that runs come one after the other.
         own_metrics: logs metrics of its own, so that a comparison leaves out those of ours that no run has.
@@ -37,9 +38,14 @@ class Host:
     commanded: bool = False
     one_process: str = ""
     compared: Mapping[str, object] = field(default_factory=dict)
+    changeable: bool = False
     goes_on: bool = False
     whole_machine: bool = False
     own_metrics: bool = False
+
+    def again(self, directory: object) -> str:
+        """The command that goes on with a run of the embedded engine's loop."""
+        return f"tokenpo train --resume {directory}" + ("" if self is EMBEDDED else f" --engine {self.name}")
 
 
 EMBEDDED = Host(
@@ -48,6 +54,7 @@ EMBEDDED = Host(
     resume="leave out --engine",
     one_process="leave it out, or add --engine trl",
     compared={"threads": 1},
+    changeable=True,
 )
 TINKER = Host(
     "tinker",

@@ -53,7 +53,7 @@ class Progress:
         cursor: the first problem of the training order that was not drawn yet.
         learner: state of the learner: objective, memories, updates.
         sizes: bytes of each JSON Lines file.
-        settings: those of the run's config that its steps depend on; empty in runs of earlier versions.
+        settings: those of the run's config that its steps depend on; empty before the first step.
         remote: where a service keeps weights and the optimiser's state, of a run that has none of its own.
     """
 
@@ -157,21 +157,20 @@ def last_progress(directory: Path) -> Progress | None:
         sums = json_object(path / _SUMS)
         try:
             if sums.get("state.json") == _checksum(path / "state.json"):
-                return _progress(path)
+                return progress_of(path)
         except OSError:
             continue
     return None
 
 
-def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Brings model and optimiser, both fresh, to the state of a checkpoint.
 
     Raises:
-        TokenPOError: its tensors are not those of this model, or another version wrote it.
+        TokenPOError: its tensors are not those of this model.
     """
-    progress = _progress(path)
     if not (path / "model.safetensors").is_file():
-        return progress
+        return
     weights = _weights(model)
     saved = _tensors(path / "model.safetensors")
     if saved.keys() != weights.keys() or any(saved[name].shape != x.shape for name, x in weights.items()):
@@ -181,7 +180,6 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         for name, x in weights.items():
             x.copy_(saved[name])
     _set_moments(path, model, optimizer)
-    return progress
 
 
 def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
@@ -193,6 +191,15 @@ def save_model(run: Path, lm: language.LanguageModel, step: int) -> None:
     """
     language.save_adapter(lm, run / "adapter")  # first: the model says that the run is finished
     language.save(lm, run / "model", _model_of(run, step))
+
+
+def final_model(run: Path) -> list[str]:
+    """Where the final model of a run lies, in lines."""
+    lines = [f"model: {run / 'model'}"]
+    if (adapter := run / "adapter").is_dir():
+        size = sum(file.stat().st_size for file in adapter.iterdir())
+        lines.append(f"adapter: {adapter} ({size / 1e6:.1f} MB; model/ has it merged in)")
+    return lines
 
 
 def has_model(run: Path, step: int) -> bool:
@@ -209,7 +216,12 @@ def _model_of(run: Path, step: int) -> dict[str, object]:
     return {"step": step, "weights": weights(run, step)}
 
 
-def _progress(path: Path) -> Progress:
+def progress_of(path: Path) -> Progress:
+    """What a checkpoint says of where the run stands.
+
+    Raises:
+        TokenPOError: it is damaged, or another version wrote it.
+    """
     file = path / "state.json"
     try:
         progress = _PROGRESS.validate_json(file.read_bytes())

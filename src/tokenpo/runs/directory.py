@@ -234,32 +234,37 @@ def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
     lines.close()
 
 
-def open_checkpoint(path: Path, model: Any, optimizer: Any) -> tuple[Progress, list[str]]:
-    """Restores the newest good checkpoint and cuts the logs back to it; what the user should know of it."""
+def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
+    """The newest good checkpoint, None before the first; where the run stands; what the user should know of it."""
     for name in ("model", "adapter"):
         sweep(path / name)
     if not checkpoint.exists(path) and not _has_lines(path):
         # It died before its first checkpoint: nothing is lost by beginning, with that checkpoint.
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         checkpoint.begin(path, progress)
-        return progress, ["there is no checkpoint yet, so the run begins anew"]
+        return None, progress, ["there is no checkpoint yet, so the run begins anew"]
     newest, damaged = checkpoint.newest(path)
-    progress = checkpoint.restore(newest, model, optimizer)
+    progress = checkpoint.progress_of(newest)
     if progress.sizes.keys() != set(LOGS):  # the directory may be a stranger's, and no other file is to be cut
         raise TokenPOError(
             f"{newest / 'state.json'} is damaged: it gives sizes for {', '.join(progress.sizes) or 'no file'}, where a "
             f"checkpoint has {', '.join(LOGS)}; remove {newest} to go on from the one before it"
         )
+    return newest, progress, [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+
+
+def cut_back(path: Path, progress: Progress) -> list[str]:
+    """Cuts the logs of a run back to its checkpoint; what the user should know of them."""
     for name in LOGS:
         cut(path / name, progress.sizes[name])
     drop_after(path, progress.step)
-    notes = [f"checkpoint {bad.name} is damaged, so the one before it is used" for bad in damaged]
+    notes: list[str] = []
     metrics = path / "metrics.jsonl"
     for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
         pass  # what is damaged is said once, here; the report says it too
     if not (path / inputs.FILE).is_file():
         notes.append(f"{inputs.FILE} is gone, so whether model and data are those that began the run is not known")
-    return progress, [*notes, *_other_software(path)]
+    return [*notes, *_other_software(path)]
 
 
 def _has_lines(path: Path) -> bool:

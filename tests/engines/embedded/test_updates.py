@@ -15,9 +15,10 @@ from tokenpo.core.types import Batch, Totals
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.rollout import collect
-from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve, learning_rate
+from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.config import Train
 from tokenpo.runs.tracer import Tracer
+from tokenpo.runs.updates import learning_rate
 
 METHODS = ["grpo", "dr_grpo", "hapo", "tepo", "clip_cov", "kl_cov", "grpo_s"]
 

@@ -13,7 +13,7 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.tinker import service
-from tokenpo.engines.tinker.loop import resume, told, train
+from tokenpo.engines.tinker.loop import final_sampler, resume, train
 from tokenpo.recipe.config import parse_config
 
 TEN = ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "tr_grpo", "rloo", "clip_cov", "maxrl", "ha_dw"]
@@ -29,8 +29,9 @@ def numbers(run: Path) -> list[dict]:
 
 
 def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: pytest.CaptureFixture) -> None:
-    directory, finished = train(small(evaluate={"problems": 4, "samples": 2}), SilentView())
-    assert finished
+    outcome = train(small(evaluate={"problems": 4, "samples": 2}), SilentView())
+    assert outcome.finished and len(outcome.evaluations) == 2
+    directory = outcome.directory
     made = lines(directory)
     assert [line["step"] for line in made] == [0, 1, 2, 3] and "entropy" not in made[1]
     assert {"reward", "accuracy", "clip_fraction", "kl", "effective_tokens"} <= made[1].keys()
@@ -38,8 +39,7 @@ def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: 
     trace = lines(directory, "trace.jsonl")
     assert {line["step"] for line in trace} == {1, 2, 3}
     assert {"advantage", "ratio", "loss", "effective", "temperature"} <= trace[0]["terms"].keys()
-    evaluations, sampler = told(directory)
-    assert len(evaluations) == 2 and sampler in cloud.saved
+    assert final_sampler(directory) in cloud.saved
     assert main(["report", str(directory)]) == 0 and (directory / "report.html").stat().st_size > 10_000
     rollouts = next((directory / "rollouts").glob("*.jsonl"))
     told_by_lag = {name for name in made[1] if name.startswith("lag")}
@@ -53,12 +53,12 @@ def test_a_run_leaves_what_report_and_explain_read(small, cloud: Cloud, capsys: 
 def test_a_resumed_run_makes_the_same_updates(method: str, small, cloud: Cloud, tmp_path: Path) -> None:
     """Memories, optimiser and the place in the problems: two steps and one more are three."""
     given = {"method": {"name": method}, "rollout": {"dynamic_sampling": True, "max_extra_batches": 1}}
-    whole, _ = train(small(**given), SilentView())
+    whole = train(small(**given), SilentView()).directory
     part = tmp_path / "part"
     train(small(**given, train={"steps": 2}, output={"dir": str(part)}), SilentView())
     config = small(**given, output={"dir": str(part)})
-    directory, finished = resume(part, SilentView(), config)
-    assert finished and directory == part
+    outcome = resume(part, SilentView(), config)
+    assert outcome.finished and outcome.directory == part
     assert json.dumps(numbers(part)) == json.dumps(numbers(whole))
     assert len(lines(part, "trace.jsonl")) == len(lines(whole, "trace.jsonl"))
     with pytest.raises(TokenPOError, match="has made all of its 3 steps"):
@@ -68,7 +68,7 @@ def test_a_resumed_run_makes_the_same_updates(method: str, small, cloud: Cloud, 
 @pytest.mark.parametrize("method", ["adv_reweight", "arm", "dppo_tv", "gdpo"])
 def test_what_a_method_reads_is_asked_of_the_server(method: str, small, cloud: Cloud) -> None:
     """A reference of the base model, the prompt's log-probability, the sampler's; and the task's rewards by name."""
-    directory, _ = train(small(method={"name": method}, train={"steps": 2}), SilentView())
+    directory = train(small(method={"name": method}, train={"steps": 2}), SilentView()).directory
     (first, *_) = lines(directory, f"rollouts/{next((directory / 'rollouts').iterdir()).name}")
     # Lines of recorded rollouts hold what the objective was given.
     name = {"adv_reweight": "ref_logprob", "arm": "prompt_logprob", "dppo_tv": "rollout_logprob"}.get(method, "rewards")
@@ -81,7 +81,8 @@ def test_the_old_policy_can_be_scored_by_the_trainer(small, cloud: Cloud, tmp_pa
     with pytest.raises(TokenPOError, match=r"is 0.1 nats, above 0.05: set rollout.rescore = true"):
         train(small(), SilentView())
     again = {"dir": str(tmp_path / "again"), "rollouts_every": 1}
-    directory, _ = train(small(rollout={"rescore": True, "correction": {"cap": 2.0}}, output=again), SilentView())
+    rescored = small(rollout={"rescore": True, "correction": {"cap": 2.0}}, output=again)
+    directory = train(rescored, SilentView()).directory
     first = lines(directory, "rollouts/step-000001.jsonl")[0]
     assert first["rollout_logprob"][0] == pytest.approx(first["old_logprob"][0] - 0.1, abs=1e-4)
 
@@ -128,7 +129,7 @@ def test_ten_methods_learn_the_quickstart_task(method: str, small, cloud: Cloud)
         train={"steps": 30, "minibatches": 4, "lr": 4e-4},
         output={"trace_every": 0, "rollouts_every": 0, "checkpoint_every": 0},
     )
-    directory, _ = train(config, SilentView())
+    directory = train(config, SilentView()).directory
     accuracy = [line["accuracy"] for line in lines(directory)]
     before, after = sum(accuracy[:4]) / 4, sum(accuracy[-4:]) / 4
     assert after > before + 0.1, (before, after)

@@ -89,7 +89,8 @@ class AtCheckpoint:
         self.run, self.engine, self._needs = run, build_engine(config, needs), needs
         self.trainer = Trainer.of(config, self.engine.lm, self.engine.objective)
         path = checkpoint.newest(run)[0] if step is None else checkpoint.of_step(run, step)
-        progress = checkpoint.restore(path, self.engine.lm.model, self.trainer.optimizer)
+        progress = checkpoint.progress_of(path)
+        checkpoint.restore(path, self.engine.lm.model, self.trainer.optimizer)
         self.trainer.learner.load_state_dict(progress.learner)
         self.step, self.objective = progress.step, self.engine.objective
         self._forward = dataclasses.replace(self.trainer.forward, drift=True, entropy_grad=True)

@@ -19,7 +19,6 @@ from ...recipe.objective import build_objective
 from ...runs.rollouts.draw import Draw
 from ...runs.rollouts.experience import credited
 from ...runs.trackers import require_trackers
-from ...runs.view import about
 from ...tasks import Task, make_task
 from .facts import MAKERS, require_plain_head
 from .forward import Forward
@@ -41,13 +40,12 @@ class Engine:
     def device(self) -> str:
         return str(self.lm.device)
 
-    def about(self) -> list[str]:
-        """What is trained, in lines."""
+    def about(self) -> str:
+        """Size, precision and device of the model."""
         sizes = [(x.numel(), x.requires_grad) for x in self.lm.model.parameters()]
         size, trained = sum(n for n, _ in sizes), sum(n for n, grad in sizes if grad)
         part = "" if trained == size else f", {trained / 1e6:.2f} M of them trained"
-        model = f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {self.device}"
-        return about(self.config, model, str(self.objective))
+        return f": {size / 1e6:.2f} M parameters{part}, {self.config.model.dtype} on {self.device}"
 
 
 def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:

@@ -24,6 +24,7 @@ from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule
 from ...recipe.config import Config, Train
 from ...runs.tracer import Tracer
+from ...runs.updates import learning_rate, make_updates
 from .forward import Forward
 
 Prompts = Sequence[Sequence[int]]
@@ -84,31 +85,23 @@ def ratio_check(options: Train, lm: LanguageModel) -> RatioCheck:
 
 
 def improve(trainer: Trainer, step: Step, prompts: Prompts, tracer: Tracer, most: int | None = None) -> None:
-    """Trains on one rollout batch: passes x epochs x minibatches updates.
+    """Trains on one rollout batch, as `make_updates` describes it.
 
     Args:
         prompts: token ids of the prompt of each group.
-        tracer: keeps of every response the last update that it is in; those of the last updates come first.
         most: only the first so many of the updates; None is all.
 
     Raises:
         NotFinite: a loss or gradient that is not finite, unless such updates are to be skipped; weights that are not.
     """
-    options, learner = trainer.options, trainer.learner
-    plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)[:most]
-    tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
-    for number, (part, rows) in enumerate(plan):
-        update = step.update(rows, part, step.first + number)
-        try:
-            for places, batch, loss in gradients(trainer, update, prompts):
-                tracer.add(places, batch, loss)
-            with _blaming(trainer, update, prompts):
-                _descend(trainer, update)
-        except NotFinite as error:
-            text = f"update {number + 1} of {len(plan)}: {error}"
-            if options.nonfinite == "stop":
-                raise NotFinite(text, error.row) from error
-            learner.skip(update, text)
+
+    def make(update: Update) -> None:
+        for places, batch, loss in gradients(trainer, update, prompts):
+            tracer.add(places, batch, loss)
+        with _blaming(trainer, update, prompts):
+            _descend(trainer, update)
+
+    make_updates(trainer.learner, step, make, tracer, trainer.options, most)
     _require_finite_weights(trainer)
 
 
@@ -125,11 +118,6 @@ def gradients(trainer: Trainer, update: Update, prompts: Prompts) -> Iterator[tu
     live = torch.searchsorted(update.rows, update.live())
     for part in forward.splits(update.rollouts, prompts, live):
         yield from forward.learn(update, update.rows[part], prompts)
-
-
-def learning_rate(options: Train, update: int) -> float:
-    """Of update 0, 1, ...: rises linearly over `warmup` updates, then stays."""
-    return options.lr * min(1.0, (update + 1) / (options.warmup + 1))
 
 
 def _descend(trainer: Trainer, update: Update) -> None:

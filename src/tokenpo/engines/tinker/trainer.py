@@ -19,7 +19,9 @@ from ...base.errors import NotFinite
 from ...core.learner import Learner, RatioCheck, Step, Update
 from ...core.objective import Objective
 from ...core.types import Policy, Rollouts
+from ...recipe.config import Train
 from ...runs.tracer import Tracer
+from ...runs.updates import make_updates
 from .needs import RATIO, require
 from .service import result
 
@@ -94,20 +96,15 @@ class Trainer:
             Unsupported: the policy is not the one that sampled, before anything has moved it.
             TokenPOError: the server failed.
         """
-        tracer = tracer or Tracer(0)
         step = self.learner.begin(rollouts, drawn)
-        plan = step.plan(epochs, minibatches, by)
-        tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
-        for number, (part, rows) in enumerate(plan):
-            update = step.update(rows, part, step.first + number)
-            try:
-                self._make(update, prompts, tracer)
-            except NotFinite as error:
-                text = f"update {number + 1} of {len(plan)}: {error}"
-                if not skip:
-                    raise NotFinite(text, error.row) from error
-                self.learner.skip(update, text)
+        nonfinite = "skip" if skip else "stop"
+        options = Train(epochs=epochs, minibatches=minibatches, minibatch_by=by, nonfinite=nonfinite)
+        self.improve(step, prompts, tracer or Tracer(0), options)
         return step
+
+    def improve(self, step: Step, prompts: Prompts, tracer: Tracer, options: Train) -> None:
+        """The updates of `train`, as a recipe has them."""
+        make_updates(self.learner, step, lambda update: self._make(update, prompts, tracer), tracer, options)
 
     def _make(self, update: Update, prompts: Prompts, tracer: Tracer) -> None:
         rows = _sent(update)

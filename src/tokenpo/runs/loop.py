@@ -1,0 +1,327 @@
+"""The training loop: collect and verify responses, give credit, update; and write everything down.
+
+A backend samples and updates the model, in this process or on a server; everything else is here.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol, Self, cast
+
+from ..base.errors import NotFinite, TokenPOError
+from ..base.interrupt import Interrupt
+from ..base.memory import enough_memory
+from ..core.learner import Learner, Step
+from ..core.types import Policy, Rollouts
+from ..models.vocabulary import Tokenized
+from ..recipe.config import Config
+from ..recipe.hosts import Host
+from ..recipe.objective import warnings
+from . import checkpoint
+from .checkpoint import LearnerState, Progress
+from .directory import (
+    LOGS,
+    OpenRun,
+    cut_back,
+    describe,
+    evaluations,
+    held,
+    new_directory,
+    note_changes,
+    open_checkpoint,
+    require_host,
+    resumed_config,
+)
+from .evaluation import Evaluation
+from .records import Clock, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
+from .rollouts import step_file, write_lines
+from .rollouts.draw import Draw
+from .rollouts.experience import Experience
+from .tracer import Tracer
+from .trackers import Trackers
+from .view import View, about
+
+SHORTER = "rollout.max_new_tokens"
+FEWER = f"rollout.prompts, rollout.group_size or {SHORTER}"
+REMEDY = 'find what made it, or set train.nonfinite = "skip" to leave such updates out and count them'
+
+
+class Backend(Protocol):
+    """Where the model of a run is sampled and updated; `runs.loop` drives it.
+
+    Attributes:
+        host: the engine that it belongs to.
+        smaller: the settings by which an update takes less memory.
+    """
+
+    host: ClassVar[Host]
+    smaller: ClassVar[str]
+
+    @classmethod
+    def open(cls, config: Config) -> Self:
+        """Everything that the run needs, cheapest first.
+
+        Raises:
+            TokenPOError: what the recipe asks for cannot be had.
+        """
+        ...
+
+    @property
+    def learner(self) -> Learner: ...
+
+    @property
+    def vocabulary(self) -> Tokenized: ...
+
+    def start(self, saved: Path | None, progress: Progress) -> None:
+        """Brings weights and optimiser to a checkpoint; None is before the first update."""
+        ...
+
+    def about(self) -> str:
+        """The model in a few words, which follow its name."""
+        ...
+
+    def collect(self, cursor: int) -> Experience:
+        """A rollout batch from this position of the training problems on."""
+        ...
+
+    def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
+        """The rollouts with every other input that the objective reads."""
+        ...
+
+    def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
+        """All updates on a rollout batch."""
+        ...
+
+    def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
+        """What the model says now of a whole rollout batch."""
+        ...
+
+    def evaluate(self) -> Evaluation:
+        """Of the held-out problems, at the weights as they are."""
+        ...
+
+    def save(self, directory: Path, progress: Progress) -> None:
+        """Writes a checkpoint."""
+        ...
+
+    def finish(self, directory: Path, step: int) -> list[str]:
+        """Leaves the final model, of the checkpoint of this step; where, in lines."""
+        ...
+
+    @staticmethod
+    def is_finished(directory: Path, step: int, /) -> bool:
+        """Whether the final model is there, and of this step."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Args:
+        directory: of the run.
+        steps: rollout batches trained on so far.
+        finished: false where it was interrupted; `resume` then goes on.
+        evaluations: the lines of metrics with an evaluation, in order.
+        left: where the final model is, in lines.
+    """
+
+    directory: Path
+    steps: int
+    finished: bool
+    evaluations: list[dict[str, float]]
+    left: list[str]
+
+
+def train(backend: type[Backend], config: Config, view: View) -> Outcome:
+    """A fresh run, to its end or to an interrupt.
+
+    Raises:
+        TokenPOError: what the recipe asks for cannot be had; nothing was trained.
+    """
+    with closing(backend.open(config)) as model:
+        progress = Progress(sizes=dict.fromkeys(LOGS, 0))
+        model.start(None, progress)
+        directory = new_directory(config)
+        with held(directory):
+            describe(directory, config, str(model.learner.objective))
+            model.save(directory, progress)
+            try:
+                trackers = Trackers.open(directory, config, 0, view.say)
+            except TokenPOError:
+                # It was empty and nothing was trained: the next attempt can have it.
+                shutil.rmtree(directory)
+                raise
+            return Loop(model, config, OpenRun(directory, config, trackers), view, progress).run([])
+
+
+def resume(
+    backend: type[Backend], directory: Path, view: View, wanted: Config | None = None, *, accept: bool | None = False
+) -> Outcome:
+    """Goes on from the newest good checkpoint as if the run had never stopped: bit for bit on a CPU.
+
+    Args:
+        wanted: None for the run's own config; another may differ in train.steps and in output only.
+        accept: it may differ in everything; what differs is written to changes.jsonl. None: this cannot be asked for.
+
+    Raises:
+        TokenPOError: no run there, one of another engine, another config, no good checkpoint, or the run is at its end.
+    """
+    require_host(directory, backend.host)
+    config, changed = resumed_config(directory, wanted, accept=accept)
+    with closing(backend.open(config)) as model, held(directory):
+        saved, progress, notes = open_checkpoint(directory)
+        if progress.step >= config.train.steps:
+            if backend.is_finished(directory, progress.step):
+                raise TokenPOError(
+                    f"{directory} has made all of its {progress.step} steps: to go on, resume it with "
+                    f"--set train.steps={2 * progress.step}"
+                )
+            notes.append("all steps are made, but no model/ is there that says it is theirs, so it is written anew")
+        model.start(saved, progress)
+        notes += cut_back(directory, progress)
+        if changed:
+            notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
+            note_changes(directory, progress.step, changed)
+        if any(line.startswith("method.") for line in changed):
+            model.learner.updates = progress.learner.get("updates", 0)  # another objective remembers other things
+        elif progress.learner:
+            model.learner.load_state_dict(progress.learner)
+        describe(directory, config, str(model.learner.objective))
+        trackers = Trackers.open(directory, config, progress.step, view.say)
+        return Loop(model, config, OpenRun(directory, config, trackers), view, progress).run(notes)
+
+
+class Loop:
+    """A run between its first step and its last."""
+
+    def __init__(self, model: Backend, config: Config, records: OpenRun, view: View, progress: Progress) -> None:
+        self.model, self.config, self.records, self.view = model, config, records, view
+        self.learner = model.learner
+        self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
+        self.interrupt = Interrupt()
+
+    def run(self, notes: list[str]) -> Outcome:
+        """To the end, or to an interrupt."""
+        config, directory, objective = self.config, self.records.path, self.learner.objective
+        notes = [*notes, *warnings(objective, config, self.model.host)]
+        self.view.start(about(config, self.model.about(), str(objective)), directory, self.number, notes)
+        try:
+            with self.interrupt:
+                # The checkpoint knows the sizes of the logs.
+                if not self.sizes["metrics.jsonl"] and self.number == 0 and config.evaluate.problems:
+                    self.view.say(f"evaluating on {config.evaluate.problems} held-out problems")
+                    before = self.evaluate()
+                    self.records.log({"step": 0, **before.metrics()})
+                    self.view.say(f"before: {before}")
+                while self.number < config.train.steps and not self.interrupt.asked:
+                    self.step()
+                self.save()
+            finished = self.number >= config.train.steps
+            left = self.model.finish(directory, self.number) if finished else []
+            return Outcome(directory, self.number, finished, evaluations(directory), left)
+        finally:
+            self.view.stop()
+            self.records.close()
+
+    def step(self) -> None:
+        """Samples a rollout batch, gives it credit, makes the updates on it and writes it all down."""
+        clock, number = Clock(), self.number + 1
+        try:
+            with clock.part("rollout"), self.room(f"while sampling for step {number}", FEWER):
+                experience = self.model.collect(self.cursor)
+        except NotFinite as error:
+            self.skip(error, clock)
+            return
+        if self.interrupt.asked:
+            return  # nothing has changed yet: the resumed run draws the same responses again
+        every = self.config.output.trace_every
+        traced = every > 0 and (number == 1 or _due(number, every))
+        tracer = Tracer(self.config.output.trace_rollouts if traced else 0)
+        with clock.part("update"), self.room(f"in the update of step {number}", self.model.smaller):
+            step = self.learn(experience, tracer)
+        self.number, self.cursor = number, experience.cursor
+        self.write(experience, step, tracer)
+        self.end({**rollout_metrics(experience), **step_metrics(step)}, clock)
+
+    def learn(self, experience: Experience, tracer: Tracer) -> Step | None:
+        """Credit, once and on whole groups; then the updates. None where no group is left to learn from."""
+        kept, rollouts, options = experience.kept, experience.rollouts, self.config.train
+        everything = experience.everything() if self.learner.memory else None
+        if kept is None or rollouts is None:
+            if everything is not None:
+                self.learner.remember(everything)
+            return None
+        try:
+            rollouts = self.model.complete(rollouts, kept)
+            rollouts = self.learner.dated(rollouts, options.epochs * options.minibatches)
+            step = self.learner.begin(rollouts, drawn=everything)
+            self.model.improve(step, kept, tracer)
+        except NotFinite as error:
+            raise NotFinite(
+                f"step {self.number + 1}, {error}; the run can go on from its last checkpoint: {REMEDY}"
+            ) from error
+        for why in step.statistics.skipped:
+            self.view.say(f"step {self.number + 1}: skipped {why}")
+        return step
+
+    def write(self, experience: Experience, step: Step | None, tracer: Tracer) -> None:
+        """Responses, traces, and on request the whole batch with what the policy says of it after the updates."""
+        number, words, kept = self.number, self.model.vocabulary, experience.kept
+        if _due(number, self.config.output.rollouts_every) and kept is not None and step is not None:
+            policy = self.model.judge(step.rollouts, kept)
+            records = rollout_records(number, words, kept, step.rollouts, policy)
+            write_lines(step_file(self.records.path, number), records)
+        for record in sample_records(number, experience.drawn[0], self.config.output.samples):
+            self.records.samples.write(record)
+        for record in trace_records(number, words, kept, tracer) if kept is not None else ():
+            self.records.trace.write(record)
+
+    def skip(self, error: NotFinite, clock: Clock) -> None:
+        """A rollout batch that was not sampled or not rewarded with numbers teaches nothing, if the run goes on."""
+        self.number, train = self.number + 1, self.config.train
+        if train.nonfinite == "stop":
+            raise NotFinite(
+                f"step {self.number}, rollouts: {error}; the run can go on from its last checkpoint: {REMEDY}"
+            ) from error
+        self.view.say(f"step {self.number}: skipped the rollout batch: {error}")
+        self.cursor += self.config.rollout.prompts
+        unknown = dict.fromkeys(("reward", "accuracy", "entropy", "length"), math.nan)
+        self.end({**unknown, **step_metrics(None), "skipped_updates": train.epochs * train.minibatches}, clock)
+
+    def end(self, metrics: dict[str, float], clock: Clock) -> None:
+        """The end of every step, whether it learned or was skipped: what is due of evaluation and checkpoint."""
+        config, number = self.config, self.number
+        if config.evaluate.problems and (number == config.train.steps or _due(number, config.evaluate.every)):
+            with clock.part("evaluation"):
+                metrics |= self.evaluate().metrics()
+        metrics = {"step": number, **metrics, "seconds_update": 0.0, **clock.summary()}
+        self.records.log(metrics)
+        self.view.step(metrics, config.train.steps)
+        if _due(number, config.output.checkpoint_every) and number < config.train.steps:
+            self.save()
+
+    def evaluate(self) -> Evaluation:
+        with self.room(f"in the evaluation after step {self.number}", f"evaluate.rows or {SHORTER}"):
+            return self.model.evaluate()
+
+    def room(self, doing: str, settings: str) -> AbstractContextManager[None]:
+        """For what takes much memory, and by which settings less."""
+        host = self.model.host
+        again = f"go on from the last checkpoint with {host.again(self.records.path)} --accept-changes --set ..."
+        return enough_memory(doing, f"lower {settings}, and {again if host.changeable else 'start a new run'}")
+
+    def save(self) -> None:
+        state, records = cast(LearnerState, self.learner.state_dict()), self.records
+        self.model.save(records.path, Progress(self.number, self.cursor, state, records.sizes(), records.settings))
+        checkpoint.prune(records.path, records.keep, self.number)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,49 @@
+"""The updates on one rollout batch, whichever engine makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ..base.errors import NotFinite
+from ..core.learner import Learner, Step, Update
+from ..recipe.config import Train
+from .tracer import Tracer
+
+
+def make_updates(
+    learner: Learner,
+    step: Step,
+    make: Callable[[Update], None],
+    tracer: Tracer,
+    options: Train,
+    most: int | None = None,
+) -> None:
+    """Passes x epochs x minibatches updates.
+
+    Args:
+        make: one update: losses, the learner's check, and the step of the optimiser.
+        tracer: keeps of every response the last update that it is in; those of the last updates come first.
+        options: with nonfinite = "skip" an update whose numbers are not finite is left out and counted.
+        most: only the first so many of the updates; None is all.
+
+    Raises:
+        NotFinite: naming the update.
+    """
+    plan = step.plan(options.epochs, options.minibatches, options.minibatch_by)[:most]
+    tracer.choose(torch.cat([rows for _, rows in reversed(plan)]), step)
+    for number, (part, rows) in enumerate(plan):
+        update = step.update(rows, part, step.first + number)
+        try:
+            make(update)
+        except NotFinite as error:
+            text = f"update {number + 1} of {len(plan)}: {error}"
+            if options.nonfinite == "stop":
+                raise NotFinite(text, error.row) from error
+            learner.skip(update, text)
+
+
+def learning_rate(options: Train, update: int) -> float:
+    """Of update 0, 1, ...: rises linearly over `warmup` updates, then stays."""
+    return options.lr * min(1.0, (update + 1) / (options.warmup + 1))
