@@ -11,7 +11,7 @@ from refusal_cases.embedded import CASES
 from tokenpo.base.errors import Unsupported
 
 # Each has a test of its own.
-FOREIGN = {"handed.py", "prime_rl", "skyrl", "tinker", "trl", "verl", "vllm"}
+FOREIGN = {"advantage_only.py", "prime_rl", "skyrl", "tinker", "trl", "verl", "vllm"}
 
 
 @pytest.fixture(scope="module")
