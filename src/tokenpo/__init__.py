@@ -47,8 +47,6 @@ _MODULES = {
     "methods": "methods",
     "ops": "core.ops",
     "parts": "core.parts",
-    "signals": "core.parts",
-    "stages": "core.parts",
     "types": "core.types",
 }
 

@@ -244,7 +244,7 @@ def _task(options: argparse.Namespace, run: Config | None) -> tuple[Any, dict[st
     name, seed = options.task, options.seed
     if run is not None:
         name, settings = run.task.name, {**run.task.options, **settings}
-        seed = run.seed if run.task.seed is None else run.task.seed
+        seed = run.problem_seed
     return make_task(name, settings, seed), {"task": name, "options": settings}
 
 

@@ -24,7 +24,7 @@ from ..recipe.config import Config
 from ..recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
 from ..recipe.objective import build_objective, other_sections
 from ..runs import inputs
-from ..runs.directory import STARTED, binding, held, never_began, new_directory, resumed_config
+from ..runs.directory import STARTED, held, never_began, new_directory, resumed_config
 
 if TYPE_CHECKING:
     from ..runs.loop import Backend
@@ -194,7 +194,7 @@ def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
     with held(directory):
         write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
         if resume is None:
-            write_whole(directory / inputs.FILE, inputs.text(config, binding(config)))
+            inputs.write(directory, config)
         yield directory
 
 
@@ -208,7 +208,7 @@ def _verl_run(config: Config) -> tuple[Path, list[str]]:
     if goes_on:  # a comparison asks what is there before it starts this again
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / STARTED, json.dumps(config.model_dump(), indent=2) + "\n")
-        write_whole(directory / inputs.FILE, inputs.text(config, binding(config)))
+        inputs.write(directory, config)
     verl.prepare(config)
     return directory, verl.command(config)
 

@@ -220,15 +220,6 @@ class Output(Section):
     track: Trackers = Field(default=[], description="live trackers: tensorboard, trackio, wandb")
     project: str | None = Field(default=None, min_length=1, description="of trackio and wandb; none: tokenpo")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _tensorboard(cls, raw: Any) -> Any:
-        """Runs of earlier versions have a switch for TensorBoard alone, and can still be resumed and compared."""
-        if not isinstance(raw, dict) or "tensorboard" not in raw or "track" in raw:
-            return raw
-        track = ["tensorboard"] if raw["tensorboard"] else []
-        return {k: v for k, v in raw.items() if k != "tensorboard"} | {"track": track}
-
 
 class Tinker(Section):
     base_url: str | None = Field(
@@ -251,6 +242,10 @@ class Config(Section):
     output: Output = Output()
     tinker: Tinker = Tinker()
     verl: dict[str, Any] = Field(default_factory=dict, description="settings of verl, which no other engine reads")
+
+    @property
+    def problem_seed(self) -> int:
+        return self.seed if self.task.seed is None else self.task.seed
 
     def directory(self) -> Path:
         return expanded(self.output.dir or f"runs/{self.name}-{self.method.label}-seed{self.seed}")

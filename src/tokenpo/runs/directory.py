@@ -43,7 +43,7 @@ class OpenRun:
     def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
         self.path = path
         self.keep = config.output.keep
-        self.settings = binding(config)
+        self.settings = inputs.binding(config)
         self.metrics, self.samples, self.trace = (Lines(path / name) for name in LOGS)
         self._trackers = trackers
 
@@ -58,12 +58,6 @@ class OpenRun:
         for lines in (self.metrics, self.samples, self.trace):
             lines.close()
         self._trackers.close()
-
-
-def binding(config: Config) -> dict[str, Any]:
-    """The settings that the steps of a run depend on: all but those that may change when it is resumed."""
-    settings = config.model_dump(mode="json", exclude={"output": True, "train": {"steps"}})
-    return json.loads(json.dumps(settings))
 
 
 def evaluations(path: Path) -> list[dict[str, float]]:
@@ -140,10 +134,9 @@ def _next_free(base: Path) -> Path:
 
 def describe(path: Path, config: Config, objective: str) -> None:
     """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
-    told = {"recipe.toml": to_toml(config), inputs.FILE: inputs.text(config, binding(config))}
     _describe(path, json.dumps(config.model_dump(), indent=2), objective, ())
-    for name, text in told.items():
-        write_whole(path / name, text)
+    write_whole(path / "recipe.toml", to_toml(config))
+    inputs.write(path, config)
 
 
 def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:

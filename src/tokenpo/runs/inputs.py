@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.files import expanded, fingerprint, json_object
+from ..base.files import expanded, fingerprint, json_object, write_whole
 from ..base.text import differences
 from ..base.user_code import module_file
 from ..models import locate
@@ -46,9 +46,15 @@ def _code(name: str) -> Path | None:
     return module_file(place, [str(Path.cwd())]) if place else None
 
 
-def text(config: Config, settings: Mapping[str, Any]) -> str:
-    """What stands in `FILE`: what a run that begins reads, and the settings that its steps depend on."""
-    return json.dumps({**contents(config), _SETTINGS: settings}, indent=2) + "\n"
+def binding(config: Config) -> dict[str, Any]:
+    """The settings that the steps of a run depend on: all but those that may change when it is resumed."""
+    settings = config.model_dump(mode="json", exclude={"output": True, "train": {"steps"}})
+    return json.loads(json.dumps(settings))
+
+
+def write(run: Path, config: Config) -> None:
+    """What a run that begins reads, and the settings that its steps depend on, into its directory."""
+    write_whole(run / FILE, json.dumps({**contents(config), _SETTINGS: binding(config)}, indent=2) + "\n")
 
 
 def settings(run: Path) -> Mapping[str, Any]:

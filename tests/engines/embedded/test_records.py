@@ -71,7 +71,8 @@ def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
     names: list[str] = []
-    monkeypatch.setattr("tokenpo.runs.directory.write_whole", lambda path, text: names.append(path.name))
+    for module in ("directory", "inputs"):
+        monkeypatch.setattr(f"tokenpo.runs.{module}.write_whole", lambda path, text: names.append(path.name))
     describe(tmp_path, small(tmp_path / "run"), "grpo")
     assert names[0] == "config.json" and len(names) == 5
 

@@ -247,11 +247,6 @@ def test_the_option(tmp_path):
         track("3")
 
 
-@pytest.mark.parametrize(("switch", "names"), [(False, []), (True, ["tensorboard"])])
-def test_a_run_with_the_former_switch_can_be_resumed(switch, names):
-    assert parse_config({"output": {"tensorboard": switch}}, "test").output.track == names
-
-
 def test_the_document_names_what_trl_calls_the_same():
     rows = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines()
     pairs: dict[str, str] = {}

@@ -62,8 +62,7 @@ def build_engine(config: Config, needs: frozenset[str] = frozenset()) -> Engine:
     provided(objective)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    seed = config.seed if config.task.seed is None else config.task.seed
-    task = make_task(config.task.name, config.task.options, seed)
+    task = make_task(config.task.name, config.task.options, config.problem_seed)
     try:
         lm, needs = load_model(config), needs | objective.needs
         if "influence" in needs:

@@ -74,8 +74,7 @@ class Server:
         require_trackers(config.output.track)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        seed = config.seed if config.task.seed is None else config.task.seed
-        task = make_task(config.task.name, config.task.options, seed)
+        task = make_task(config.task.name, config.task.options, config.problem_seed)
         try:
             require_one_answer(task)
             return cls(config, objective, task, service.connect(config))

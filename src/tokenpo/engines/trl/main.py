@@ -59,8 +59,7 @@ def run(config: Config, *, resume: bool = False) -> TokenPOTrainer:
     os.environ.setdefault("WANDB_PROJECT", config.output.project or "tokenpo")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    seed = config.seed if config.task.seed is None else config.task.seed
-    with closing(make_task(config.task.name, config.task.options, seed)) as task:
+    with closing(make_task(config.task.name, config.task.options, config.problem_seed)) as task:
         refuse_tool(task, "TRL")
         rewards = TaskRewards(task)
         rows = rewards.rows(config.train.steps * config.rollout.prompts)

@@ -70,7 +70,7 @@ def prepare(config: Config) -> None:
         return
     train, test = _files(config)
     task, rollout = config.task, config.rollout
-    seed = config.seed if task.seed is None else task.seed
+    seed = config.problem_seed
     batches = 1 + rollout.max_extra_batches if rollout.dynamic_sampling else 1
     count = config.train.steps * rollout.prompts * batches
     write_parquet(train, task.name, task.options, seed, "train", count)
