@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tokenpo.models import LanguageModel, Sampling, load, sample
 
 MODEL = "test/tiny"  # what the server calls its one model
-WAIT = 0.002  # seconds in which requests for samples come together
+WAIT = 0.03  # seconds without another request for samples, after which those that came are answered
 
 
 def done(value: Any) -> AwaitableConcurrentFuture:
@@ -166,6 +166,7 @@ class Sampler(SamplingClient):
     def __init__(self, cloud: Cloud, holder: Any, lm: LanguageModel) -> None:
         self.cloud, self.holder, self.lm = cloud, holder, lm
         self._asked: list[tuple[ModelInput, int, Any, asyncio.Future]] = []
+        self._timer: asyncio.TimerHandle | None = None
         self.retry_handler = SimpleNamespace(execute=lambda ask: ask())  # pyright: ignore[reportAttributeAccessIssue]
 
     async def _sample_async_impl(
@@ -186,8 +187,10 @@ class Sampler(SamplingClient):
         assert (sampling_params.top_k, sampling_params.top_p) == (-1, 1.0)
         answer = self.holder.loop.create_future()
         self._asked.append((prompt, num_samples, sampling_params, answer))
-        if len(self._asked) == 1:
-            self.holder.loop.call_later(WAIT, self._answer)
+        # From the last request on: which ones are sampled together must not depend on how busy the machine is.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.holder.loop.call_later(WAIT, self._answer)
         return await answer
 
     def _answer(self) -> None:
