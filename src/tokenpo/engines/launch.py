@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
-from ..core.negotiation import negotiate
 from ..core.objective import Objective
 from ..models.directory import ask_hub, check_directory, check_tokens, declared_rows, is_local, locate
 from ..recipe.config import Config
 from ..recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
-from ..recipe.objective import build_objective, other_sections
+from ..recipe.objective import accepted_here, build_objective, other_sections
 from ..runs import inputs
 from ..runs.directory import STARTED, held, never_began, new_directory, resumed_config
 
@@ -39,12 +38,6 @@ def accepted(config: Config, host: Host) -> Objective:
         Unsupported: naming the setting, or what the method reads, and what to write instead.
     """
     return _ACCEPTED[host](config)
-
-
-def _accepted_here(config: Config) -> Objective:
-    objective = build_objective(config)
-    negotiate(objective)
-    return objective
 
 
 def _accepted_by_tinker(config: Config) -> Objective:
@@ -68,7 +61,7 @@ def _accepted_by_verl(config: Config) -> Objective:
     return objective
 
 
-_ACCEPTED = {EMBEDDED: _accepted_here, TINKER: _accepted_by_tinker, TRL: _accepted_by_trl, VERL: _accepted_by_verl}
+_ACCEPTED = {EMBEDDED: accepted_here, TINKER: _accepted_by_tinker, TRL: _accepted_by_trl, VERL: _accepted_by_verl}
 
 
 def backend(host: Host) -> type[Backend]:

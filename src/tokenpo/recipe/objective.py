@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from ..base.errors import TokenPOError, UnknownName
-from ..core.negotiation import schedule_notes
+from ..core.negotiation import negotiate, schedule_notes
 from ..core.objective import Objective
 from ..core.parts import (
     K1,
@@ -57,6 +57,17 @@ def build_objective(config: Config) -> Objective:
         penalties=objective.penalties + _penalty(config, objective),
     )
     return objective if config.rollout.correction is None else _corrected(objective, config.rollout.correction)
+
+
+def accepted_here(config: Config) -> Objective:
+    """The recipe's objective, where the embedded engine can honour it.
+
+    Raises:
+        Unsupported: it reads what no engine of ours has; and as `build_objective`.
+    """
+    objective = build_objective(config)
+    negotiate(objective)
+    return objective
 
 
 def build_method(chosen: Method) -> Objective:

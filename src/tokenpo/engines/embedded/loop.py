@@ -24,12 +24,12 @@ from .updates import Trainer, improve
 
 
 def train(config: Config, view: View) -> Outcome:
-    """As `runs.loop.train`."""
+    """A fresh run, to its end or to an interrupt (`runs.loop.train`)."""
     return loop.train(Local, config, view)
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None, *, accept: bool = False) -> Outcome:
-    """As `runs.loop.resume`."""
+    """Goes on from the newest good checkpoint, bit for bit on a CPU (`runs.loop.resume`)."""
     return loop.resume(Local, directory, view, wanted, accept=accept)
 
 

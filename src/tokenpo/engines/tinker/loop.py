@@ -42,12 +42,12 @@ FILE = TINKER.marker  # says where the weights are
 
 
 def train(config: Config, view: View) -> Outcome:
-    """As `runs.loop.train`; also a TokenPOError where the server fails."""
+    """A fresh run, to its end or to an interrupt (`runs.loop.train`); a TokenPOError where the server fails."""
     return loop.train(Server, config, view)
 
 
 def resume(directory: Path, view: View, wanted: Config | None = None) -> Outcome:
-    """As `runs.loop.resume`: the same updates where the server repeats itself."""
+    """Goes on from the newest checkpoint: the same updates where the server repeats itself (`runs.loop.resume`)."""
     return loop.resume(Server, directory, view, wanted, accept=None)
 
 

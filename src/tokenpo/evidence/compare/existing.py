@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base.errors import TokenPOError
 from ...base.text import flat
-from ...recipe.hosts import EMBEDDED, HOSTS
+from ...recipe.hosts import EMBEDDED, HOSTS, VERL
 from ...runs.read import Run, read_run
 from .labels import Subject
 
@@ -74,7 +74,7 @@ def _method(run: Run) -> tuple[str, Mapping[str, Any]]:
 
 def _seed(run: Run) -> int:
     """verl has one in its section for data."""
-    foreign = (run.config.get("verl") or {}).get("data") or {}
+    foreign = (run.config.get(VERL.name) or {}).get("data") or {}
     seed = run.config.get("seed", foreign.get("seed"))
     if not isinstance(seed, int):
         raise TokenPOError(

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from ...base.errors import TokenPOError
 from ...base.files import expanded
-from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...recipe.command_line import SYNTAX, Entry, parse_entries
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
 from ...recipe.hosts import EMBEDDED, Host
-from ...recipe.objective import build_objective
+from ...recipe.objective import accepted_here
 
 EVALUATIONS = 10
 
@@ -68,13 +67,6 @@ class Plan:
         return next(run.config.method.options for run in self.runs if run.label == label)
 
 
-def embedded(config: Config) -> Objective:
-    """The recipe's objective, where the embedded engine can honour it."""
-    objective = build_objective(config)
-    negotiate(objective)
-    return objective
-
-
 def make_plan(
     recipe: str,
     methods: str,
@@ -83,7 +75,7 @@ def make_plan(
     overrides: Sequence[str] = (),
     out: Path | None = None,
     host: Host = EMBEDDED,
-    accepted: Callable[[Config], Objective] = embedded,
+    accepted: Callable[[Config], Objective] = accepted_here,
 ) -> Plan:
     """The runs of `recipe` with `methods` (see `parse_methods`) and as many `seeds`, from the recipe's own on.
 
