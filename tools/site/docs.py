@@ -1,6 +1,6 @@
 """Writes what comes from the code: docs/methods/ with a picture of each, docs/family.md with its picture,
-docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, the tables of docs/papers_recipes.md, docs/trl.md and
-docs/verl.md.
+docs/explorer.html, docs/tasks.md, docs/house.svg, docs/exact.svg, the tables of docs/papers_recipes.md, docs/trl.md,
+docs/verl.md, docs/engines.md and of the inputs in docs/ideas.md.
 
 python tools/site/docs.py            write them
 python tools/site/docs.py --check    exit 1 and name what is not what the code says
@@ -25,8 +25,10 @@ import paper_recipes
 import task_page
 from layout import GENERATED, cell, code, linked, plain, prose, table
 
+from tokenpo.core.facts import facts_of
 from tokenpo.core.objective import Objective
 from tokenpo.core.parts import walk
+from tokenpo.core.types import OPTIONAL, Policy, Rollouts
 from tokenpo.lab.exact import sentences, study
 from tokenpo.lab.exact.world import World
 from tokenpo.lab.exact.worlds import LARGE, WORLDS
@@ -297,6 +299,18 @@ def methods_table() -> str:
     return table(("method", "what it changes", "paper", "provenance", "needs"), rows)
 
 
+def inputs() -> str:
+    """One row for each input that an objective may need, from its declaration."""
+    owners = ((Rollouts, facts_of(Rollouts)), (Policy, facts_of(Policy)))
+    rows = [
+        (code(name), code(owner.__name__), cell(fact.described))
+        for owner, declared in owners
+        for name, fact in declared.items()
+        if name in OPTIONAL
+    ]
+    return table(("need", "field of", "what it is"), rows)
+
+
 def generated() -> dict[Path, str]:
     """Every generated file with what it should hold."""
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in PROVENANCE.items())
@@ -315,8 +329,8 @@ def generated() -> dict[Path, str]:
     recipes = PAGES.parent / "papers_recipes.md"
     if recipes.exists():
         files[recipes] = paper_recipes.page(recipes.read_text(encoding="utf-8"), PAPERS)
-    for host, tables in host_fields.TABLES.items():
-        if (page_of := PAGES.parent / f"{host}.md").exists():
+    for name, tables in {**host_fields.TABLES, "ideas": {"inputs": inputs}}.items():
+        if (page_of := PAGES.parent / f"{name}.md").exists():
             files[page_of] = host_fields.with_tables(page_of.read_text(encoding="utf-8"), tables)
     return files
 
