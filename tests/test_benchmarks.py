@@ -15,7 +15,6 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 SMALLEST = {
-    "quantiles": ["--count 3000 --rounds 1 --kinds entropy zeros"],
     "objective": ["--rows 8 --length 16 --rounds 1 --only gspo", "--rows 8 --length 16 --rounds 1 --only grpo --alone"],
     "token_stats": ["--shapes least --rounds 1 --only ours naive", "--shapes least --memory --only ours"],
     "fused_objective": [

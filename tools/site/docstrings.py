@@ -9,6 +9,7 @@ from typing import Any
 import griffe
 
 import tokenpo
+from tokenpo.core.facts import DECLARED
 
 EXAMPLE = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 
@@ -17,7 +18,7 @@ class PlainText(griffe.Extension):
     """Doctests become blocks of code, and brackets side by side are no reference."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        if obj.docstring and "{facts}" in obj.docstring.value:  # filled in when the class is made
+        if obj.is_class and obj.docstring and DECLARED in obj.docstring.value:  # filled in when the class is made
             obj.docstring.value = inspect.getdoc(getattr(tokenpo, obj.name)) or ""
         if obj.docstring:
             text = re.sub(r"\](?=\[)", r"]\\", obj.docstring.value)

@@ -99,10 +99,14 @@ def optional(meaning: str, kind: Kind = REAL, **declaration: Any) -> Any:
     return dataclasses.field(default=None, metadata=given(meaning, kind, **declaration))
 
 
+# The line of a docstring that the declarations take the place of.
+DECLARED = "...: as each field declares."
+
+
 def documented(owner: Owner) -> Owner:
-    """Puts a line for each declared field into the docstring, for {facts}."""
+    """The class, whose docstring gets a line for each declared field in the place of `DECLARED`."""
     lines = "\n        ".join(f"{name}: {fact.described}" for name, fact in facts_of(owner).items())
-    owner.__doc__ = (owner.__doc__ or "").replace("{facts}", lines)
+    owner.__doc__ = (owner.__doc__ or "").replace(DECLARED, lines)
     return owner
 
 

@@ -79,7 +79,7 @@ class Rollouts(Fields):
 
     Args:
         mask: [N, T] bool, true on response tokens (EOS inside). Carried, never inferred from token values.
-        {facts}
+        ...: as each field declares.
 
     Raises:
         TokenPOError: a wrong shape or dtype, an empty batch, a number where mask is true that is not finite or
@@ -188,7 +188,7 @@ class Policy(Fields):
     """What the current policy says of the tokens in a batch; `Batch` checks it.
 
     Args:
-        {facts}
+        ...: as each field declares.
     """
 
     logprob: Tensor = field(
