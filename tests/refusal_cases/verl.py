@@ -30,6 +30,7 @@ from tokenpo.engines.verl.settings import ACTOR, ROLLOUT, SETTINGS, Setting
 from tokenpo.engines.verl.trainer import DRIFT, TokenPOTrainer, learner_of, one_output_each
 from tokenpo.methods import METHODS
 from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.hosts import VERL
 
 from .case import Case
 from .embedded import typed
@@ -127,7 +128,7 @@ def _recipe(**sections: Any) -> Callable[[Path], None]:
 
 
 def _resumed(directory: Path) -> None:
-    launch.train(parse_config({}, "recipe.toml"), "verl", directory, 1)
+    launch.train(parse_config({}, "recipe.toml"), VERL, directory, 1)
 
 
 def _named_loop(directory: Path) -> None:
