@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from . import methods
     from .base.errors import MissingInput, TokenPOError, UnknownName, Unsupported
     from .core.laws import check_method
-    from .core.learner import Learner, RatioCheck
+    from .core.learner import Learner
     from .core.objective import Objective
+    from .core.ratio_check import RatioCheck
     from .core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
     from .lab.coefficient import coefficients
     from .methods import method
@@ -30,7 +31,7 @@ _HOME = {
     "MissingInput": "base.errors",
     "Objective": "core.objective",
     "Policy": "core.types",
-    "RatioCheck": "core.learner",
+    "RatioCheck": "core.ratio_check",
     "Rollouts": "core.types",
     "TokenPOError": "base.errors",
     "Totals": "core.types",

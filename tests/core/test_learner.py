@@ -15,8 +15,9 @@ from torch import Tensor
 import tokenpo
 from oracle_support import OPTIONAL, ragged
 from tokenpo.base.errors import NotFinite, TokenPOError, UnknownName, Unsupported
-from tokenpo.core.learner import Learner, RatioCheck, deal
+from tokenpo.core.learner import Learner, deal
 from tokenpo.core.parts import Weight
+from tokenpo.core.ratio_check import RatioCheck
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.core.types import Batch, Credit, Policy, Rollouts, Totals
 from tokenpo.methods import METHODS as TABLE

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ...base.errors import NotFinite
 from ...core.culprit import broken
-from ...core.learner import HALF_TOLERANCE, Learner, RatioCheck, Step, Update
+from ...core.learner import Learner, Step, Update
 from ...core.objective import Objective
+from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.types import Batch, Loss
 from ...models import LanguageModel
 from ...models.token_draw import TemperatureRule

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...base.errors import Unsupported
-from ...core.learner import HALF_TOLERANCE, RatioCheck
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
+from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
 from ...core.types import OPTIONAL
 from ...recipe.config import Config, Lora
 from ...recipe.hosts import TINKER

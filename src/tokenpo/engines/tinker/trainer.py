@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...base.errors import NotFinite
-from ...core.learner import Learner, RatioCheck, Step, Update
+from ...core.learner import Learner, Step, Update
 from ...core.objective import Objective
+from ...core.ratio_check import RatioCheck
 from ...core.types import Policy, Rollouts
 from ...recipe.config import Train
 from ...runs.tracer import Tracer

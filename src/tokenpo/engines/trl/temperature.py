@@ -21,8 +21,8 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from ...base.errors import Unsupported
 from ...core.head.softmax import entropy_of, softmax_parts
-from ...core.learner import FULL_TOLERANCE, HALF_TOLERANCE
 from ...core.objective import Objective
+from ...core.ratio_check import FULL_TOLERANCE, HALF_TOLERANCE
 from ...models.request_temperature import PROCESSOR, extra_args
 from ...models.token_draw import TemperatureRule
 from .config import TokenPOConfig

@@ -25,9 +25,10 @@ from verl.utils import tensordict_utils as tu
 from ...base.errors import TokenPOError, Unsupported
 from ...base.files import write_whole
 from ...base.user_code import FROM_FILE
-from ...core.learner import Learner, RatioCheck
+from ...core.learner import Learner
 from ...core.objective import Objective, State
 from ...core.parts import walk
+from ...core.ratio_check import RatioCheck
 from ...runs.directory import describe_foreign
 from . import record, steps, temperature
 from .configure import Settings, configure

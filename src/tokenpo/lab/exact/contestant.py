@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ...core import facts
-from ...core.learner import Learner, RatioCheck, Step, Update
+from ...core.learner import Learner, Step, Update
 from ...core.objective import Objective
 from ...core.parts import Continuations
+from ...core.ratio_check import RatioCheck
 from ...core.seeds import keyed_generator
 from ...core.types import Rollouts
 from .sampling import Walk, onward, rollouts, view
