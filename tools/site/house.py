@@ -18,7 +18,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "tokenpo"
 WIDTH, EDGE, GAP, BETWEEN, ROOF, GROUND = 800, 40, 16, 34, 116, 30
-LOW, HIGH = 64, 96  # a room that has its floor to itself, and one that shares it
+LOW, HIGH, ROW = 64, 96, 17  # a room that has its floor to itself, one that shares it, and a row of its words
 ATTIC = 330  # width of the room under the roof
 LETTER = 6.9  # width of a letter of the words, at most
 FILLS = ("#fdeedd", "#fdf4d8", "#eaf3dc", "#def1e6", "#dceff3", "#e2e8f8", "#ece9f1", "#f6e8ee")
@@ -94,8 +94,10 @@ def drawing() -> str:
     """The picture as SVG."""
     places, top, boxes = {}, ROOF, []
     for rooms, fill in zip(plan := floors(), FILLS, strict=True):
-        whole, tall = (ATTIC if rooms == plan[0] else WIDTH - 2 * EDGE), (LOW if len(rooms) == 1 else HIGH)
+        whole = ATTIC if rooms == plan[0] else WIDTH - 2 * EDGE
         width = (whole - GAP * (len(rooms) - 1)) / len(rooms)
+        rows = max(len(wrapped(words(room), width)) + len(wrapped(folders(room), width)) for room in rooms)
+        tall = LOW if len(rooms) == 1 else max(HIGH, 47 + ROW * rows)
         for i, room in enumerate(rooms):
             places[room] = Place((WIDTH - whole) / 2 + i * (width + GAP), top, width, tall)
             boxes.append(box(room, places[room], fill))
@@ -126,15 +128,29 @@ def house(ground: float) -> str:
 def box(room: str, place: Place, fill: str) -> str:
     """A room: its name, its words, and the folders in it."""
     x, y, width, tall = place
-    lines = [escape(line) for line in textwrap.wrap(words(room), int((width - 28) / LETTER))]
-    folders = " · ".join(sorted(p.parent.name for p in (PACKAGE / room).glob("*/__init__.py")))
-    where = f'x="{x + width - 14:g}" y="{y + (25 if tall == LOW else tall - 12):g}" text-anchor="end"'
+    inside = wrapped(folders(room), width)
+    first = y + (25 if tall == LOW else tall - 12 - ROW * (len(inside) - 1))
     return "\n".join([
         f'<rect class="box" x="{x:g}" y="{y:g}" width="{width:g}" height="{tall}" rx="8" fill="{fill}"/>',
         f'<text class="room" x="{x + 14:g}" y="{y + 26:g}">{room}</text>',
-        *(f'<text class="words" x="{x + 14:g}" y="{y + 47 + 17 * i:g}">{line}</text>' for i, line in enumerate(lines)),
-        *([f'<text class="folders" {where}>{folders}</text>'] if folders else []),
+        *(
+            f'<text class="words" x="{x + 14:g}" y="{y + 47 + ROW * i:g}">{escape(line)}</text>'
+            for i, line in enumerate(wrapped(words(room), width))
+        ),
+        *(
+            f'<text class="folders" x="{x + width - 14:g}" y="{first + ROW * i:g}" text-anchor="end">{line}</text>'
+            for i, line in enumerate(inside)
+        ),
     ])  # fmt: skip
+
+
+def wrapped(text: str, width: float) -> list[str]:
+    """The rows of a text in a room of that width."""
+    return textwrap.wrap(text, int((width - 28) / LETTER))
+
+
+def folders(room: str) -> str:
+    return " · ".join(sorted(p.parent.name for p in (PACKAGE / room).glob("*/__init__.py")))
 
 
 def arrows(places: dict[str, Place], shown: list[tuple[str, str]]) -> Iterator[str]:

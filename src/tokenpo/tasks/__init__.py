@@ -1,4 +1,4 @@
-"""Verifiable tasks, their verifiers, and the drawing of responses. One explicit table leads from name to builder."""
+"""Verifiable tasks and their verifiers. One explicit table leads from name to builder."""
 
 from __future__ import annotations
 
