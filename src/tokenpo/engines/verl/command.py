@@ -21,11 +21,11 @@ from typing import Any
 
 from ...base.errors import TokenPOError, Unsupported
 from ...base.files import expanded
-from ...recipe.config import Config
+from ...recipe.config import Config, Section
 from ...recipe.objective import build_objective
 from ...tasks import held_out, make_task
 from .data import write_parquet
-from .settings import ACTOR, ROLLOUT
+from .settings import ACTOR, PLACES, ROLLOUT
 
 MODEL, OURS = "actor_rollout_ref.model", "+algorithm.tokenpo"
 REWARD = "pkg://tokenpo.engines.verl.data"
@@ -207,36 +207,27 @@ def _defaults(config: Config) -> dict[str, Any]:
 
 
 def _algorithm(config: Config) -> dict[str, Any]:
-    rollout, train, output = config.rollout, config.train, config.output
     out: dict[str, Any] = {
         "trainer.v1.trainer_mode": "tokenpo",
         "algorithm.adv_estimator": "grpo",
         f"{OURS}.method": _anywhere(config.method.name),
     }
     out |= {f"{OURS}.options.{key}": value for key, value in (config.method.model_extra or {}).items()}
-    sections = {
-        "soft_overlong": rollout.soft_overlong, "group_overlong": rollout.group_overlong,
-        "correction": rollout.correction, "reference_kl": train.reference_kl,
-    }  # fmt: skip
-    for name, section in sections.items():
-        if section is not None:
+    for name, (section, key) in PLACES.items():
+        value = getattr(getattr(config, section), key)
+        if isinstance(value, Section):
             # An empty section says something too: its defaults.
-            some = bool(section.model_fields_set)
-            asked = section.model_dump(exclude_unset=some, exclude_none=not some).items()
-            out |= {f"{OURS}.{name}.{key}": "none" if value is None else value for key, value in asked}
-    out |= {
-        f"{OURS}.nonfinite": train.nonfinite,
-        f"{OURS}.report": str(config.directory().absolute()),
-        f"{OURS}.trace_rollouts": output.trace_rollouts,
-        f"{OURS}.trace_every": output.trace_every,
-    }
-    if train.ratio_tolerance is not None:
-        out[f"{OURS}.ratio_tolerance"] = train.ratio_tolerance
-    if rollout.dynamic_sampling:
+            some = bool(value.model_fields_set)
+            asked = value.model_dump(exclude_unset=some, exclude_none=not some).items()
+            out |= {f"{OURS}.{name}.{key}": "none" if x is None else x for key, x in asked}
+        elif value is not None:
+            out[f"{OURS}.{name}"] = value
+    out[f"{OURS}.report"] = str(config.directory().absolute())
+    if config.rollout.dynamic_sampling:
         out |= {
             "algorithm.filter_groups.enable": True,
             "algorithm.filter_groups.metric": "reward",
-            "algorithm.filter_groups.max_num_gen_batches": 1 + rollout.max_extra_batches,
+            "algorithm.filter_groups.max_num_gen_batches": 1 + config.rollout.max_extra_batches,
         }
     return out
 

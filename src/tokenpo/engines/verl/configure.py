@@ -19,18 +19,11 @@ from ...models.request_temperature import PROCESSOR
 from ...recipe.config import Config, parse_config
 from ...recipe.objective import build_objective
 from . import correction, require_inputs
-from .settings import ROLLOUT, SETTINGS
+from .settings import PLACES, ROLLOUT, SETTINGS
 
 PLACE = "algorithm.tokenpo"
 PROCESSORS = f"{ROLLOUT}.engine_kwargs.vllm.logits_processors"
 _REF_ROWS = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"
-# Our key -> its place in a recipe, which says what it may be.
-_PLACES = {
-    "soft_overlong": ("rollout", "soft_overlong"), "group_overlong": ("rollout", "group_overlong"),
-    "correction": ("rollout", "correction"), "reference_kl": ("train", "reference_kl"),
-    "nonfinite": ("train", "nonfinite"), "ratio_tolerance": ("train", "ratio_tolerance"), "report": ("output", "dir"),
-    "trace_every": ("output", "trace_every"), "trace_rollouts": ("output", "trace_rollouts"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ def _raw(config: DictConfig) -> dict[str, Any]:
     raw: Any = OmegaConf.to_container(section, resolve=True) if isinstance(section, DictConfig) else section
     if not isinstance(raw, Mapping) or not isinstance(raw.get("method"), str):
         raise TokenPOError(f"trainer.v1.trainer_mode=tokenpo needs a method: add +{PLACE}.method=grpo")
-    known = {"method", "options", *_PLACES}
+    known = {"method", "options", *PLACES}
     for key in raw:
         if key not in known:
             raise UnknownName(f"{PLACE} has no key {key!r}: {nearest(str(key), known)}")
@@ -93,7 +86,7 @@ def _recipe(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any],
         "rollout": {"max_new_tokens": config.data.max_response_length},
     }
     told: dict[tuple[str, ...], str] = {("method",): f"+{PLACE}.options"}
-    for key, (section, name) in _PLACES.items():
+    for key, (section, name) in PLACES.items():
         if raw.get(key) is not None:
             recipe.setdefault(section, {})[name] = raw[key]
             told[section, name] = f"+{PLACE}.{key}"
