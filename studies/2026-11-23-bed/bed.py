@@ -1,10 +1,10 @@
 """The bed of bed.toml: runs away from the on-policy regime, their numbers, and the verdicts docs/bed.md.
 
-    python bed.py run --out runs/bed        make what is missing, --jobs at a time; stop and start at will
-    python bed.py status --out runs/bed     how far it is
-    python bed.py collect --out runs/bed    add the new lines of OUT/bed.jsonl to bed.jsonl
-    python bed.py page                      write docs/bed.md from bed.jsonl
-    python bed.py page --check              exit 1 if the page is not what the numbers say
+    python studies/2026-11-23-bed/bed.py run --out runs/bed        make what is missing, --jobs at a time; stop and start at will
+    python studies/2026-11-23-bed/bed.py status --out runs/bed     how far it is
+    python studies/2026-11-23-bed/bed.py collect --out runs/bed    add the new lines of OUT/bed.jsonl to bed.jsonl
+    python studies/2026-11-23-bed/bed.py page                      write docs/bed.md from bed.jsonl
+    python studies/2026-11-23-bed/bed.py page --check              exit 1 if the page is not what the numbers say
 
 A run that ends adds a line to OUT/bed.jsonl; one that is cut off leaves nothing and is made again. First every method
 is tuned, then the test goes seed by seed through all tasks and methods, so that at any time all have the same seeds.
@@ -347,9 +347,9 @@ gradient is cut, of those with an advantage and an entropy of at least {undecide
 ## How it is made
 
 ```sh
-python bed.py run --out runs/bed
-python bed.py collect --out runs/bed
-python bed.py page
+python studies/2026-11-23-bed/bed.py run --out runs/bed
+python studies/2026-11-23-bed/bed.py collect --out runs/bed
+python studies/2026-11-23-bed/bed.py page
 ```
 """.replace("{clipped}", UNDECIDED)
 
@@ -372,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = page(Bed.read(plan, file))
         if chosen.check:
             fresh = target.is_file() and target.read_text(encoding="utf-8") == text
-            print(f"docs/bed.md is {'fresh' if fresh else 'stale: python bed.py page'}")
+            print(f"docs/bed.md is {'fresh' if fresh else 'stale: python studies/2026-11-23-bed/bed.py page'}")
             return int(not fresh)
         target.write_text(text, encoding="utf-8")
     return 0
