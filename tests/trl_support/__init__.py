@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-__all__ = ["HERE", "environment", "run_script"]
+__all__ = ["HERE", "environment", "leave", "run_script"]
 
 
 def run_script(script: str, *arguments: object, processes: int = 1, timeout: float = 550) -> str:
@@ -26,6 +26,14 @@ def run_script(script: str, *arguments: object, processes: int = 1, timeout: flo
     )
     assert done.returncode == 0, f"{script}: {done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout
+
+
+def leave() -> None:
+    """Last line of a script: a process that ends while the threads of gloo live can be aborted by them."""
+    import torch
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def environment() -> dict[str, str]:

@@ -23,7 +23,7 @@ from tokenpo.engines.trl import TokenPOConfig
 from tokenpo.engines.trl.loss import MicroLoss, by_policy, in_head
 from tokenpo.engines.trl.objective import chosen
 from tokenpo.engines.trl.updates import ROW
-from trl_support import frozen
+from trl_support import frozen, leave
 from trl_support.frozen_run import built
 from trl_support.tapped import Tapped
 
@@ -194,3 +194,4 @@ if __name__ == "__main__":
         trainer.train()
         rank = trainer.accelerator.process_index
         (out / f"{case['name']}-rank{rank}.json").write_text(json.dumps(trainer.apart))
+    leave()

@@ -15,7 +15,7 @@ from typing import Any
 from datasets import Dataset
 
 from tokenpo.engines.trl import TokenPOConfig
-from trl_support import frozen
+from trl_support import frozen, leave
 from trl_support.tapped import BACKEND, Dump, Tapped
 
 
@@ -64,3 +64,4 @@ def run(model: str, case: dict[str, Any], out: Path) -> None:
 if __name__ == "__main__":
     for case in json.loads(Path(sys.argv[2]).read_text()):
         run(sys.argv[1], case, Path(sys.argv[3]))
+    leave()

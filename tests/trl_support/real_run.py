@@ -26,6 +26,7 @@ from tokenpo.core.types import Trust
 from tokenpo.engines.trl import TokenPOConfig, TokenPOTrainer
 from tokenpo.engines.trl.contract import replaced
 from tokenpo.engines.trl.temperature import RuleProcessor
+from trl_support import leave
 from trl_support.tapped import BACKEND, Dump, Tapped
 
 SEED = 3
@@ -263,3 +264,4 @@ if __name__ == "__main__":
         found = json.dumps(globals()[part](sys.argv[1], out))
         if os.environ.get("RANK", "0") == "0":
             (out / f"{part}.json").write_text(found)
+    leave()

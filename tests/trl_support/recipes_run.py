@@ -19,6 +19,7 @@ from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 
 from tokenpo.engines.trl import main
+from trl_support import leave
 
 SHARDS = {
     "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
@@ -84,3 +85,4 @@ if __name__ == "__main__":
         shard()
     with beside() if sys.argv[1] == "standin" else contextlib.nullcontext():
         run(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    leave()

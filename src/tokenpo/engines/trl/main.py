@@ -176,4 +176,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # A process that ends while the threads of gloo live can be aborted by them, after all work is done.
+    if status == 0 and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    sys.exit(status)
