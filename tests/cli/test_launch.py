@@ -17,6 +17,7 @@ from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.engines import launch
 from tokenpo.engines.embedded.loop import resume
+from tokenpo.engines.verl import command as verl
 from tokenpo.recipe.config import load_config
 from tokenpo.recipe.files import find_recipe
 from tokenpo.recipe.hosts import HOSTS, VERL
@@ -76,31 +77,21 @@ def test_a_method_that_reads_the_sampler_is_told_what_a_recipe_can_set(capsys: p
 
 
 def test_verl_says_its_own_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, prepared = [], []
-
-    def load(name: str) -> SimpleNamespace:
-        seen.append(name)
-        command = lambda config: ["python3", config.method.name, str(config.train.steps)]  # noqa: E731
-        return SimpleNamespace(command=command, prepare=prepared.append)
-
-    monkeypatch.setattr(launch.importlib, "import_module", load)
+    prepared = []
+    monkeypatch.setattr(verl, "command", lambda config: ["python3", config.method.name, str(config.train.steps)])
+    monkeypatch.setattr(verl, "prepare", prepared.append)
     given = ["quickstart", "--engine", "verl", "--method", "tepo", "--set", "train.steps=7"]
     assert printed(capsys, *given) == ["python3", "tepo", "7"]
-    assert seen == ["tokenpo.engines.verl.command"]
     assert [config.method.name for config in prepared] == ["tepo"], "the command names files that must be there"
 
 
 def test_every_run_of_verl_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Left in one directory, the second run would go on from the first one's checkpoint; `auto` asks for that."""
     prepared: list[str] = []
-    verl = SimpleNamespace(
-        command=lambda config: ["python3", config.output.dir or ""],
-        prepare=lambda config: prepared.append(config.output.dir),
-        resumes=lambda config: bool(config.verl),
-    )
+    monkeypatch.setattr(verl, "command", lambda config: ["python3", config.output.dir or ""])
+    monkeypatch.setattr(verl, "prepare", lambda config: prepared.append(config.output.dir))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launch, "require_installed", lambda engine: None)
-    monkeypatch.setattr(launch, "_verl_module", lambda: verl)
     started: list[str] = []
     monkeypatch.setattr(
         launch.subprocess, "run", lambda command, check: started.append(command[1]) or SimpleNamespace(returncode=0)
@@ -161,7 +152,8 @@ def test_a_missing_engine_is_said_with_its_remedy(
 def test_missing_verl_is_said_with_its_remedy(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tokenpo.engines.verl.command", None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verl" else find(name))
     assert main(["launch", "quickstart", "--engine", "verl", "--out", str(tmp_path / "run")]) == 2
     assert "pip install 'tokenpo[verl]'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

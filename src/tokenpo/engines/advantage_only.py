@@ -1,4 +1,4 @@
-"""Hosts whose losses are handed advantages [N, T] and log-probabilities, and nothing else of the rollout batch."""
+"""Hosts that hand a loss nothing of the rollout batch but advantages [N, T] and log-probabilities [N, T]."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SCALE = 2.0**-10
 
 
 def require_handed(objective: Objective, provides: frozenset[str], host: str) -> None:
-    """Refuses an objective whose loss wants more.
+    """Refuses an objective whose loss needs more than the host hands over.
 
     Args:
-        provides: inputs that the host has beside advantages and log-probabilities, old and new.
-        host: what messages call it.
+        provides: inputs that the host has beside advantages and old and new log-probabilities.
+        host: its name in messages.
 
     Raises:
-        Unsupported: naming method, what stands in the way, host and remedy.
+        Unsupported: naming method, obstacle, host and remedy.
     """
     negotiate(objective, provides, host, dict.fromkeys(objective.needs, REMEDY))
     signals = objective.prepare(_trial(objective)[0]).signals
@@ -41,16 +41,16 @@ def require_handed(objective: Objective, provides: frozenset[str], host: str) ->
 
 
 def require_proportional(objective: Objective, host: str) -> None:
-    """Refuses an objective whose loss does not follow its advantages in proportion, tried on an example.
-
+    """
     Raises:
-        Unsupported: a penalty stands beside them, or a bound depends on their size.
+        Unsupported: on an example, the loss is not proportional to the advantages: a penalty is added to them, or a
+            bound depends on their size.
     """
     rollouts, policy = _trial(objective)
-    credit, whole = objective.prepare(rollouts), Totals.of(rollouts)
+    advantage, totals = objective.prepare(rollouts).advantage, Totals.of(rollouts)
 
     def value(scale: float) -> Tensor:
-        return objective.loss(Batch(rollouts, Credit(credit.advantage * scale), policy), whole).value
+        return objective.loss(Batch(rollouts, Credit(advantage * scale), policy), totals).value
 
     if not torch.isclose(value(_SCALE), value(1.0) * _SCALE, rtol=1e-9):
         raise Unsupported(
@@ -60,14 +60,13 @@ def require_proportional(objective: Objective, host: str) -> None:
 
 
 def require_reward_credit(objective: Objective, host: str) -> None:
-    """Refuses an objective whose credit depends on old log-probabilities, tried on an example.
-
+    """
     Raises:
-        Unsupported: it does.
+        Unsupported: on an example, the credit depends on old log-probabilities.
     """
     rollouts, _ = _trial(objective)
-    other = Rollouts(**{**vars(rollouts), "old_logprob": rollouts.old_logprob * 2})
-    if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(other).advantage):
+    moved = dataclasses.replace(rollouts, old_logprob=rollouts.old_logprob * 2)
+    if not torch.equal(objective.prepare(rollouts).advantage, objective.prepare(moved).advantage):
         raise Unsupported(
             f"the credit of {objective.name} reads old log-probabilities, which {host} does not hand over where "
             f"advantages are made: {REMEDY}"
@@ -75,24 +74,19 @@ def require_reward_credit(objective: Objective, host: str) -> None:
 
 
 def bare(mask: Tensor, old_logprob: Tensor, **others: Tensor | None) -> Rollouts:
-    """Rows [N, T] of which the host hands over no reward and no group."""
+    """Rollouts [N, T] without rewards, each row a group of its own."""
     rows = len(mask)
-    return Rollouts(
-        mask=mask.bool(),
-        reward=old_logprob.new_zeros(rows),
-        group=torch.arange(rows, device=mask.device),
-        old_logprob=old_logprob,
-        **others,
-    )
+    group = torch.arange(rows, device=mask.device)
+    return Rollouts(mask.bool(), old_logprob.new_zeros(rows), group, old_logprob, **others)
 
 
 def summed(objective: Objective, rollouts: Rollouts, credit: Credit, logprob: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss as a sum over tokens, which the host divides; and of each token whether the clip holds it."""
+    """The loss summed over tokens, for a host that divides it, and 1.0 at each response token that the clip holds."""
     whole = dataclasses.replace(objective, aggregate=TokenMean())
     loss = whole.loss(Batch(rollouts, credit, Policy(logprob)), Totals(1.0, 1.0, 1.0))
     return loss.value, loss.terms["clipped"][rollouts.mask].float()
 
 
 def _trial(objective: Objective) -> tuple[Rollouts, Policy]:
-    inputs = example()
-    return Rollouts(**inputs.rollouts).only(objective.needs), Policy(**inputs.policy).only(objective.needs)
+    rollouts, policy = example().values()
+    return rollouts.only(objective.needs), policy.only(objective.needs)

@@ -1,7 +1,4 @@
-"""Which engine can train a recipe; and those that do in processes of their own: the command, the directory, the start.
-
-Neither is imported here: a recipe is checked, a command is put together and started.
-"""
+"""Check a recipe against an engine; start the engines that train in processes of their own. No engine is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.errors import TokenPOError, Unsupported
 from ..base.files import write_whole
@@ -28,44 +25,31 @@ from ..runs.directory import STARTED, held, never_began, new_directory, resumed_
 if TYPE_CHECKING:
     from ..runs.loop import Backend
 
-TRL_PROGRAM = "tokenpo.engines.trl.main"
-
 
 def accepted(config: Config, host: Host) -> Objective:
-    """The recipe's objective, where an engine can honour the recipe; none has to be installed to be asked.
+    """The recipe's objective, if the engine can honour the recipe; the engine need not be installed.
 
     Raises:
         Unsupported: naming the setting, or what the method reads, and what to write instead.
     """
-    return _ACCEPTED[host](config)
+    if host is EMBEDDED:
+        return accepted_here(config)
+    if host is TINKER:
+        from .tinker import needs
 
+        return needs.accepted(config)
+    if host is TRL:
+        from .trl import recipe
 
-def _accepted_by_tinker(config: Config) -> Objective:
-    from .tinker import needs
+        return recipe.accepted(config)
+    from .verl import command as verl
 
-    return needs.accepted(config)
-
-
-def _accepted_by_trl(config: Config) -> Objective:
-    from .trl import recipe
-
-    return recipe.accepted(config)
-
-
-def _accepted_by_verl(config: Config) -> Objective:
-    from .verl import command, require_inputs
-
-    objective = build_objective(config)
-    command.command(config)
-    require_inputs(objective)
-    return objective
-
-
-_ACCEPTED = {EMBEDDED: accepted_here, TINKER: _accepted_by_tinker, TRL: _accepted_by_trl, VERL: _accepted_by_verl}
+    verl.command(config)
+    return build_objective(config)
 
 
 def backend(host: Host) -> type[Backend]:
-    """Where `runs.loop` trains the model, of an engine that has no processes of its own.
+    """The model that `runs.loop` trains, for an engine without processes of its own.
 
     Raises:
         Unsupported: the engine's package is missing.
@@ -81,10 +65,10 @@ def backend(host: Host) -> type[Backend]:
 
 
 def train(config: Config, host: Host, resume: Path | None, processes: int) -> Path:
-    """Trains in processes of its own; the directory of the run.
+    """Trains in processes of the engine's own; returns the run directory.
 
     Raises:
-        TokenPOError: the engine is missing, or the run failed; it has said why.
+        TokenPOError: the engine is missing, or the run failed; it has printed why.
     """
     require_installed(host)
     _warn(config, host)
@@ -109,26 +93,26 @@ def train(config: Config, host: Host, resume: Path | None, processes: int) -> Pa
 
 
 def command(config: Config, host: Host, arguments: Sequence[str], processes: int) -> list[str]:
-    """The command that trains a recipe, for a script of the user's; the problems that one of verl names are written.
+    """The command that trains a recipe, for a script of the user's; for verl, the data files it names are written.
 
     Args:
         arguments: the recipe and its changes as the user gave them, which TRL's program takes too.
     """
     _warn(config, host)
     if host is VERL:
-        verl = _verl_module()
+        from .verl import command as verl
+
         words = verl.command(config)
-        verl.prepare(config)  # it names these files
+        verl.prepare(config)
         return words
     _check_trl(config, processes)
     return _trl_command(arguments, processes, config)
 
 
 def require_processes(host: Host, processes: int) -> None:
-    """Refuses a number of processes that an engine cannot be started in.
-
+    """
     Raises:
-        Unsupported: several, of an engine that this command starts in one.
+        Unsupported: several processes, for an engine that is started in one.
         TokenPOError: fewer than one.
     """
     if processes < 1:
@@ -146,25 +130,25 @@ def _run(host: Host, directory: Path, words: Sequence[str]) -> Path:
     print(f"run {directory}: {shlex.join(words)}", flush=True)
     code = subprocess.run(words, check=False).returncode
     if code:
-        raise TokenPOError(f"the {host.name} engine ended with exit code {code}; what it said stands above")
+        raise TokenPOError(f"the {host.name} engine ended with exit code {code}; its messages are above")
     return directory
 
 
 def _trl_command(arguments: Sequence[str], processes: int, config: Config) -> list[str]:
-    """accelerate's launcher; torch's for several processes on a CPU, which accelerate leaves to MPI."""
+    """accelerate's launcher; torch's for several processes on a CPU, where accelerate would need MPI."""
     cpu = config.model.device == "cpu"
     if cpu and processes > 1:
         start = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     else:
         start = ["accelerate.commands.launch", "--num_processes", str(processes), "--num_machines", "1"]
-        # Quiet: the program has said what was wrong, and the launcher's traceback would bury it.
+        # Quiet: the launcher's traceback would bury the program's own message.
         start += ["--mixed_precision", "no", "--dynamo_backend", "no", "--quiet"]
         start += ["--cpu"] if cpu else ["--multi_gpu"] if processes > 1 else []
-    return [sys.executable, "-m", *start, "-m", TRL_PROGRAM, *arguments]
+    return [sys.executable, "-m", *start, "-m", "tokenpo.engines.trl.main", *arguments]
 
 
 def _check_trl(config: Config, processes: int) -> None:
-    """Refuses here what each process of TRL would refuse, before a directory is made."""
+    """Refuses what each process of TRL would refuse, before a directory is made."""
     from .trl.recipe import accepted, schedule
 
     schedule(config, accepted(config), processes, longest_prompt=0)
@@ -172,7 +156,7 @@ def _check_trl(config: Config, processes: int) -> None:
 
 @contextlib.contextmanager
 def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
-    """The run directory, held for this process, with its config.json, which every process reads."""
+    """The locked run directory with the config.json that every process reads."""
     if resume is None:
         directory = new_directory(config)
     else:
@@ -192,25 +176,19 @@ def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
 
 
 def _verl_run(config: Config) -> tuple[Path, list[str]]:
-    """The run directory with the problems in it, and verl's command."""
-    verl = _verl_module()
-    verl.command(config)  # what verl can't honour is refused before a directory is made
+    """The run directory with its data files, and verl's command."""
+    from .verl import command as verl
+
+    verl.command(config)  # refuses before a directory is made
     goes_on = verl.resumes(config)
     directory = config.directory() if goes_on else new_directory(config)
     config = config.model_copy(update={"output": config.output.model_copy(update={"dir": str(directory)})})
-    if goes_on:  # a comparison asks what is there before it starts this again
+    if goes_on:  # `compare` reads it before it starts the run again
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / STARTED, json.dumps(config.model_dump(), indent=2) + "\n")
         inputs.write(directory, config)
     verl.prepare(config)
     return directory, verl.command(config)
-
-
-def _verl_module() -> Any:
-    try:
-        return importlib.import_module("tokenpo.engines.verl.command")
-    except ImportError as error:
-        raise Unsupported(f"the verl engine cannot be had ({error}): pip install 'tokenpo[verl]'") from error
 
 
 def require_installed(host: Host) -> None:

@@ -38,7 +38,7 @@ from tokenpo.engines.verl.trainer import (  # noqa: E402
     memory_metrics,
     resume,
 )
-from tokenpo.models.request_temperature import read  # noqa: E402
+from tokenpo.models.request_temperature import extra_args, read  # noqa: E402
 from tokenpo.recipe.config import parse_config  # noqa: E402
 
 
@@ -164,9 +164,8 @@ def test_the_temperature_travels_as_flat_numbers() -> None:
     """What the server computes from the numbers is what the objective's own rule says."""
     learner = _remembering()
     objective, state = learner.objective, learner.memory
-    found = temperature.sampler_numbers(objective, state)
-    assert found is not None and all(isinstance(x, float) for x in json.loads(found).values())
-    params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, found)
+    numbers = json.dumps(extra_args(objective, state))
+    params = temperature.with_extra_args({"temperature": 0.9, "extra_args": {"kept": 1}}, numbers)
     assert params["extra_args"]["kept"] == 1 and params["temperature"] == 0.9
     entropy = torch.tensor([0.05, 0.4, 3.0])
     heat = read(params["extra_args"])
@@ -179,18 +178,12 @@ def test_the_temperature_travels_as_flat_numbers() -> None:
     assert got[0] < 0.9 < got[2]
 
 
-def test_no_temperature_before_the_first_batch_or_without_a_rule() -> None:
-    objective = tokenpo.method("hapo")
-    assert temperature.sampler_numbers(objective, objective.start()) is None
-    assert temperature.sampler_numbers(tokenpo.method("grpo"), {}) is None
-
-
 def test_a_loop_that_the_data_name_gives_way_to_ours() -> None:
     """verl asks a data set's column before its default, and its own single-turn loop drops the numbers."""
     column = {"agent_name": np.array(["single_turn_agent", "tokenpo_single_turn"], dtype=object)}
     batch = tu.get_tensordict(column)
     temperature.use_loop(tokenpo.method("grpo"), batch)
-    assert layout.texts(batch["agent_name"]) == list(column["agent_name"])
+    assert layout.column(batch["agent_name"]) == list(column["agent_name"])
     temperature.use_loop(tokenpo.method("hapo"), batch)
     assert batch["agent_name"] == "tokenpo_single_turn"
     bare = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object)})

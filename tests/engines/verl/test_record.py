@@ -14,10 +14,8 @@ from foreign_support import need
 
 need("verl.workers.utils.padding", "verl is not installed: no token of its runs was traced")
 
-from tensordict import NonTensorStack, TensorDict  # noqa: E402
-
 from engines.verl.support import batches  # noqa: E402
-from tokenpo.engines.verl.record import PARTS, Record, _answer  # noqa: E402
+from tokenpo.engines.verl.record import PARTS, Record, answer  # noqa: E402
 from tokenpo.runs.directory import describe_foreign  # noqa: E402
 from tokenpo.runs.read import read_run, read_trace  # noqa: E402
 
@@ -28,7 +26,7 @@ def test_traced_terms_are_the_losses_own(tmp_path: Path) -> None:
     record = Record(tmp_path, most=4)
     expected = batches.directly(sample, objective).loss.terms
     batches.through_verl(sample, objective, ranks=2, micro=3, record=record)
-    assert record.gather() == 4
+    record.gather()
     assert not list((tmp_path / PARTS).iterdir())
     trace = read_trace(tmp_path)
     assert [step for step, _ in trace.index] == [7] * 4
@@ -82,7 +80,7 @@ def test_a_fresh_run_moves_anothers_record_aside_and_a_resumed_one_cuts_it(tmp_p
     with (path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "rew')  # killed in the middle of a line
     resumed = Record.begin(path, 2, 10, 4)
-    assert resumed.gather() == 0
+    resumed.gather()
     resumed.log(3, {"critic/score/mean": 1.0})
     assert read_run(path).series("reward") == [(1, 0.25), (2, 0.5), (3, 1.0)]
     assert (path / "trace.jsonl").read_text().count("\n") == 2
@@ -111,11 +109,9 @@ def test_a_damaged_line_does_not_keep_a_run_from_going_on(tmp_path: Path, damage
 
 
 def test_a_problem_without_an_answer_has_none_in_the_report() -> None:
-    """verl's batch holds a null of the data as None, which is no answer."""
-    told: list[Any] = [{"ground_truth": "7"}, {"ground_truth": None}, {"style": "rule"}, "odd"]
-    data = TensorDict({}, 4)
-    data["reward_model"] = NonTensorStack(*told)
-    assert [_answer(data, place) for place in range(4)] == ["7", "", "", ""]
+    """verl's batch holds a null of the data as None."""
+    given: list[Any] = [{"ground_truth": "7"}, {"ground_truth": None}, {"style": "rule"}, "odd"]
+    assert [answer(reward_model) for reward_model in given] == ["7", "", "", ""]
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(1, True), (2, False), (9, False), (10, True), (20, True)])

@@ -5,8 +5,8 @@
     import_path = "tokenpo.engines.prime_rl.loss"
     kwargs = { method = "cispo" }
 
-It calls the loss with one sample at a time, adds up, and divides by the tokens of the step: the token mean alone. There
-is no old policy; the ratio is to the one that sampled.
+prime-rl calls the loss with one sample at a time, adds up, and divides by the tokens of the step, so the aggregate has
+to be the token mean. It has no old policy: the ratio is to the policy that sampled.
 """
 
 from __future__ import annotations
@@ -26,27 +26,25 @@ from ..advantage_only import REMEDY, bare, require_handed, require_proportional,
 
 HOST = "prime-rl"
 PROVIDES = frozenset({"ref_logprob", "rollout_logprob"})
-# One token, on which it is tried whether an objective takes credit.
-_ONE = torch.zeros(1, 1)
-_FACTS = bare(_ONE == 0, _ONE, rollout_logprob=_ONE, ref_logprob=_ONE)
 
 
 def require(objective: Objective) -> None:
     """
     Raises:
-        Unsupported: prime-rl does not hand over what the objective reads, or does not divide as it does; or the
-            objective makes credit of its own.
+        Unsupported: prime-rl does not hand over an input of the objective or has another denominator, or the objective
+            computes its own credit.
     """
     require_handed(objective, PROVIDES, HOST)
     if not isinstance(objective.aggregate, TokenMean):
         raise Unsupported(
             f"{objective.name} divides by {objective.aggregate}, and {HOST} by the tokens of the step: {REMEDY}"
         )
-    _credited(objective, _FACTS.only(objective.needs), _ONE)
+    one = torch.zeros(1, 1)
+    _credited(objective, bare(one == 0, one, rollout_logprob=one, ref_logprob=one).only(objective.needs), one)
 
 
 def _credited(objective: Objective, rollouts: Rollouts, advantages: torch.Tensor) -> Credit:
-    """The orchestrator's advantages as credit, where the objective makes none of its own."""
+    """The orchestrator's advantages as credit; refused if the objective computes its own."""
     return Learner(objective, length=1, ratio=None).look(rollouts, credit=advantages).credit
 
 
@@ -62,7 +60,7 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
 
     Args:
         inputs: LossInputs, every tensor [T] over the whole sequence.
-        method: of the table; `options` are its own.
+        method: its name; `options` are the method's.
 
     Raises:
         Unsupported: as `require`, or token weights with a loss that is not proportional to its advantages.
@@ -70,13 +68,12 @@ def loss(inputs: Any, *, method: str, **options: Any) -> Any:
     from prime_rl.trainer.rl.loss import LossOutputs  # pyright: ignore[reportMissingImports]
 
     objective = _objective(method, tuple(sorted(options.items())))
-    advantages = inputs.advantages
+    advantages, sampled, ref = inputs.advantages, inputs.inference_logprobs[None], inputs.ref_logprobs
     if inputs.loss_weights is not None:
         require_proportional(objective, HOST)
         advantages = advantages * inputs.loss_weights
-    sampled, mask = inputs.inference_logprobs[None], inputs.loss_mask[None]
-    ref = None if inputs.ref_logprobs is None else inputs.ref_logprobs[None]
-    rollouts = bare(mask, sampled, rollout_logprob=sampled, ref_logprob=ref)
+    ref = None if ref is None else ref[None]
+    rollouts = bare(inputs.loss_mask[None], sampled, rollout_logprob=sampled, ref_logprob=ref)
     credit = _credited(objective, rollouts, advantages[None])
     value, clipped = summed(objective, rollouts, credit, inputs.trainer_logprobs[None])
     return LossOutputs(loss=value, metrics={"clipped": clipped})

@@ -1,9 +1,7 @@
-"""SkyRL: our credit as an advantage estimator and our loss as a policy loss, in its two registries.
+"""SkyRL: our credit in its registry of advantage estimators, our loss in its registry of policy losses.
 
-Its trainer divides advantages by the denominators of each mini-batch before the loss, which adds up. So what an
-objective divides by is SkyRL's own `loss_reduction`, and a loss has to be proportional to its advantages.
-
-Importing this package imports nothing heavy; `register` imports `skyrl`.
+SkyRL's trainer divides the advantages of a mini-batch by its denominators, and the loss adds up. So the denominator of
+an objective has to be a `loss_reduction` of SkyRL's, and its loss proportional to its advantages.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ _PLACE = "trainer.algorithm"
 
 
 def register(objective: Objective, name: str = "tokenpo") -> None:
-    """Makes an objective known, before Ray starts: trainer.algorithm.policy_loss_type and .advantage_estimator = NAME.
+    """Registers an objective, before Ray starts, for trainer.algorithm.policy_loss_type = .advantage_estimator = NAME.
 
     Raises:
-        Unsupported: SkyRL does not hand over what the objective reads.
+        Unsupported: as `require`.
     """
     from skyrl.backends.skyrl_train.utils.ppo_utils import (  # pyright: ignore[reportMissingImports]
         AdvantageEstimatorRegistry,
@@ -48,7 +46,7 @@ def register(objective: Objective, name: str = "tokenpo") -> None:
 def require(objective: Objective) -> None:
     """
     Raises:
-        Unsupported: SkyRL does not hand over what the objective reads, or divides by what it does not.
+        Unsupported: SkyRL does not hand over an input of the objective, or has no such denominator.
     """
     require_handed(objective, PROVIDES, "SkyRL")
     require_proportional(objective, "SkyRL")
@@ -60,7 +58,7 @@ def require(objective: Objective) -> None:
 
 
 def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Phase one on the whole training batch, in the driver."""
+    """SkyRL's advantage estimator: phase one on the whole training batch, in the driver."""
     require(objective)
 
     def estimate(
@@ -82,7 +80,7 @@ def estimator(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def policy_loss(objective: Objective) -> Callable[..., tuple[Tensor, dict[str, float]]]:
-    """Phase two on any micro-batch: the sum over its tokens."""
+    """SkyRL's policy loss: phase two on any micro-batch, summed over its tokens."""
     require(objective)
 
     def loss(
@@ -108,7 +106,7 @@ def require_settings(objective: Objective, config: Any) -> None:
         config: SkyRL's trainer.algorithm.
 
     Raises:
-        Unsupported: a setting by which SkyRL would train something else than the objective.
+        Unsupported: with this setting SkyRL would not train the objective.
     """
     reduction = REDUCTIONS[type(objective.aggregate)]
     wanted = {"loss_reduction": reduction, "use_kl_loss": False, "advantage_batch_normalize": False}

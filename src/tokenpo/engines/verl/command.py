@@ -1,7 +1,7 @@
-"""The line of verl's main program that runs one of our recipes, and the problems it reads.
+"""The command of verl's main program for one of our recipes, and the data files it reads.
 
-The section [verl] of a recipe holds settings of verl's own, handed on as they are written. A cluster run needs settings
-that a recipe of ours has no place for: nodes, tensor parallelism, memory, a data set in verl's columns.
+The section [verl] of a recipe holds settings of verl's own, for which our sections have no place: nodes, tensor
+parallelism, memory, a data set in verl's columns.
 
     [verl.actor_rollout_ref.rollout]
     tensor_model_parallel_size = 4            # actor_rollout_ref.rollout.tensor_model_parallel_size=4
@@ -24,13 +24,14 @@ from ...base.files import expanded
 from ...recipe.config import Config, Section
 from ...recipe.objective import build_objective
 from ...tasks import held_out, make_task
+from . import require_inputs
 from .data import write_parquet
 from .settings import ACTOR, PLACES, ROLLOUT
 
 MODEL, OURS = "actor_rollout_ref.model", "+algorithm.tokenpo"
 REWARD = "pkg://tokenpo.engines.verl.data"
 LONGEST_PROMPT = 1024
-# Plain prompts reach the model as they are, as they do in the embedded engine.
+# Plain prompts reach the model as they are, as in the embedded engine.
 _PLAIN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 # Hydra's own spelling of a key; a leading + adds one that verl's configuration does not have, ++ adds or changes.
 _KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.-]*")
@@ -44,33 +45,28 @@ def command(config: Config, extra: Iterable[str] = ()) -> list[str]:
         extra: overrides of your own, which come last: GPUs, the rollout server, the longest prompt.
 
     Raises:
-        Unsupported: a setting that verl can't honour; the message names the remedy.
+        Unsupported: a setting or an input of the method that verl can't honour; the message names the remedy.
         TokenPOError: a key of [verl] that Hydra could not read, or that another section sets too.
     """
     _refuse(config)
-    build_objective(config)  # options are checked here, not on a cluster
-    sections = (_algorithm(config), _data(config), _model(config), _rollout(config), _actor(config), _trainer(config))
-    ours = {key: value for section in sections for key, value in section.items()}
+    require_inputs(build_objective(config))  # here, not on a cluster
+    ours = {**_algorithm(config), **_data_and_model(config), **_sampling_and_updates(config), **_trainer(config)}
     settings = with_passthrough(_defaults(config), ours, config.verl)
     words = [f"{key}={literal(value)}" for key, value in settings.items()]
     return [sys.executable, "-m", "verl.trainer.main_ppo", *words, *extra]
 
 
 def resumes(config: Config) -> bool:
-    """Whether the recipe asks verl to go on with what the run directory holds: [verl.trainer] resume_mode = "auto"."""
+    """Whether verl goes on with the run in the run directory: [verl.trainer] resume_mode = "auto"."""
     return config.verl.get("trainer", {}).get("resume_mode") == "auto"
 
 
 def prepare(config: Config) -> None:
-    """Writes the problems that `command` names: those of the run's steps, and the held-out ones.
-
-    Nothing where the recipe's [verl.data] names files of its own.
-    """
+    """Writes the files that `command` names, problems to train on and held-out ones; none if [verl.data] has files."""
     if brings_data(config.verl):
         return
     train, test = _files(config)
-    task, rollout = config.task, config.rollout
-    seed = config.problem_seed
+    task, rollout, seed = config.task, config.rollout, config.problem_seed
     batches = 1 + rollout.max_extra_batches if rollout.dynamic_sampling else 1
     count = config.train.steps * rollout.prompts * batches
     write_parquet(train, task.name, task.options, seed, "train", count)
@@ -80,10 +76,10 @@ def prepare(config: Config) -> None:
 
 
 def brings_data(section: Mapping[str, Any]) -> bool:
-    """Whether [verl.data] names files in verl's columns: then verl reads and scores them, and our task is not asked.
+    """Whether [verl.data] names files in verl's columns, which verl reads and scores without our task.
 
     Raises:
-        TokenPOError: the train file without the held-out one, or the reverse.
+        TokenPOError: it names one of the two files alone.
     """
     named = section.get("data", {})
     missing = [key for key in ("train_files", "val_files") if key not in named]
@@ -95,20 +91,16 @@ def brings_data(section: Mapping[str, Any]) -> bool:
 def with_passthrough(
     defaults: Mapping[str, Any], ours: Mapping[str, Any], section: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """verl's keys and values: defaults, the recipe's, and behind them those of its section [verl].
-
-    Args:
-        defaults: about which the recipe's other sections say nothing: [verl] takes their place.
+    """verl's keys and values: `defaults`, which the section [verl] may replace, `ours`, which it may not, and its own.
 
     Raises:
-        TokenPOError: a key that Hydra could not read, or one that the recipe sets in another section too.
+        TokenPOError: a key that Hydra could not read, or one of `ours`.
     """
     theirs = dict(_flat(section, ""))
     for key in theirs:
         for written in ours:
             mine, other = (f"{name.lstrip('+')}." for name in (key, written))
             if mine.startswith(other) or other.startswith(mine):
-                # Two values for one setting would be decided by their order, which nobody sees.
                 raise TokenPOError(
                     f"[verl]: {key} comes from the recipe's other sections already "
                     f"({written}={literal(ours[written])}): take it out of [verl] and change it there"
@@ -187,13 +179,13 @@ def _refuse(config: Config) -> None:
 
 
 def _anywhere(method: str) -> str:
-    """The name of a method, whose own file is found from every directory: workers have directories of their own."""
+    """A method's name; a path to the user's file becomes absolute, as workers have working directories of their own."""
     file, _, function = method.rpartition(":")
     return f"{expanded(file).absolute()}:{function}" if file.endswith(".py") else method
 
 
 def _defaults(config: Config) -> dict[str, Any]:
-    """Settings about which a recipe says nothing outside its section [verl]."""
+    """Settings that only the section [verl] can change."""
     greedy = config.evaluate.samples == 0
     return {
         "data.max_prompt_length": LONGEST_PROMPT,
@@ -202,7 +194,7 @@ def _defaults(config: Config) -> dict[str, Any]:
         f"{ROLLOUT}.tensor_model_parallel_size": 1,
         f"{ROLLOUT}.val_kwargs.temperature": 0 if greedy else config.rollout.temperature,
         "trainer.n_gpus_per_node": 1,
-        "trainer.resume_mode": "disable",  # verl's own default takes up any checkpoint that it finds
+        "trainer.resume_mode": "disable",  # verl's own default resumes from any checkpoint that it finds
     }
 
 
@@ -216,8 +208,7 @@ def _algorithm(config: Config) -> dict[str, Any]:
     for name, (section, key) in PLACES.items():
         value = getattr(getattr(config, section), key)
         if isinstance(value, Section):
-            # An empty section says something too: its defaults.
-            some = bool(value.model_fields_set)
+            some = bool(value.model_fields_set)  # an empty section asks for its defaults
             asked = value.model_dump(exclude_unset=some, exclude_none=not some).items()
             out |= {f"{OURS}.{name}.{key}": "none" if x is None else x for key, x in asked}
         elif value is not None:
@@ -232,23 +223,14 @@ def _algorithm(config: Config) -> dict[str, Any]:
     return out
 
 
-def _data(config: Config) -> dict[str, Any]:
+def _data_and_model(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = {
         "data.seed": config.seed,
         "data.train_batch_size": config.rollout.prompts,
         "data.max_response_length": config.rollout.max_new_tokens,
+        f"{MODEL}.path": config.model.path,
     }
-    if brings_data(config.verl):
-        return out  # verl shuffles the rows, and scores them by their data_source
-    train, test = _files(config)
-    ours = {"data.train_files": str(train), "data.val_files": str(test), "data.shuffle": False}
-    return ours | out | {"reward.custom_reward_function.path": REWARD}
-
-
-def _model(config: Config) -> dict[str, Any]:
-    out: dict[str, Any] = {f"{MODEL}.path": config.model.path}
-    lora = config.model.lora
-    if lora is not None:
+    if lora := config.model.lora:
         out |= {
             f"{MODEL}.lora_rank": lora.rank,
             f"{MODEL}.lora_alpha": lora.alpha,
@@ -256,47 +238,47 @@ def _model(config: Config) -> dict[str, Any]:
             f"{ROLLOUT}.load_format": "safetensors",
         }
     if brings_data(config.verl):
-        return out  # its prompts are messages
+        return out  # verl shuffles the rows and scores them by their data_source; its prompts are messages
+    train, test = _files(config)
+    out |= {"data.train_files": str(train), "data.val_files": str(test), "data.shuffle": False}
+    out["reward.custom_reward_function.path"] = REWARD
     with closing(make_task(config.task.name, config.task.options, config.seed)) as task:
-        plain = isinstance(task.problems("train", 0, 1)[0].prompt, str)
-    return out | ({f"{MODEL}.custom_chat_template": _PLAIN} if plain else {})
+        if isinstance(task.problems("train", 0, 1)[0].prompt, str):
+            out[f"{MODEL}.custom_chat_template"] = _PLAIN
+    return out
 
 
-def _rollout(config: Config) -> dict[str, Any]:
-    rollout, samples = config.rollout, config.evaluate.samples
-    return {
+def _sampling_and_updates(config: Config) -> dict[str, Any]:
+    rollout, train, samples = config.rollout, config.train, config.evaluate.samples
+    half = config.model.dtype == "bfloat16"
+    longest = config.verl.get("data", {}).get("max_prompt_length", LONGEST_PROMPT) + rollout.max_new_tokens
+    out: dict[str, Any] = {
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.seed": config.seed,
         f"{ROLLOUT}.val_kwargs.n": samples or 1,
         f"{ROLLOUT}.val_kwargs.do_sample": samples > 0,
-    }
-
-
-def _actor(config: Config) -> dict[str, Any]:
-    train, half = config.train, config.model.dtype == "bfloat16"
-    longest = config.verl.get("data", {}).get("max_prompt_length", LONGEST_PROMPT) + config.rollout.max_new_tokens
-    out: dict[str, Any] = {
         f"{ACTOR}.ppo_epochs": train.epochs,
-        f"{ACTOR}.ppo_mini_batch_size": config.rollout.prompts // train.minibatches,
+        f"{ACTOR}.ppo_mini_batch_size": rollout.prompts // train.minibatches,
         f"{ACTOR}.use_dynamic_bsz": True,
         f"{ACTOR}.ppo_max_token_len_per_gpu": max(train.micro_tokens, longest),
         f"{ACTOR}.data_loader_seed": config.seed,
         f"{ACTOR}.optim.lr": train.lr,
         f"{ACTOR}.optim.weight_decay": train.weight_decay,
         f"{ACTOR}.optim.betas": list(train.betas),
-        # verl always clips; so large a norm is never met.
+        # verl always clips; no norm is as large as this.
         f"{ACTOR}.optim.clip_grad": 1e9 if train.grad_clip is None else train.grad_clip,
         f"+{ACTOR}.optim.override_optimizer_config.eps": train.eps,
         f"{ACTOR}.fsdp_config.model_dtype": "bf16" if half else "fp32",
     }
     if train.warmup:
         out[f"{ACTOR}.optim.lr_warmup_steps"] = train.warmup
-    if not (train.autocast or half):
-        # The reference too, whose log-probs are compared with the actor's.
-        for place in (ACTOR, "actor_rollout_ref.ref"):
-            for name in ("param_dtype", "reduce_dtype", "buffer_dtype"):
-                out[f"+{place}.fsdp_config.mixed_precision.{name}"] = "fp32"
+    if not (train.autocast or half):  # of the reference too, whose log-probs are compared with the actor's
+        out |= {
+            f"+{place}.fsdp_config.mixed_precision.{kind}_dtype": "fp32"
+            for place in (ACTOR, "actor_rollout_ref.ref")
+            for kind in ("param", "reduce", "buffer")
+        }
     return out
 
 
@@ -305,7 +287,7 @@ def _trainer(config: Config) -> dict[str, Any]:
     return {
         "trainer.project_name": output.project or "tokenpo",
         "trainer.experiment_name": config.name,
-        # The files that we write hold one pass; for others the number of steps is the only end.
+        # Our files hold one pass; with others the number of steps ends the run.
         "trainer.total_epochs": steps if brings_data(config.verl) else 1,
         "trainer.total_training_steps": steps,
         "trainer.default_local_dir": str(config.directory().absolute() / "checkpoints"),

@@ -1,4 +1,4 @@
-"""What a run asks for under `algorithm.tokenpo`, and verl's own settings: set for the objective, or refused."""
+"""The objective that `algorithm.tokenpo` asks for; verl's own settings are changed for it, or refused."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Settings:
     """algorithm.tokenpo of a run.
 
     Args:
-        objective: the method with what goes with it.
-        asked: our keys as the recipe of an embedded run would have them.
-        notes: what was set in verl's config, and what is unlikely to be meant.
+        objective: the method with its shaping, corrections and penalties.
+        asked: our keys as a recipe.
+        notes: changes of verl's config, and warnings.
     """
 
     objective: Objective
@@ -42,20 +42,20 @@ class Settings:
 
     @property
     def report(self) -> Path | None:
-        """The directory for what `tokenpo report` reads, absolute: workers have directories of their own."""
+        """The run directory for `tokenpo report`, absolute, because workers have working directories of their own."""
         return Path(self.asked.output.dir).absolute() if self.asked.output.dir else None
 
 
 def configure(config: DictConfig) -> Settings:
-    """The objective of the run; verl's config is set for it, in place, before verl's trainer reads it.
+    """The objective of a run; changes verl's config for it in place.
 
     Raises:
         UnknownName: a key, method or option that does not exist.
         Unsupported: verl can't deliver an input, or a setting of verl's would be ignored.
     """
     raw = _raw(config)
-    recipe, told = _recipe(raw, config)
-    asked = parse_config(recipe, PLACE, told)
+    recipe, keys = _recipe(raw, config)
+    asked = parse_config(recipe, PLACE, keys)
     objective, notes = _corrected(config, build_objective(asked))
     _refuse(config, objective)
     return Settings(objective, asked, (*notes, *_set(config, objective), *_warnings(config, objective)))
@@ -79,22 +79,22 @@ def _raw(config: DictConfig) -> dict[str, Any]:
 
 
 def _recipe(raw: Mapping[str, Any], config: DictConfig) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
-    """The sections of a recipe that ask for the same, and whom an error in them names: our keys."""
+    """Our keys as the sections of a recipe, and the key that an error in each section names."""
     recipe: dict[str, Any] = {
         "name": "verl",
         "method": {"name": raw["method"], **raw.get("options", {})},
         "rollout": {"max_new_tokens": config.data.max_response_length},
     }
-    told: dict[tuple[str, ...], str] = {("method",): f"+{PLACE}.options"}
+    keys: dict[tuple[str, ...], str] = {("method",): f"+{PLACE}.options"}
     for key, (section, name) in PLACES.items():
         if raw.get(key) is not None:
             recipe.setdefault(section, {})[name] = raw[key]
-            told[section, name] = f"+{PLACE}.{key}"
-    return recipe, told
+            keys[section, name] = f"+{PLACE}.{key}"
+    return recipe, keys
 
 
 def _corrected(config: DictConfig, objective: Objective) -> tuple[Objective, list[str]]:
-    """With verl's own correction for the policy that sampled as weights; verl then has none to apply."""
+    """The objective with verl's rollout correction as weights, which is switched off in verl; and a note of it."""
     section: Any = OmegaConf.select(config, correction.PLACE)
     asked: dict[str, Any] = {} if section is None else dict(section)
     if all(asked.get(key, usual) == usual for key, usual in correction.KEYS.items()):
@@ -126,7 +126,7 @@ def _refuse(config: DictConfig, objective: Objective) -> None:
 
 
 def _set(config: DictConfig, objective: Objective) -> list[str]:
-    """Sets in verl what the objective reads; one line for each setting that changed."""
+    """Changes verl's settings for the objective; one note for each."""
     changes = {setting.key: setting.becomes for setting in SETTINGS if setting.set_where(objective)}
     ref = config.actor_rollout_ref.ref
     if "ref_logprob" in objective.needs and not (
@@ -152,7 +152,7 @@ def _update(config: DictConfig, key: str, value: Any) -> None:
 
 
 def _warnings(config: DictConfig, objective: Objective) -> list[str]:
-    """What is allowed but unlikely to be meant."""
+    """Notes on what is allowed but unlikely to be meant."""
     actor = config.actor_rollout_ref.actor
     updates = actor.ppo_epochs * max(1, config.data.train_batch_size // actor.ppo_mini_batch_size)
     size = "actor_rollout_ref.actor.ppo_mini_batch_size"

@@ -1,4 +1,4 @@
-"""verl's `algorithm.rollout_correction` as weights of the objective; verl is not needed to read it."""
+"""verl's `algorithm.rollout_correction` as weights of the objective; does not import verl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...core.parts import (
 from ...methods.corrections import Preset
 
 PLACE = "algorithm.rollout_correction"
-# Key -> verl's default, at which it asks for nothing.
+# Key -> verl's default, which asks for nothing.
 KEYS: dict[str, Any] = {
     "rollout_is": None,
     "rollout_is_threshold": 2.0,
@@ -36,7 +36,7 @@ KEYS: dict[str, Any] = {
     "bypass_mode": False,
     "loss_type": "ppo_clip",
 }
-# Name of a way of rejecting -> what is judged, and its divergence; None is the ratio.
+# Name of a rejection -> the level that is judged, and its divergence; None is the ratio.
 _REJECTIONS: dict[str, tuple[Level, Estimator | None]] = {
     f"{judged}_{kind}": (level, of)
     for judged, level in {"token": EachToken(), "seq_sum": Total(), "seq_mean": Mean(), "seq_max": Every()}.items()
@@ -46,10 +46,10 @@ _REJECTIONS: dict[str, tuple[Level, Estimator | None]] = {
 
 
 def preset_of(section: Mapping[str, Any]) -> Preset:
-    """What verl's keys ask for.
+    """The preset that verl's keys ask for.
 
     Raises:
-        UnknownName: a level, a way of rejecting or a loss that verl does not have.
+        UnknownName: a level, rejection or loss that verl does not have.
         TokenPOError: a threshold that cannot be read, or too few of them.
     """
     asked = {key: section.get(key, usual) for key, usual in KEYS.items()}
@@ -61,7 +61,7 @@ def preset_of(section: Mapping[str, Any]) -> Preset:
             "loss_type=ppo_clip and +algorithm.tokenpo.method=gpg"
         )
     weights: tuple[Weight, ...] = ()
-    # A clipped ratio to the sampler corrects already: verl then computes weights for its metrics alone.
+    # A clipped ratio to the sampler corrects already: there verl uses weights in its metrics alone.
     if asked["rollout_is"] is not None and (plain or not bypass):
         weights += (_weight(asked, current=bypass),)
     if asked["rollout_rs"] is not None:
@@ -106,7 +106,7 @@ def _criterion(name: str, threshold: str) -> Criterion:
 
 
 def _bounds(key: str, threshold: Any) -> tuple[float | None, float]:
-    """Of "upper" or "lower_upper", above 0."""
+    """(lower, upper) of "upper" or "lower_upper", above 0."""
     try:
         *low, high = (float(part) for part in str(threshold).split("_", 1))
     except ValueError:

@@ -1,7 +1,7 @@
 """Our tasks for verl: problems as a parquet file in its columns, and the reward function that scores them.
 
-A row carries the task, its options, its seed and the problem's position, so that the reward function makes the very
-problem again and asks the task's own verifier.
+A row carries the task, its options, its seed and the problem's position: the reward function makes the same problem
+again and calls the task's own verifier.
 """
 
 # pyright: reportMissingImports=false
@@ -22,12 +22,12 @@ from ...tasks import Problem, Split, Task, make_task, refuse_tool
 def write_parquet(
     path: Path, task: str, options: Mapping[str, Any], seed: int, split: Split, count: int, start: int = 0
 ) -> Path:
-    """`count` problems of a task as verl's columns: data_source, prompt, reward_model, extra_info.
+    """`count` problems of a task in verl's columns: data_source, prompt, reward_model, extra_info.
 
-    Where a problem has no reference answer, reward_model.ground_truth is null.
+    reward_model.ground_truth is null for a problem without a reference answer.
 
     Raises:
-        TokenPOError: the test split has fewer problems than that.
+        TokenPOError: the test split has fewer problems.
     """
     import pyarrow
     import pyarrow.parquet
@@ -48,7 +48,7 @@ def write_parquet(
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = pyarrow.string()
-    # Stated, not inferred: a column of nulls alone would be of no kind, and verl joins files of the same kinds only.
+    # Not inferred: a column of nulls alone would have no type, and verl joins files of equal types only.
     columns = {
         "data_source": text,
         "prompt": pyarrow.list_(pyarrow.struct({"role": text, "content": text})),
@@ -66,14 +66,14 @@ def _messages(problem: Problem) -> list[dict[str, str]]:
     return [{"role": str(m["role"]), "content": str(m["content"])} for m in problem.prompt]
 
 
-# The verifier of a task may own processes: one for each task in a reward worker, whose threads take turns.
+# A verifier may own processes: a reward worker has one for each task, and its threads take turns.
 _TURN = threading.Lock()
 
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str | None, extra_info: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" what accuracy counts.
+    """verl's reward function for rows of `write_parquet`: "score" is the reward, "acc" counts for accuracy.
 
     Set reward.custom_reward_function.path=pkg://tokenpo.engines.verl.data.
 

@@ -26,24 +26,23 @@ def from_batch(
     temperature: float | None = None,
     step: int | None = None,
 ) -> list[Response]:
-    """Responses from a `DataProto` or a TensorDict as verl's trainer holds it before the advantage.
+    """Responses from a `DataProto` or TensorDict as verl's trainer holds it before the advantage.
 
-    Read are responses, response_mask, old_log_probs, uid, one of token_level_scores, rm_scores and token_level_rewards
-    (summed over the response), and, where they are there, entropys or entropy, ref_log_prob, rollout_log_probs and
-    prompts, and min_global_steps with max_global_steps, by which verl tells the first and the last weights that sampled
-    a response: its `version`, where they are one for each response. Rows without a response token, which verl adds to
-    fill up a batch, are left out.
+    Required fields: responses, response_mask, old_log_probs, uid, and one of token_level_scores, rm_scores and
+    token_level_rewards (summed over the response). Optional: entropys or entropy, ref_log_prob, rollout_log_probs,
+    prompts, and min_global_steps with max_global_steps: the response's `version`, if they are equal for each response.
+    Rows without a response token, with which verl fills up a batch, are left out.
 
     Args:
         batch: padded tensors, or the nested ones of the V1 trainer.
-        tokenizer: of the model; without it tokens are told by their ids.
+        tokenizer: of the model; without it a token is shown as its id.
         entropies: [N, T] nats, of the policy that sampled; the V0 trainer takes them out of its batch.
         correct: [N].
         temperature: at which every token was sampled.
 
     Raises:
-        MissingInput: a field that is always needed is not there.
-        TokenPOError: shapes that do not belong together, or a number that is not finite on a response token.
+        MissingInput: a required field is missing.
+        TokenPOError: shapes that do not match, or a number that is not finite on a response token.
     """
     mask = _needed(batch, "response_mask").bool()
     ids, scores = _needed(batch, "responses"), _field(batch, *REWARDS)
@@ -66,20 +65,20 @@ def from_batch(
     )
     alive = mask.any(1)
     kept = alive.nonzero()[:, 0].tolist()
-    return [
-        *responses(
-            rollouts.rows(alive),
-            [_words(tokenizer, ids[row][mask[row]].tolist()) for row in kept],
-            groups=[uid[row] for row in kept],
-            prompts=_prompts(batch, tokenizer, kept),
-            correct=None if correct is None else [correct[row] for row in kept],
-            step=step,
-        )
-    ]
+    tokens = [ids[row][mask[row]].tolist() for row in kept]
+    made = responses(
+        rollouts.rows(alive),
+        [[f"[{i}]" for i in row] if tokenizer is None else pieces(tokenizer, row) for row in tokens],
+        groups=[uid[row] for row in kept],
+        prompts=_prompts(batch, tokenizer, kept),
+        correct=None if correct is None else [correct[row] for row in kept],
+        step=step,
+    )
+    return list(made)
 
 
 def _field(batch: Any, *names: str) -> Any:
-    """The first that is there: a tensor, padded, or the list of what is no tensor; None where none is."""
+    """The first of these fields that exists: a padded tensor, or a list; None if none does."""
     owners = (getattr(batch, "batch", batch), getattr(batch, "non_tensor_batch", None))
     for name, owner in ((name, owner) for name in names for owner in owners if owner is not None):
         if name in owner.keys():  # noqa: SIM118 - `in` a TensorDict is refused
@@ -98,19 +97,15 @@ def _needed(batch: Any, name: str) -> Any:
 
 
 def _version(batch: Any, mask: Tensor) -> Tensor | None:
-    """[N, T] verl's number of the weights that sampled; None where it tells none, or several of one response."""
+    """[N, T] the step whose weights sampled; None if it is unknown, or several weights sampled one response."""
     first, last = (_field(batch, f"{end}_global_steps") for end in ("min", "max"))
     if first is None or last is None or any(a is None or a != b for a, b in zip(first, last, strict=True)):
         return None
     return torch.tensor([int(a) for a in first], device=mask.device)[:, None].expand(mask.shape)
 
 
-def _words(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    return [f"[{i}]" for i in ids] if tokenizer is None else pieces(tokenizer, ids)
-
-
 def _prompts(batch: Any, tokenizer: Any, rows: Sequence[int]) -> list[str] | None:
-    """The texts, special tokens left out: they pad a prompt on the left."""
+    """The texts without special tokens, which pad a prompt on the left."""
     prompts = _field(batch, "prompts")
     if prompts is None or tokenizer is None:
         return None

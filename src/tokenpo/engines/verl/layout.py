@@ -1,12 +1,13 @@
 """verl's batch as our rollouts, and their credit as fields of verl's batch.
 
-verl holds nested tensors [N, *] of responses under its own field names. Rows without a response token are left out of
-every statistic: those that verl adds to fill up a batch are such rows.
+verl holds nested tensors [N, *] of responses under its own field names. Rows without a response token are in no
+statistic: verl adds such rows to fill up a batch.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,26 +25,26 @@ from ...core.parts import BatchSignal, MemorySignal, Part, Signal, walk
 from ...core.types import Credit, Policy, Rollouts
 from . import TOKEN_FIELDS
 
-# Fields that phase one adds to verl's batch, one number a row.
+# Fields of one number a row that phase one adds to verl's batch.
 REWARD, GROUP, SEQUENCES = "tokenpo_reward", "tokenpo_group", "tokenpo_sequences"
 _VIEWS = {"logprob": "log_probs", "entropy": "entropy"}
 
 
 def padded(field: Any) -> Tensor:
-    """[N, T] of a nested tensor [N, *], zeros behind each row; T is the longest row. Keeps the graph."""
+    """[N, T] of a nested tensor [N, *], with its graph; zeros behind each row, T is the longest."""
     values, offsets = field.values(), field.offsets()
     lengths = offsets.diff()
     inside = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
     return values.new_zeros(inside.shape).masked_scatter(inside, values)
 
 
-def texts(field: Any) -> list[str]:
-    """A field of strings, one a row, however it comes back from verl's queue."""
-    return [str(text) for text in (field.tolist() if hasattr(field, "tolist") else field)]
+def column(field: Any) -> list[Any]:
+    """One value a row; verl's queue gives an array, a list, or a stack of tensordict's."""
+    return field.tolist() if hasattr(field, "tolist") else list(field)
 
 
 def token_facts(data: TensorDict, needs: Iterable[str], temperature: float) -> dict[str, Tensor]:
-    """The mask [N, T] and the token fields [N, T] of `Rollouts` that `needs` names, under our names.
+    """The mask [N, T], `old_logprob` and the token fields [N, T] of `Rollouts` that `needs` names.
 
     Raises:
         MissingInput: verl did not fill a field.
@@ -62,24 +63,24 @@ def token_facts(data: TensorDict, needs: Iterable[str], temperature: float) -> d
 
 
 def signal_fields(objective: Objective) -> dict[Part, str]:
-    """The field of each signal in verl's batch; every process numbers them alike."""
+    """Signal -> its field in verl's batch, the same in every process."""
     kinds = (Signal, MemorySignal, BatchSignal)
     parts = dict.fromkeys(part for part in walk(objective) if isinstance(part, kinds))
     return {part: f"tokenpo_signal_{number}" for number, part in enumerate(parts)}
 
 
 def fields(objective: Objective) -> list[str]:
-    """What phase one reads of verl's batch."""
+    """The fields of verl's batch that phase one reads."""
     token_fields = [TOKEN_FIELDS[name][0] for name in sorted(objective.needs) if name in TOKEN_FIELDS]
     return ["uid", "response_mask", "rm_scores", "old_log_probs", *token_fields]
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of verl's batch, in which our rollouts stand.
+    """The rows of verl's batch that hold our rollouts.
 
     Args:
-        live: [N] the rows with a response token; the rollouts [L, T] are these, in this order.
+        live: [N] bool, rows with a response token: the rollouts [L, T], in this order.
         response_mask: nested like the responses [N, *].
     """
 
@@ -87,55 +88,49 @@ class Rows:
     response_mask: Any
 
     def numbers(self, rows: Sequence[int]) -> Tensor:
-        """The rollouts that stand in these rows."""
+        """The rollouts in these rows."""
         index = torch.as_tensor(rows)
         return (self.live.cumsum(0) - 1)[index[self.live[index]]]
 
     def some(self, rows: Sequence[int]) -> Rows:
-        index = torch.as_tensor(rows)
-        lengths = self.response_mask.offsets().diff()[index]
-        like = torch.nested.as_nested_tensor([torch.zeros(int(n)) for n in lengths], layout=torch.jagged)
-        return Rows(self.live[index], like)
+        masks = self.response_mask.unbind()
+        nested = torch.nested.as_nested_tensor([masks[row] for row in rows], layout=torch.jagged)
+        return Rows(self.live[torch.as_tensor(rows)], nested)
 
     def nested(self, values: Tensor) -> Tensor:
-        """Nested like the responses: `values` [L, T] in the live rows, zeros elsewhere.
-
-        T may exceed the longest of these rows, where they are some of a batch, or fall short of it, where that is dead.
-        """
+        """`values` [L, T] nested like the responses, zeros in dead rows; T and the longest of these rows may differ."""
         longest = int(self.response_mask.offsets().diff().max())
         every = values.new_zeros(len(self.live), longest)
         every[self.live, : values.shape[1]] = values[:, :longest]
         return response_to_nested(every, self.response_mask)
 
     def column(self, values: Tensor) -> Tensor:
-        """[N] of `values` [L]; zeros elsewhere."""
-        every = values.new_zeros(len(self.live))
-        every[self.live] = values
-        return every
+        """[N] of `values` [L], zeros in dead rows."""
+        return values.new_zeros(len(self.live)).masked_scatter(self.live, values)
 
     def signals(self, objective: Objective, credit: Credit, known: Mapping[Part, Any] | None = None) -> TensorDict:
-        """The credit's signals as fields, those left out that are `known` already."""
+        """The credit's signals as fields, without those in `known`."""
         names, dtype = signal_fields(objective), credit.advantage.dtype
         new = {part: value for part, value in credit.signals.items() if part not in (known or {})}
         out = {names[part]: self.nested(value.to(dtype)) for part, value in new.items()}
         return TensorDict(out, batch_size=len(self.live))
 
-    def policy(self, found: TensorDict, width: int) -> Policy:
-        """Log-probs and entropies [L, width] of verl's, nested like the responses."""
-        views = {ours: padded(found[theirs])[self.live] for ours, theirs in _VIEWS.items() if theirs in found}
+    def policy(self, outputs: TensorDict, width: int) -> Policy:
+        """[L, width] of verl's log_probs and entropy, nested like the responses."""
+        views = {ours: padded(outputs[theirs])[self.live] for ours, theirs in _VIEWS.items() if theirs in outputs}
         return Policy(**{name: torch.nn.functional.pad(x, (0, width - x.shape[1])) for name, x in views.items()})
 
 
 def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> tuple[Rollouts, Rows]:
-    """The facts of verl's whole rollout batch, and where they stand in it.
+    """The facts of verl's whole rollout batch, and the rows that hold them.
 
     Args:
         data: `fields(objective)` of every row, nested; uid as strings.
-        temperature: at which the responses were sampled.
+        temperature: of sampling.
 
     Raises:
         MissingInput: verl did not fill a field.
-        Unsupported: a reward that arrives with a token of a tool, where the objective reads rewards by token.
+        Unsupported: the objective reads rewards by token, and a token of a tool has one.
     """
     facts = token_facts(data, objective.needs, temperature)
     if "turn" in objective.needs:
@@ -148,10 +143,10 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
                 "response_mask: let the reward manager put them on the last token of the turn before"
             )
     live = facts["mask"].any(1)
-    uid = [name for name, alive in zip(texts(data["uid"]), live.tolist(), strict=True) if alive]
+    uid = itertools.compress(map(str, column(data["uid"])), live.tolist())
     rollouts = Rollouts(
         reward=padded(data["rm_scores"]).sum(1)[live],
-        group=torch.tensor(numbered(uid)),
+        group=torch.tensor(numbered(list(uid))),
         **{name: value[live] for name, value in facts.items()},
     )
     return rollouts, Rows(live, data["response_mask"])
@@ -160,10 +155,10 @@ def rollouts_of(data: TensorDict, objective: Objective, temperature: float) -> t
 def credit_fields(
     objective: Objective, rollouts: Rollouts, credit: Credit, rows: Rows, minibatches: Iterable[Sequence[int]]
 ) -> TensorDict:
-    """What goes back into verl's batch; its metrics read `advantages` and `returns`.
+    """The fields that phase one adds to verl's batch; verl's metrics read `advantages` and `returns`.
 
     Args:
-        minibatches: rows of each optimiser step, whose responses with a token are a denominator of its losses.
+        minibatches: rows of each optimiser step; the number of live ones is a denominator of its losses.
     """
     advantage = rows.nested(credit.advantage)
     out = rows.signals(objective, credit)
@@ -177,7 +172,7 @@ def credit_fields(
 
 
 def dealt(rows: int, ranks: int, size: int) -> list[list[int]]:
-    """The rows of each optimiser step, as verl deals an unshuffled batch: each rank takes its share of each step."""
+    """The rows of each optimiser step of an unshuffled batch in verl, where each rank deals its own share."""
     share, part = rows // ranks, size // ranks
     return [
         [rank * share + start + offset for rank in range(ranks) for offset in range(part)]

@@ -1,7 +1,7 @@
-"""Phase two in verl's workers: the loss of one micro-batch, its denominators counted over the optimiser step.
+"""Phase two in verl's workers: the loss of one micro-batch, with the denominators of the optimiser step.
 
-verl's engines average gradients over the data-parallel ranks and add up micro-batches, so a sum over ranks takes the
-factor `dp_size`, as in verl's own losses.
+verl averages gradients over data-parallel ranks and adds up micro-batches: a sum over ranks takes the factor `dp_size`,
+as in verl's own losses.
 """
 
 # pyright: reportMissingImports=false
@@ -22,25 +22,24 @@ from ...core.types import Batch, Credit, Loss, Policy, Rollouts, Totals
 from . import record
 from .layout import GROUP, REWARD, SEQUENCES, padded, signal_fields, token_facts
 
-# Found in verl's metrics after an update, it shows that this loss was the one called. reduce_metrics takes the
-# smallest over the optimiser steps of an update, for the "min" in its name: that is the first, where the policy still
-# is the one that sampled.
+# Mean |log-ratio|; in verl's metrics it shows that this loss was called. For the "min" in its name reduce_metrics takes
+# the smallest over optimiser steps: that of the first, whose policy is the one that sampled.
 DRIFT = "tokenpo_drift_min"
+_METRICS = ("pg_loss", "pg_clipfrac", "ppo_kl", "tokenpo_weight", "tokenpo_penalty", DRIFT)
 
 
 @dataclass(frozen=True)
 class WorkerLoss:
-    """What the driver sends to every worker: the losses of one pass of an objective, on rows in verl's layout.
+    """The loss of one pass of an objective on rows in verl's layout; the driver sends it to every worker.
 
-    Rows, credit and denominators come with verl's batch, since one call to the workers makes all of its optimiser
-    steps: what is left of an `Update` is the objective of the pass.
+    Credit and denominators come with verl's batch, because one call to the workers makes all of its optimiser steps.
 
     Args:
-        objective: of the run; with its passes, so that all of them find the signals under the same names.
+        objective: whole, since the names of signals depend on all its passes.
         length: the longest response allowed.
-        temperature: at which the responses were sampled.
-        part: pass of the objective.
-        report: directory for the terms of the rows that the driver marked.
+        temperature: of sampling.
+        part: number of the pass.
+        report: directory for the loss terms of the rows that the driver marked.
     """
 
     objective: Objective
@@ -56,15 +55,14 @@ class WorkerLoss:
 
         Args:
             model_output: "log_probs" and "entropy", nested over prompts and responses.
-            data: what phase one put into verl's batch; `batch_num_tokens` and `dp_size` are of the optimiser step.
+            data: with `layout.credit_fields`; `batch_num_tokens` and `dp_size` are of the optimiser step.
         """
         mask = padded(data["response_mask"]).bool()
         logprob = no_padding_2_padding(model_output["log_probs"], data)
         ranks = data["dp_size"]
         live = mask.any(1)
-        if not live.any():  # a micro-batch of padding rows: its graph stays, so that every rank runs backward
-            nothing = torch.where(mask, logprob, 0.0).sum()
-            return nothing, {name: Metric("sum", 0.0) for name in _METRICS}
+        if not live.any():  # padding rows alone: a zero with its graph, so that every rank runs backward
+            return torch.where(mask, logprob, 0.0).sum(), {name: Metric("sum", 0.0) for name in _METRICS}
         objective = self.objective.split()[self.part]
         batch = self._batch(objective, model_output, data, logprob).rows(live)
         totals = Totals(float(data["batch_num_tokens"]), float(data[SEQUENCES][live][0]), float(self.length))
@@ -88,24 +86,11 @@ class WorkerLoss:
         return Batch(rollouts, Credit(padded(data["advantages"]), signals), Policy(logprob, entropy))
 
 
-_METRICS = ("pg_loss", "pg_clipfrac", "ppo_kl", "tokenpo_weight", "tokenpo_penalty", DRIFT)
-
-
+@torch.no_grad()
 def _metrics(batch: Batch, loss: Loss, totals: Totals, ranks: int) -> dict[str, Any]:
-    """Shares of the optimiser step, to be added up over its micro-batches and ranks; verl's names where it has one."""
-    terms, mask = loss.terms, batch.mask
-    with torch.no_grad():
-        log_ratio = batch.policy.logprob - batch.rollouts.old_logprob
-
-        def mean(per_token: Tensor) -> float:
-            return float(per_token[mask].double().sum()) * ranks / totals.tokens
-
-        values = (
-            float(loss.value.detach()) * ranks,
-            mean(terms["clipped"]),
-            mean(-log_ratio),
-            mean(terms["weight"]),
-            mean(terms["penalty"]),
-            mean(log_ratio.abs()),
-        )
-    return {name: Metric("sum", value) for name, value in zip(_METRICS, values, strict=True)}
+    """Shares of the optimiser step's metrics, which verl adds up over micro-batches and averages over ranks."""
+    terms, log_ratio = loss.terms, batch.policy.logprob - batch.rollouts.old_logprob
+    by_token = (terms["clipped"], -log_ratio, terms["weight"], terms["penalty"], log_ratio.abs())
+    means = (float(x[batch.mask].double().sum()) / totals.tokens for x in by_token)
+    values = zip(_METRICS, (float(loss.value), *means), strict=True)
+    return {name: Metric("sum", value * ranks) for name, value in values}

@@ -1,8 +1,8 @@
-"""What verl loads in every process, through the entry-point group `verl.plugins`.
+"""The plug-in that verl loads in every process, through the entry-point group `verl.plugins`.
 
-verl loads its plug-ins in the middle of its own import: importing its trainer there would be circular, and would cost
-each worker seconds that it does not need. So each action waits for the module of verl that it is about. verl logs the
-exceptions of a plug-in at DEBUG only, where nobody reads them: ours are printed.
+verl loads it in the middle of its own import, where importing verl's trainer would be circular, and would cost each
+worker seconds: each action waits for the module of verl that it changes. verl logs the exceptions of a plug-in at DEBUG
+only: ours are printed.
 """
 
 # pyright: reportMissingImports=false
@@ -20,7 +20,7 @@ from ...base.errors import Unsupported
 
 
 def after_import(module: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Runs a function once `module` has been executed, now where it has been, and says so loudly where it fails."""
+    """Runs a function once `module` has been executed, now if it has been; prints the traceback if it fails."""
 
     def register(action: Callable[[], None]) -> Callable[[], None]:
         @functools.wraps(action)
@@ -42,22 +42,17 @@ def after_import(module: str) -> Callable[[Callable[[], None]], Callable[[], Non
 
 @after_import("verl.trainer.ppo.v1")
 def trainers() -> None:
-    """verl's own trainers from now on refuse a config with algorithm.tokenpo; ours registers itself.
-
-    A run that asks for tokenpo never gets anything else.
-    """
+    """Registers our trainer; verl's own refuse a config with algorithm.tokenpo from now on."""
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
     for mode, stock in list(TRAINER_REGISTRY.items()):
-        # Ours, and what is made of it, takes an objective. Its class may be in the middle of its import here.
+        # Ours, and classes derived from it, have an `objective`. Our class may be in the middle of its import here.
         if not (issubclass(stock, _Guard) or hasattr(stock, "objective")):
-            # The name and the module stay verl's: its own code compares neither, users' tracebacks show both.
             TRAINER_REGISTRY[mode] = type(stock.__name__, (_Guard, stock), {"__module__": stock.__module__})
     from . import trainer  # noqa: F401
 
 
-# Why there is no such trainer of ours.
-_LATE = (
+_ASYNCHRONOUS = (
     ", and trains on responses that earlier policies have sampled, a part of a response each, while tokenpo's trainer "
     "is verl's synchronous one"
 )
@@ -69,7 +64,7 @@ class _Guard:
             mode = config.trainer.v1.trainer_mode
             raise Unsupported(
                 f"algorithm.tokenpo is set, but trainer.v1.trainer_mode={mode} starts verl's "
-                f"own trainer, which knows nothing of it{_LATE if mode.endswith('_async') else ''}: set "
+                f"own trainer, which knows nothing of it{_ASYNCHRONOUS if mode.endswith('_async') else ''}: set "
                 "trainer.v1.trainer_mode=tokenpo"
             )
         super().__init__(config)  # type: ignore[call-arg]
@@ -91,7 +86,7 @@ def refuse_legacy() -> None:
 
 @after_import("verl.experimental.separation.ray_trainer")
 def refuse_experiments() -> None:
-    """verl's one-step-off and fully asynchronous programs share this module; both are made of the legacy trainer."""
+    """verl's one-step-off and fully asynchronous programs share this module."""
     if any("algorithm.tokenpo" in word for word in sys.argv):
         raise Unsupported(
             "algorithm.tokenpo is set, but verl's one-step-off and fully asynchronous programs are made of its legacy "

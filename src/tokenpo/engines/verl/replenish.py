@@ -1,7 +1,7 @@
-"""A cap on dynamic sampling: verl's V1 buffer refills for ever where every group's metric is equal.
+"""A cap on dynamic sampling: verl's V1 buffer refills for ever where every group's rewards are equal.
 
-The buffer draws on speculation, two prompts for each group that it evicts, while others still run. What is above the
-cap is not drawn; the step fails once nothing runs any more and groups are still missing.
+The buffer draws two prompts for each group that it drops, while others still run. Prompts above the cap are not drawn;
+the step fails when nothing runs any more and groups are still missing.
 """
 
 # pyright: reportMissingImports=false
@@ -13,9 +13,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ...base.errors import TokenPOError
-
-# Where max_num_gen_batches is 0, which is verl's default and means no limit there.
-DEFAULT = 10
 
 
 @dataclass
@@ -33,22 +30,22 @@ class Refills:
 
     @staticmethod
     def of(config: DictConfig) -> Refills:
-        """Honours algorithm.filter_groups.max_num_gen_batches, which verl's V1 trainer ignores."""
-        most = OmegaConf.select(config, "algorithm.filter_groups.max_num_gen_batches", default=0) or DEFAULT
+        """algorithm.filter_groups.max_num_gen_batches, which verl's V1 trainer ignores; 0, verl's default, is 10."""
+        most = OmegaConf.select(config, "algorithm.filter_groups.max_num_gen_batches", default=0) or 10
         return Refills(config.data.train_batch_size, int(most))
 
     def begin(self) -> None:
-        """A step begins: its first batch is on the way."""
+        """A step begins, with its first batch drawn."""
         self.drawn = self.batch
 
     def take(self, prompts: int) -> int:
-        """How many of these prompts the step may still draw."""
+        """The number of these prompts that the step may still draw."""
         allowed = min(prompts, self.batch * self.most - self.drawn)
         self.drawn += allowed
         return allowed
 
     def watch(self, buffer: Any) -> Any:
-        """verl's buffer, which from now on asks `require_running` before it waits for responses of a step."""
+        """verl's buffer, which from now on fails where it would wait for ever for responses of a step."""
         wait = buffer._wait_for_next_poll
 
         def watched(partition: str, last_debug_time: float) -> float:
@@ -60,10 +57,9 @@ class Refills:
         return buffer
 
     def require_running(self, running: int) -> None:
-        """Requires that what a step waits for can still come.
-
+        """
         Raises:
-            TokenPOError: the step has drawn all that it may, and none of it is still running.
+            TokenPOError: the step has drawn all that it may, and nothing of it runs any more.
         """
         if not running and self.drawn >= self.batch * self.most:
             raise TokenPOError(

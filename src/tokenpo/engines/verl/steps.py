@@ -1,14 +1,14 @@
-"""Optimiser steps one by one, from the driver: for objectives that look at the current policy over a whole step first,
-or make several passes over a rollout batch.
+"""Optimiser steps called one by one from the driver, for objectives that observe the policy over a whole step first or
+make several passes over a rollout batch.
 
-verl's own update takes all steps of a rollout batch in one call to the workers. Here each step is a call of its own,
-with its rows; the log-probs under the policy of the moment come from one more forward pass, except for the first step,
-where the policy is the old one.
+verl's own update makes all steps of a rollout batch in one call to the workers. The current log-probs come from one
+more forward pass, except in the first step, where the policy is the old one.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,12 +23,12 @@ from .layout import Rows
 
 
 def get(batch: Any, fields: Sequence[str]) -> TensorDict:
-    """These fields of every row of verl's batch, as far as they are filled."""
+    """Fields of every row of verl's batch; without those that are not filled."""
     return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(fields))
 
 
 def put(batch: Any, fields: TensorDict) -> Any:
-    """Fields of every row; verl's batch as it is afterwards."""
+    """Writes fields of every row; returns verl's batch as it is afterwards."""
     return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
 
@@ -43,12 +43,12 @@ def some(batch: Any, rows: Sequence[int]) -> Any:
 
 
 def one_by_one(trainer: Any, step: Step, where: Rows, batch: Any, metrics: dict, plan: list[list[int]]) -> None:
-    """passes x epochs x minibatches, each a call to the workers."""
-    epochs = trainer.config.actor_rollout_ref.actor.ppo_epochs
+    """passes x epochs x minibatches updates, each a call to the workers."""
+    dealt = plan * trainer.config.actor_rollout_ref.actor.ppo_epochs
     passes = len(step.objective.split())
     of_steps: dict[str, list[float]] = {}
-    for number, (part, rows) in enumerate((part, rows) for part in range(passes) for rows in plan * epochs):
-        if passes > 1 and number % (len(plan) * epochs) == 0:
+    for number, (part, rows) in enumerate(itertools.product(range(passes), dealt)):
+        if passes > 1 and number % len(dealt) == 0:
             trainer.send_loss(part)
         minibatch = some(batch, rows)
         update = step.update(where.numbers(rows), part, step.first + number)
@@ -67,7 +67,7 @@ def one_by_one(trainer: Any, step: Step, where: Rows, batch: Any, metrics: dict,
 
 @contextmanager
 def _single_step(trainer: Any, rows: int) -> Iterator[None]:
-    """verl's update takes the rows that it is given as one optimiser step."""
+    """verl's update makes one optimiser step of all rows that it is given."""
     actor, n = trainer.config.actor_rollout_ref.actor, trainer.config.actor_rollout_ref.rollout.n
     before = actor.ppo_epochs, actor.ppo_mini_batch_size
     actor.ppo_epochs, actor.ppo_mini_batch_size = 1, rows // n
@@ -84,23 +84,15 @@ def _as_sampled(minibatch: Any) -> TensorDict:
 
 
 def _forward(trainer: Any, minibatch: Any) -> TensorDict:
-    """log_probs and entropy of these rows under the policy of the moment; the old entropies are put back after."""
-    old = get(minibatch, ["entropy"])
-    settings = {
-        "calculate_entropy": True,
-        "compute_loss": False,
-        "temperature": trainer.config.actor_rollout_ref.rollout.temperature,
-    }
-    actor = trainer.config.actor_rollout_ref.actor
-    if not actor.use_dynamic_bsz:
-        # What divides an optimiser step need not be what divides a rollout batch.
-        settings["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
-    view = some(minibatch, range(len(minibatch)))
-    view.extra_info.update(settings)
+    """log_probs and entropy under the current policy; the field of the old entropies is restored afterwards."""
+    old, rows = get(minibatch, ["entropy"]), len(minibatch)
+    actor, rollout = trainer.config.actor_rollout_ref.actor, trainer.config.actor_rollout_ref.rollout
+    view = some(minibatch, range(rows))
+    view.extra_info |= {"calculate_entropy": True, "compute_loss": False, "temperature": rollout.temperature}
+    if not actor.use_dynamic_bsz:  # a divisor of a rollout batch need not divide an optimiser step
+        view.extra_info["micro_batch_size_per_gpu"] = actor.ppo_micro_batch_size_per_gpu
     trainer.actor_rollout_wg.compute_log_prob(view)
     data = get(minibatch, ["log_probs", "entropy", "response_mask"])
-    put(minibatch, TensorDict({"entropy": old["entropy"]}, [len(minibatch)]))
-    mask = data["response_mask"]
-    return TensorDict(
-        {name: response_from_nested(data[name], mask) for name in ("log_probs", "entropy")}, [len(minibatch)]
-    )
+    put(minibatch, TensorDict({"entropy": old["entropy"]}, [rows]))
+    current = {name: response_from_nested(data[name], data["response_mask"]) for name in ("log_probs", "entropy")}
+    return TensorDict(current, [rows])

@@ -1,7 +1,7 @@
-"""The adaptive temperature on its way to the sampler: from the driver's memory to each request.
+"""The adaptive temperature on its way to the sampler.
 
 driver  -> TokenPOTrainer._next_train_batch puts FIELD into the prompts of a step
-worker  -> the agent loop below moves it into sampling_params["extra_args"], flat keys
+worker  -> the agent loop below moves it into sampling_params["extra_args"], flat numbers
 server  -> a logits processor applies it
 """
 
@@ -17,29 +17,22 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.utils import tensordict_utils as tu
 
 from ...base.errors import Unsupported
-from ...core.objective import Objective, State
-from ...models.request_temperature import extra_args
-from .layout import texts
+from ...core.objective import Objective
+from .layout import column
 from .settings import LOOP, LOOPS
 
 FIELD = "tokenpo_temperature"
 
 
-def sampler_numbers(objective: Objective, state: State) -> str | None:
-    """What the sampler of the next step is told, as JSON of flat numbers; None where it is to sample as ever."""
-    numbers = extra_args(objective, state)
-    return json.dumps(numbers) if numbers else None
-
-
 def use_loop(objective: Objective, batch: Any) -> None:
-    """Sends prompts through our loop that name one of their own: verl prefers a data set's column to its default.
+    """Sends prompts that name an agent loop through ours; verl prefers a data set's column to its default.
 
     Raises:
-        Unsupported: a row names another loop, which would sample at one temperature.
+        Unsupported: a row names a loop that would sample at one temperature.
     """
     if objective.temperature is None or "agent_name" not in batch:
         return
-    for name in texts(batch["agent_name"]):
+    for name in column(batch["agent_name"]):
         if name not in LOOPS:
             raise Unsupported(
                 f"{objective.name} adapts the temperature from token to token, and verl's agent loop {name}, which a "
@@ -50,14 +43,14 @@ def use_loop(objective: Objective, batch: Any) -> None:
 
 
 def with_extra_args(sampling_params: Mapping[str, Any], numbers: str) -> dict[str, Any]:
-    """A copy of a request's sampling parameters that carries the numbers; sessions share theirs."""
+    """A copy of a request's sampling parameters with these numbers (JSON); sessions share the original."""
     extra = {**(sampling_params.get("extra_args") or {}), **json.loads(numbers)}
     return {**sampling_params, "extra_args": extra}
 
 
 @register(LOOP)
 class TokenPOSingleTurn(SingleTurnAgentLoop):
-    """verl's single-turn agent loop, which passes the numbers on: one prompt, one response, a temperature a token."""
+    """verl's single-turn agent loop, which passes the numbers on."""
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         numbers = kwargs.pop(FIELD, None)

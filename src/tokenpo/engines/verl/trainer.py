@@ -1,10 +1,6 @@
 """verl's V1 sync trainer with our objective: phase one in the driver, phase two in the workers.
 
-Overridden: the constructor (settings, the learner), `on_init_end` (our loss), `_next_train_batch` (the adaptive
-temperature's numbers), `_build_replay_buffer`, `on_sample_begin` and `_add_prompts_to_generate` (a cap on refills),
-`_compute_advantage` (phase one), `_update_actor` (optimiser steps that need a look at the whole), `_validate` and
-`_compute_metrics` (the report), `_save_checkpoint` and `_load_checkpoint` (the learner, the report's files). Everything
-else is verl's.
+What `TokenPOTrainer` does not override is verl's.
 """
 
 # pyright: reportMissingImports=false
@@ -29,11 +25,13 @@ from ...core.learner import Learner
 from ...core.objective import Objective, State
 from ...core.parts import walk
 from ...core.ratio_check import RatioCheck
+from ...models.request_temperature import extra_args
 from ...runs.directory import describe_foreign
-from . import record, steps, temperature
+from . import steps, temperature
 from .configure import Settings, configure
 from .layout import Rows, credit_fields, dealt, fields, rollouts_of
 from .loss import DRIFT, WorkerLoss
+from .record import Record, marks
 from .replenish import Refills
 from .settings import steps_alone
 
@@ -51,12 +49,14 @@ class TokenPOTrainer(PPOTrainerSync):
     """verl's sync trainer, for `trainer.v1.trainer_mode=tokenpo`."""
 
     def __init__(self, config: DictConfig) -> None:
-        self.tokenpo: Settings = configure(config)  # sets verl's config, so it comes first
-        _announce(self.tokenpo)
+        self.tokenpo: Settings = configure(config)  # changes verl's config before verl reads it
+        print(f"tokenpo is active in verl's trainer.\n{self.tokenpo.objective}", flush=True)
+        for note in self.tokenpo.notes:
+            print(f"tokenpo: {note}", flush=True)
         self.learner = learner_of(self.tokenpo, config)
         self.tokenpo_rows: Rows | None = None
         self.tokenpo_refills = Refills.of(config)
-        self.tokenpo_record: record.Record | None = None
+        self.tokenpo_record: Record | None = None
         super().__init__(config)
 
     @property
@@ -67,12 +67,17 @@ class TokenPOTrainer(PPOTrainerSync):
         self.send_loss()
         super().on_init_end()
 
+    @property
+    def temperature(self) -> float:
+        return float(self.config.actor_rollout_ref.rollout.temperature)
+
     def send_loss(self, part: int = 0) -> None:
-        """Every worker's loss from now on is that of this pass."""
-        _take_along(self.objective)
-        heat = float(self.config.actor_rollout_ref.rollout.temperature)
-        report = self.tokenpo.report
-        loss = WorkerLoss(self.objective, self.learner.length, heat, part, None if report is None else str(report))
+        """Sends every worker the loss of this pass."""
+        for name in {type(one).__module__ for one in walk(self.objective)}:
+            if name.startswith(FROM_FILE):  # a file of the user's, which no worker can import: its code travels along
+                ray.cloudpickle.register_pickle_by_value(sys.modules[name])
+        report = None if self.tokenpo.report is None else str(self.tokenpo.report)
+        loss = WorkerLoss(self.objective, self.learner.length, self.temperature, part, report)
         self.actor_rollout_wg.set_loss_fn(loss)
 
     def _build_replay_buffer(self) -> Any:
@@ -89,27 +94,22 @@ class TokenPOTrainer(PPOTrainerSync):
     def _next_train_batch(self, num_prompts: int | None = None) -> Any:
         batch = super()._next_train_batch(num_prompts)
         temperature.use_loop(self.objective, batch)
-        numbers = temperature.sampler_numbers(self.objective, self.learner.memory)
-        if numbers is not None:
-            tu.assign_non_tensor_data(batch, temperature.FIELD, numbers)
+        if numbers := extra_args(self.objective, self.learner.memory):
+            tu.assign_non_tensor_data(batch, temperature.FIELD, json.dumps(numbers))
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        """Phase one on the whole step batch; replaces verl's estimators."""
+        """Phase one on the whole step batch, in place of verl's estimators."""
         one_output_each(batch.keys)
-        data = steps.get(batch, fields(self.objective))
-        heat = float(self.config.actor_rollout_ref.rollout.temperature)
-        rollouts, where = rollouts_of(data, self.objective, heat)
-        step = self.learner.begin(rollouts)
-        self.tokenpo_rows = where
+        data, plan = steps.get(batch, fields(self.objective)), self._plan(len(batch))
+        rollouts, where = rollouts_of(data, self.objective, self.temperature)
+        step, self.tokenpo_rows = self.learner.begin(rollouts), where
         metrics.update(memory_metrics(self.learner.memory))
-        plan = self._plan(len(batch))
         out = credit_fields(self.objective, rollouts, step.credit, where, plan)
-        if self.tokenpo_record is not None and self.tokenpo_record.wants(self.global_steps):
+        record = self.tokenpo_record
+        if record is not None and record.wants(self.global_steps):
             columns = steps.get(batch, ["prompts", "responses", "reward_model"])
-            most = self.tokenpo_record.most
-            facts = record.traced_rows(step, where, self.global_steps, plan, most, columns, self.tokenizer)
-            out.update(record.marks(range(len(batch)), facts))
+            out.update(marks(step, where, self.global_steps, plan, record.most, columns, self.tokenizer))
         return steps.put(batch, out)
 
     def _plan(self, rows: int) -> list[list[int]]:
@@ -132,11 +132,11 @@ class TokenPOTrainer(PPOTrainerSync):
         return batch
 
     def update_rows(self, batch: Any, metrics: dict) -> Any:
-        """verl's own update, of one optimiser step's rows."""
+        """verl's own update."""
         return super()._update_actor(batch, metrics)
 
     def _check(self, metrics: dict) -> None:
-        """Our loss was the one called, and before the first update the policy was the one that sampled."""
+        """Requires that our loss was called, on-policy before the first update, and gave a finite gradient."""
         drift = metrics.get(f"actor/{DRIFT}")
         if drift is None:
             raise Unsupported(
@@ -144,7 +144,7 @@ class TokenPOTrainer(PPOTrainerSync):
                 "it after the start, remove what calls set_loss_fn"
             )
         self.learner.compare(mean=drift)
-        norm = metrics["actor/grad_norm"]  # a mean over the updates, so one that is not finite shows
+        norm = metrics["actor/grad_norm"]  # the mean over updates: not finite if one of them is not
         if self.tokenpo.asked.train.nonfinite == "stop" and not math.isfinite(norm):
             raise TokenPOError(
                 f"step {self.global_steps}: the gradient norm is {norm} in verl, which skipped the update; the run "
@@ -153,7 +153,7 @@ class TokenPOTrainer(PPOTrainerSync):
 
     def _validate(self) -> dict[str, float]:
         metrics = super()._validate()
-        # Before the first step verl gives it to its own logger alone; later it is among the step's metrics.
+        # After step 0 verl puts it among the step's metrics; before, it goes to verl's own logger alone.
         if self.tokenpo_record is not None and not self.global_steps:
             self.tokenpo_record.log(0, metrics)
         return metrics
@@ -164,7 +164,7 @@ class TokenPOTrainer(PPOTrainerSync):
             self.tokenpo_record.log(global_steps, metrics)
 
     def _save_checkpoint(self) -> None:
-        # Before verl's own files, so that a checkpoint that verl calls complete has it.
+        # Before verl's own files: a checkpoint that verl calls complete has it.
         file = checkpoint(self.config, self.global_steps) / FILE
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, json.dumps(self.learner.state_dict(), indent=1) + "\n")
@@ -178,7 +178,7 @@ class TokenPOTrainer(PPOTrainerSync):
 
 
 def learner_of(settings: Settings, config: DictConfig) -> Learner:
-    """The objective of the run, drawing with the seed of the actor's rows."""
+    """The learner of a run, with the seed of the actor's data loader."""
     return Learner(
         settings.objective,
         length=config.data.max_response_length,
@@ -188,13 +188,11 @@ def learner_of(settings: Settings, config: DictConfig) -> Learner:
 
 
 def one_output_each(keys: list[str]) -> None:
-    """Requires one response per session.
-
-    Raises:
-        Unsupported: a session has several outputs, which share one reward: none of them is a member of a group.
     """
-    several = [key for key in keys if not key.endswith("_0")]
-    if several:
+    Raises:
+        Unsupported: a session has several outputs; they share one reward, so none of them is a member of a group.
+    """
+    if several := [key for key in keys if not key.endswith("_0")]:
         raise Unsupported(
             f"verl's agent loop gave more than one output for a session ({several[0]}), and tokenpo compares one "
             "response a session: let the loop return one output"
@@ -202,7 +200,7 @@ def one_output_each(keys: list[str]) -> None:
 
 
 def memory_metrics(memory: State) -> dict[str, float]:
-    """The numbers that the memories hold, for verl's log."""
+    """The numbers in the objective's memories, for verl's log."""
     return {
         f"tokenpo/{type(part).__name__}/{name}": float(value)
         for part, numbers in memory.items()
@@ -211,7 +209,7 @@ def memory_metrics(memory: State) -> dict[str, float]:
 
 
 def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
-    """verl's directory of the checkpoint after this step."""
+    """verl's directory of the checkpoint after this step; `resumed` for the one that the run starts from."""
     trainer = config.trainer
     if resumed and trainer.resume_mode == "resume_path":
         return Path(trainer.resume_from_path)
@@ -219,10 +217,10 @@ def checkpoint(config: DictConfig, step: int, *, resumed: bool = False) -> Path:
 
 
 def resume(learner: Learner, file: Path) -> None:
-    """The learner goes on where the checkpoint was made; what remembers nothing goes on from any.
+    """Restores the learner from a checkpoint; an objective without memories resumes from any checkpoint.
 
     Raises:
-        TokenPOError: the objective remembers, and the checkpoint holds nothing that fits.
+        TokenPOError: the objective has memories, and the checkpoint is not of this objective.
     """
     try:
         learner.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
@@ -236,11 +234,11 @@ def resume(learner: Learner, file: Path) -> None:
         print(f"tokenpo: nothing is remembered, and {file} is not taken up: {error}", flush=True)
 
 
-def _record(settings: Settings, config: DictConfig, step: int) -> record.Record | None:
+def _record(settings: Settings, config: DictConfig, step: int) -> Record | None:
     if settings.report is None:
         return None
     greedy, out = config.actor_rollout_ref.rollout.val_kwargs.temperature == 0, settings.asked.output
-    begun = record.Record.begin(settings.report, step, out.trace_every, out.trace_rollouts, greedy=greedy)
+    begun = Record.begin(settings.report, step, out.trace_every, out.trace_rollouts, greedy=greedy)
     summary = {
         "method": {"name": settings.objective.name},
         "train": {"steps": config.trainer.total_training_steps},
@@ -249,16 +247,3 @@ def _record(settings: Settings, config: DictConfig, step: int) -> record.Record 
     }
     describe_foreign(begun.path, summary, str(settings.objective), ("verl", "ray"))
     return begun
-
-
-def _announce(settings: Settings) -> None:
-    print(f"tokenpo is active in verl's trainer.\n{settings.objective}", flush=True)
-    for note in settings.notes:
-        print(f"tokenpo: {note}", flush=True)
-
-
-def _take_along(objective: Objective) -> None:
-    """Parts that a file of the user's defines travel with their code: workers have no module of that name."""
-    for name in {type(part).__module__ for part in walk(objective)}:
-        if name.startswith(FROM_FILE):
-            ray.cloudpickle.register_pickle_by_value(sys.modules[name])

@@ -19,7 +19,7 @@ from tokenpo.core.parts import ConstantLength
 from tokenpo.core.seeds import keyed_generator
 from tokenpo.engines.verl.layout import Rows, credit_fields, dealt, rollouts_of
 from tokenpo.engines.verl.loss import WorkerLoss
-from tokenpo.engines.verl.record import Record, marks, traced_rows
+from tokenpo.engines.verl.record import Record, marks
 
 LENGTH = 9
 
@@ -124,8 +124,7 @@ def through_verl(
     data.update(credit_fields(objective, step.rollouts, step.credit, where, plan))
     if record is not None:
         tokenizer = SimpleNamespace(decode=lambda ids, **_: ",".join(map(str, ids)))
-        told = traced_rows(step, where, 7, plan, record.most, data, tokenizer)
-        data.update(marks(range(n), told))
+        data.update(marks(step, where, 7, plan, record.most, data, tokenizer))
     done = []
     for rows in plan:
         fields = data.copy()
