@@ -44,7 +44,7 @@ def some(batch: Any, rows: Sequence[int]) -> Any:
 
 def one_by_one(trainer: Any, step: Step, where: Rows, batch: Any, metrics: dict, plan: list[list[int]]) -> None:
     """passes x epochs x minibatches updates, each a call to the workers."""
-    dealt = plan * trainer.config.actor_rollout_ref.actor.ppo_epochs
+    dealt: list[list[int]] = plan * trainer.config.actor_rollout_ref.actor.ppo_epochs
     passes = len(step.objective.split())
     of_steps: dict[str, list[float]] = {}
     for number, (part, rows) in enumerate(itertools.product(range(passes), dealt)):
