@@ -42,8 +42,8 @@ from tokenpo.core.parts import (
     walk,
 )
 from tokenpo.core.ranges import Share
+from tokenpo.methods.adv_reweight import OldProbability
 from tokenpo.methods.dppo import BinaryDivergence
-from tokenpo.methods.lopti import OldProbability
 
 MASK = torch.tensor([[True, True, False], [True, False, False]])
 TERMS = ["advantage", "ratio", "low", "high", "clipped", "weight", "surrogate", "penalty", "coefficient", "loss"]

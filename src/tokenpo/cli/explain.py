@@ -74,7 +74,7 @@ def explain(options: argparse.Namespace) -> int:
     for entry in entries:
         objective = build_entry(entry)
         if options.correction is not None:
-            corrected(objective, options.correction, said="--correction")
+            corrected(objective, options.correction, label="--correction")
     # Mistakes in the methods are found above, before a large file is read.
     from ..evidence.explain.page import render
     from ..evidence.explain.table import show

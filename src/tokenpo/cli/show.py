@@ -40,6 +40,8 @@ def show(options: argparse.Namespace) -> int:
     # The signature without the annotations, whose place is the docstring.
     parameters = ", ".join(str(p.replace(annotation=p.empty)) for p in inspect.signature(build).parameters.values())
     print((inspect.getdoc(inspect.getmodule(inspect.unwrap(build))) or "").strip())
+    if source := getattr(build, "paper", None):
+        print(f"\nPaper: {source.title}, {source.reference}; provenance: {source.provenance}")
     print(f"\n{entry.method}({parameters})\n\n{inspect.getdoc(build) or ''}\n\n{objective}")
     return 0
 

@@ -39,16 +39,16 @@ from .edge_grpo import edge_grpo as edge_grpo
 from .rloo import rloo as rloo
 from .reinforce_pp import reinforce_pp as reinforce_pp, reinforce_pp_baseline as reinforce_pp_baseline
 from .raft import raft as raft, raft_pp as raft_pp
-from .reinforce_rej import reinforce_rej as reinforce_rej
+from .raft import reinforce_rej as reinforce_rej
 from .gpg import gpg as gpg
 from .opo import opo as opo
 from .sent import sent as sent
-from .s_grpo import s_grpo as s_grpo
-from .lopti import lopti as lopti
+from .token_efficient import s_grpo as s_grpo
+from .adv_reweight import lopti as lopti
 from .ha_dw import ha_dw as ha_dw
 from .skywork_entropy import skywork_entropy as skywork_entropy
 from .aer import aer as aer
-from .t_spmo import t_spmo as t_spmo
+from .token_efficient import t_spmo as t_spmo
 from .tw_grpo import tw_grpo as tw_grpo
 from .nthr import nthr as nthr
 from .thr import thr as thr

@@ -1,9 +1,7 @@
 """AER: adaptive entropy regularisation, more of it on hard prompts, towards a fraction of the first batch's entropy.
 
-Paper: Rethinking Entropy Regularization in LRMs (2510.10959); provenance: second-hand + reconstructed.
-
-It is known that hard prompts get more of the bonus, that the target lies below the initial entropy, and that a global
-coefficient follows the distance to the target; the forms of d and of the update are ours.
+Second-hand: hard prompts get more of the bonus, the target lies below the initial entropy, and a global coefficient
+follows the distance to it. The forms of d and of the update are ours.
 
     d_g = max(0, 1 − acc_g / rho)         (acc_g: the group's mean reward, in [0, 1])
     J   = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + Λ · d_g · H_it ],   gradient through H_it
@@ -11,7 +9,6 @@ coefficient follows the distance to the target; the forms of d and of the update
 
 Defaults: tau 0.4 (second-hand); rho 0.5, delta 1e-4, largest 0.005, Λ from 0 and clip 0.2/0.2 are ours.
 Options: rule="proportional" moves Λ by delta · (tau H̄_0 − H̄).
-Departures: unknown, the paper's forms could not be read.
 Reductions: largest = 0 is GRPO over tokens; rho = inf treats all prompts alike.
 """
 
@@ -40,7 +37,7 @@ class DifficultyCoefficient(MemorySignal):
     """Λ · d_g at every token of a group [N, T].
 
     Args:
-        proportional: step by delta times the distance to the target (nats) rather than by its sign.
+        proportional: step by delta times the distance to the target (nats), not by its sign.
     """
 
     reads = {"old_entropy"}
@@ -82,8 +79,7 @@ def aer(
     tau: Target = 0.4,
     rho: Cutoff = 0.5,
     rule: Annotated[
-        Literal["sign", "proportional"],
-        'the coefficient follows the "sign" of the distance to the target, or is "proportional" to it',
+        Literal["sign", "proportional"], "step by the sign of the distance, or in proportion to it"
     ] = "sign",
     delta: Step = 1e-4,
     largest: Bound = 0.005,
@@ -92,10 +88,6 @@ def aer(
     high: High = 0.2,
 ) -> Objective:
     """GRPO over tokens with an entropy bonus for hard prompts, steered to a share of the initial entropy."""
-    proportional = rule == "proportional"
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        penalties=(EntropyBonus(DifficultyCoefficient(tau, rho, delta, largest, start, proportional)),),
-    )
+    coefficient = DifficultyCoefficient(tau, rho, delta, largest, start, rule == "proportional")
+    penalties = (EntropyBonus(coefficient),)
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

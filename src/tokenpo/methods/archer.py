@@ -1,16 +1,13 @@
 """Archer: a narrow clip and a KL for tokens with low entropy, a wide clip alone for those with high entropy.
 
-Paper: Archer, Dual-Token Constraints for RLVR (2507.15778); provenance: code.
-
     high_it = 1[H_it > the quantile of its response's entropies]
     eps_it = high_clip where high, low_clip elsewhere;   k_it = 0 where high, kl elsewhere
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−eps_it, 1+eps_it) A_i) − k_it · k3(π_ref/π) ]
 
-Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). `dual`, the dual clip of their framework, is off;
-their scripts put it at 10.
-Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
-The quantile is nearest-rank, theirs interpolates. The KL has the token mean over all tokens; theirs has its own mean
-over the low-entropy tokens, which is about 1/quantile larger.
+Defaults: clip 0.2 and 0.5, kl 0.001, response quantile 0.8 (code). The dual clip is off; their scripts put it at 10.
+Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does. The
+quantile is nearest-rank, theirs interpolates. The KL is averaged over all tokens, theirs over those of low entropy,
+which is about 1/quantile larger.
 Reductions: kl = 0 and equal clips is DAPO with that clip and the same dual.
 """
 
@@ -32,10 +29,7 @@ def archer(
     *,
     low_clip: Annotated[Share, "clip, below and above, of tokens with low entropy"] = 0.2,
     high_clip: Annotated[Share, "clip of tokens with high entropy"] = 0.5,
-    kl: Annotated[
-        NotNegative,
-        "coefficient of the k3 divergence from the reference on tokens with low entropy; 0 asks for no reference",
-    ] = 1e-3,
+    kl: Annotated[NotNegative, "k3 divergence from the reference, on tokens with low entropy; 0 needs none"] = 1e-3,
     quantile: OfResponse = 0.8,
     dual: Dual = None,
     entropy: OfPolicy = "old",

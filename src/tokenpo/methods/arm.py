@@ -1,18 +1,15 @@
 """ARM (ProGRPO): the advantage falls with the confidence in the response, relative to that in the prompt.
 
-Paper: ProGRPO (2602.05281); provenance: second-hand.
-
     c(o_i) = exp(mean lp_old of its ⌈fraction · |o_i|⌉ least probable tokens),   c(q) = exp(mean lp_old of the prompt)
     A_i = (R_i − mean_g R) / (std_g R + 1e-6) + alpha · (c(q) − c(o_i))
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-A group whose rewards are all equal keeps advantage 0. The shift does not cancel inside a group: it sums to
-alpha · (G c(q) − Σ_i c(o_i)).
+A group whose rewards are all equal keeps advantage 0. Shifts of a group sum to alpha · (G c(q) − Σ_i c(o_i)), not to 0.
 Defaults: fraction 0.2, clip 0.2/0.28 (second-hand); alpha 0.1 (ours; the value was not found).
-Options: only_correct=True shifts only the responses whose reward exceeds the group's mean, as the abstract puts it; the
-formula shifts all, and so spares the wrong responses with little confidence.
-Departures: confidences are the old policy's, at the temperature of sampling; c(q) is over all tokens of the prompt but
-the first. At least one token of a response counts.
+Options: only_correct=True shifts only responses whose reward exceeds the group's mean, as the abstract says; the
+formula shifts all.
+Departures: confidences are the old policy's, at the temperature of sampling; c(q) leaves out the prompt's first token.
+At least one token of a response counts.
 Reductions: alpha = 0 is DAPO with dual=None.
 """
 
@@ -32,9 +29,7 @@ from .options import High, Low
 from .paper import Paper
 
 Shift = Annotated[Finite, "size of the shift; 0 switches it off"]
-Least = Annotated[
-    Fraction, "share of the response's tokens, the least probable ones, whose geometric mean is its confidence"
-]
+Least = Annotated[Fraction, "share of a response's tokens, the least probable, whose geometric mean is its confidence"]
 OnlyRight = Annotated[bool, "shift only the responses whose reward exceeds the group's mean"]
 
 

@@ -1,18 +1,16 @@
 """ASPO: right tokens weigh by the inverse of their ratio.
 
-Paper: ASPO, Asymmetric Importance Sampling Policy Optimization (2510.06062); provenance: code.
-
     e_it = high_eps where H_it > the quantile of its response, low_eps elsewhere
     A > 0: c = min(1/r, dual), no gradient where r > 1 + e
     A < 0: c = min(r, dual),   no gradient where r < 1 − e
     J = 1/Σ|o_i| Σ_i Σ_t c_it A_i,   with the gradient c A ∇lp
 
 The usual ratio strengthens most the right tokens that are already likely; its inverse strengthens those that lag.
-Unlike with the usual dual clip, a token beyond `dual` keeps a gradient, with that weight.
+A token beyond `dual` keeps a gradient with that weight, unlike under the usual dual clip.
 Defaults: eps 0.2 / 0.4, response quantile 0.8, dual 3 (the authors' code).
-Departures: entropies are the old policy's; entropy="current" takes those of the current one, as the authors' code does.
-The quantile is nearest-rank, theirs interpolates. The value of a token beyond `dual` is dual · A; theirs is
-dual · A · lp, with the same gradient.
+Departures: entropies are the old policy's; entropy="current" takes the current one's, as the authors' code does. The
+quantile is nearest-rank, theirs interpolates. Beyond `dual` the value is dual · A, theirs dual · A · lp; the gradient
+is the same.
 Reductions: at lp = lp_old the gradient is DAPO's.
 """
 
@@ -22,16 +20,8 @@ from typing import Annotated
 import torch
 
 from ..core.objective import Objective
-from ..core.parts import (
-    Bounds,
-    FixedBounds,
-    GroupAdvantage,
-    HighInResponse,
-    SelectedBounds,
-    SurrogateStage,
-    TokenMean,
-    TokenRatio,
-)
+from ..core.parts import Bounds, FixedBounds, HighInResponse, SelectedBounds, SurrogateStage, TokenMean, TokenRatio
+from ..core.parts.credit import GroupAdvantage
 from ..core.ranges import AboveOne, Share
 from ..core.types import Batch, Trust
 from .options import OfPolicy, OfResponse
@@ -72,8 +62,6 @@ def aspo(
     entropy: OfPolicy = "old",
 ) -> Objective:
     """Positive tokens are weighted by the inverse ratio, with wider bounds where entropy is high."""
-    current = entropy == "current"
     high, low = FixedBounds(high_eps, high_eps), FixedBounds(low_eps, low_eps)
-    return Objective(
-        GroupAdvantage(), Asymmetric(SelectedBounds(HighInResponse(quantile, current), high, low), dual), TokenMean()
-    )
+    bounds = SelectedBounds(HighInResponse(quantile, entropy == "current"), high, low)
+    return Objective(GroupAdvantage(), Asymmetric(bounds, dual), TokenMean())

@@ -1,7 +1,5 @@
 """CE-GPPO: tokens outside the clip keep a bounded gradient.
 
-Paper: CE-GPPO, Coordinating Entropy via Gradient-Preserving Clipping (2509.20712); provenance: code.
-
     A < 0 and r < 1 − low:   c = beta1 (1 − low)
     A > 0 and r > 1 + high:  c = beta2 (1 + high)
     elsewhere:               c = r
@@ -10,8 +8,8 @@ Paper: CE-GPPO, Coordinating Entropy via Gradient-Preserving Clipping (2509.2071
 Pushing wrong tokens that have become unlikely further down raises the entropy, pushing right ones that have become
 likely further up lowers it: beta1 and beta2 weigh the two.
 Defaults: beta1 0.75 and beta2 1 (the authors' 7B script; 0.5 and 1 for 1.5B), clip 0.2/0.2.
-Departures: the authors' code ends with a dual clip, J ≥ dual · A where A < 0, and their scripts put it at 10: dual=10
-is theirs; the formulas have none, and none is the default here.
+Departures: the authors' code ends with a dual clip, J ≥ dual · A where A < 0, with 10 in their scripts; the formulas
+have none, and none is the default.
 Reductions: beta1 = beta2 = 0 is DAPO with dual=None, up to the value of the clipped tokens.
 """
 

@@ -1,13 +1,11 @@
-"""CISPO: the clip bounds the weight of a token and never cuts its gradient off.
-
-Paper: MiniMax-M1 (2506.13585), section 3.1; provenance: code.
+"""CISPO (section 3.1): the clip bounds the weight of a token and never cuts its gradient off.
 
     c_it = clip(r_it, 1−low, 1+high)
     J = 1/Σ|o_i| Σ_i Σ_t sg[c_it] · A_i · lp_it
 
 Defaults: high 0.28 is a framework's, the paper tunes it; low 1.0 leaves the lower side open, as the paper does. With
 absolute=True the cap is `high` itself, the way some frameworks write it (1 + high and high are easily confused).
-Departures: none known. The group's deviation has ddof 1 and eps 1e-6, as everywhere here.
+Departures: the group's deviation has ddof 1 and eps 1e-6, as everywhere here.
 Reductions: at lp = lp_old the gradient is DAPO's.
 """
 

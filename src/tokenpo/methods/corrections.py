@@ -2,17 +2,19 @@
 
     tokenpo.corrected(tokenpo.method("grpo"), "icepop")
 
-A preset is a short expression over `core.parts.correction`; other numbers are written there. decoupled_* and bypass_*
-are verl's, with its bounds: its k1 is compared on 1/ρ, so [low, high] there is [1/high, 1/low] of ρ here.
+decoupled_* and bypass_* are verl's, with its bounds: its k1 is compared on 1/ρ, so [low, high] there is
+[1/high, 1/low] of ρ here. Other numbers are written with `core.parts.correction`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..base.errors import TokenPOError, choose
@@ -36,19 +38,15 @@ class Preset:
     plain: bool = False
 
 
-def _reject(*criteria: Criterion) -> Rejection:
-    return Rejection(criteria)
-
-
 _TOKEN, _SEQUENCE = RolloutCorrection(), RolloutCorrection(sequence=True)
 _ICEPOP = RolloutCorrection(mask=True, floor=0.5, cap=5.0)
-_PRODUCT = _reject(Criterion(Total(), 1 / 2.0, 1 / 0.5))
-_GEOMETRIC = _reject(Criterion(Mean(), 1 / 1.001, 1 / 0.999))
-_K3 = _reject(Criterion(Mean(), high=0.01, of=K3()))
+_PRODUCT = Rejection((Criterion(Total(), 1 / 2.0, 1 / 0.5),))
+_GEOMETRIC = Rejection((Criterion(Mean(), 1 / 1.001, 1 / 0.999),))
+_K3 = Rejection((Criterion(Mean(), high=0.01, of=K3()),))
 
 
 def _now(*weights: RolloutCorrection | Rejection) -> tuple[Weight, ...]:
-    """The same by the current policy, which without an old one is what differs from the sampler."""
+    """By the current policy: without an old one it is the one that differs from the sampler."""
     return tuple(dataclasses.replace(weight, current=True) for weight in weights)
 
 
@@ -61,7 +59,7 @@ PRESETS: Mapping[str, Preset] = {
     "mis_geo": Preset((_GEOMETRIC,)),
     "mis_k3": Preset((_K3,)),
     # Token weights without a bound, of responses whose geometric mean is near 1.
-    "seq_mask_tis": Preset((RolloutCorrection(cap=math.inf), _reject(Criterion(Mean(), 0.5, 5.0)))),
+    "seq_mask_tis": Preset((RolloutCorrection(cap=math.inf), Rejection((Criterion(Mean(), 0.5, 5.0),)))),
     "trl": Preset((RolloutCorrection(sequence=True, mask=True, cap=3.0),)),
     "bypass": Preset(bypass=True),
     "decoupled_token_is": Preset((_TOKEN,)),
@@ -86,74 +84,61 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def corrected(objective: Objective, name: str, *, leaves: bool = False, said: str = "the correction") -> Objective:
+def corrected(objective: Objective, name: str, *, leaves: bool = False, label: str = "the correction") -> Objective:
     """The objective with a correction for the policy that sampled.
 
     Args:
         name: of the preset; hyphens count as underscores.
-        leaves: what is rejected leaves the denominators.
-        said: what messages call it.
+        leaves: rejected tokens leave the denominators.
+        label: what messages call the correction.
 
     Raises:
         UnknownName: no such preset.
-        TokenPOError: the objective weighs against the policy that sampled already, or `leaves` without what rejects
-            before the first update.
+        TokenPOError: the objective weighs against the policy that sampled already, or `leaves` with a preset that
+            rejects nothing before the first update.
     """
     preset = choose("correction", name.replace("-", "_"), PRESETS)
-    weights = tuple(
-        dataclasses.replace(part, leaves=True) if leaves and isinstance(part, Rejection) else part
-        for part in preset.weights
-    )
-    if leaves and weights == preset.weights:
-        raise TokenPOError(
-            f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
-        )
-    return applied(objective, dataclasses.replace(preset, weights=weights), said)
+    if leaves:
+        if not any(isinstance(part, Rejection) for part in preset.weights):
+            raise TokenPOError(
+                f"correction {name} rejects nothing: leaves=True goes with one that does, mis_geo for example"
+            )
+        weights = (dataclasses.replace(x, leaves=True) if isinstance(x, Rejection) else x for x in preset.weights)
+        preset = dataclasses.replace(preset, weights=tuple(weights))
+    return applied(objective, preset, label)
 
 
-def applied(objective: Objective, preset: Preset, said: str = "the correction") -> Objective:
-    """The objective with what a preset makes of it.
+def applied(objective: Objective, preset: Preset, label: str) -> Objective:
+    """The objective with a preset, whose weights come beside its own.
 
     Args:
-        said: what messages call it.
+        label: what messages call the correction.
 
     Raises:
         TokenPOError: the objective weighs against the policy that sampled already.
     """
-    surrogate = LogLikelihood() if preset.plain else objective.surrogate
-    bypass = objective.bypass or preset.bypass
-    return with_weights(dataclasses.replace(objective, surrogate=surrogate, bypass=bypass), preset.weights, said)
+    own = objective.corrects_rollout
+    if own and any(part.corrects_rollout for part in preset.weights):
+        raise TokenPOError(
+            f"{label} comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
+            "sampled already: drop it, or take the ratio to the old policy (for dppo: anchor = 'old')"
+        )
+    return dataclasses.replace(
+        objective,
+        surrogate=LogLikelihood() if preset.plain else objective.surrogate,
+        weights=objective.weights + preset.weights,
+        bypass=objective.bypass or preset.bypass,
+    )
 
 
 def rejected(objective: Objective, batch: Batch) -> Tensor | None:
     """[N, T] bool, the response tokens that its corrections drop; None where none can drop any."""
-    seen, found = objective.seen(batch), None
+    batch, dropped = objective.seen(batch), []
     for part in walk(objective.weights):
         if isinstance(part, Rejection):
-            dropped = ~part.kept_of(seen)
+            dropped.append(~part.kept_of(batch))
         elif isinstance(part, RolloutCorrection) and part.mask:
-            dropped = part.of_batch(seen) == 0
+            dropped.append(part.of_batch(batch) == 0)
         elif isinstance(part, Strayed):
-            dropped = part(seen)
-        else:
-            continue
-        found = dropped if found is None else found | dropped
-    return None if found is None else found & batch.mask
-
-
-def with_weights(objective: Objective, weights: tuple[Weight, ...], said: str = "the correction") -> Objective:
-    """The objective with these weights of a correction beside its own.
-
-    Args:
-        said: what messages call them.
-
-    Raises:
-        TokenPOError: it weighs against the policy that sampled already.
-    """
-    own = objective.corrects_rollout
-    if own and any(part.corrects_rollout for part in weights):
-        raise TokenPOError(
-            f"{said} comes on top of {own[0]}, by which {objective.name} weighs against the policy that "
-            "sampled already: drop it, or take the ratio to the old policy (for dppo: anchor = 'old')"
-        )
-    return dataclasses.replace(objective, weights=objective.weights + weights)
+            dropped.append(part(batch))
+    return functools.reduce(torch.logical_or, dropped) & batch.mask if dropped else None

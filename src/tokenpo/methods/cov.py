@@ -1,6 +1,4 @@
-"""Clip-Cov and KL-Cov: hold back the few tokens that make entropy collapse.
-
-Paper: The Entropy Mechanism of RL for Reasoning Language Models (2505.22617), section 4; provenance: code.
+"""Clip-Cov and KL-Cov (section 4): hold back the few tokens that make entropy collapse.
 
     cov_t = (A_t − mean A)(lp_t − mean lp)      over all tokens of the optimiser step, current lp
     Clip-Cov: among tokens that are not clipped and have cov_low < cov < cov_high, a uniformly random
@@ -9,10 +7,9 @@ Paper: The Entropy Mechanism of RL for Reasoning Language Models (2505.22617), s
               pay coef · |lp − lp_old|
 
 Defaults: Clip-Cov fraction 2e-4, 1 < cov < 5, clip 1/1 (the authors' script); KL-Cov coef 1, fraction 2e-3 (their 7B
-run; 2e-4 for 32B). `fraction` is a plain fraction: 0.2 means a fifth of all tokens.
+run; 2e-4 for 32B).
 Departures: both select over the whole optimiser step; the authors' code selects per device and micro-batch.
-KL-Cov is idle as long as lp = lp_old, up to 1e-5 nats, which two engines that score the same policy may leave: it needs
-several updates per rollout.
+KL-Cov needs several updates per rollout: it is idle while |lp − lp_old| < 1e-5 nats, which two engines may differ by.
 """
 
 import math
@@ -84,12 +81,8 @@ def clip_cov(
     cov_high: Annotated[Number, "upper end, > cov_low; inf is none"] = 5.0,
 ) -> Objective:
     """A random few of the tokens with high covariance get no gradient."""
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        weights=(Drop(RandomCovariant(fraction, cov_low, cov_high)),),
-    )
+    drop = Drop(RandomCovariant(fraction, cov_low, cov_high))
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(drop,))
 
 
 @PAPER

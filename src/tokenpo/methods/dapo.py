@@ -1,13 +1,11 @@
-"""DAPO: decoupled clip and dynamic sampling.
-
-Paper: DAPO (2503.14476), eq. 8 and 13; provenance: code.
+"""DAPO (eq. 8 and 13): decoupled clip and dynamic sampling.
 
     A_i = (R_i − mean_g R) / (std_g R + 1e-6)
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
-Defaults: low 0.2, high 0.28, dual clip 10 (code). The soft overlong penalty is on when its two lengths are given (the
-authors use 16384 + 4096 cache). Dynamic sampling (drop groups whose rewards are all equal, refill, with a cap) belongs
-to the sampling loop: `rollout.dynamic_sampling` in a recipe of the embedded engine.
+Defaults: low 0.2, high 0.28, dual clip 10 (code). The soft overlong penalty is on when both its lengths are given (the
+authors use 16384 + 4096 cache). Dynamic sampling, which refills groups whose rewards are all equal, belongs to the
+sampling loop: `rollout.dynamic_sampling` in a recipe of the embedded engine.
 Reductions: with equal clips, equal lengths and dual=None it is GRPO.
 """
 

@@ -1,7 +1,5 @@
 """DHPO: the token ratio and the sequence ratio in one objective, each in its own trust region.
 
-Paper: Dynamic Hybrid Policy Optimization (2601.05607); provenance: reconstructed.
-
     s_it = sg[s_i] · exp(lp − sg[lp]),   s_i = exp(mean_t log r_it)
     mix_of_mins    J_it = a_it min(r A, clip(r, 1−low, 1+high) A)
                           + (1 − a_it) min(s A, clip(s, 1−sequence_low, 1+sequence_high) A)
@@ -10,9 +8,9 @@ Paper: Dynamic Hybrid Policy Optimization (2601.05607); provenance: reconstructe
     average: a_it = 1/2;   entropy: a_it = H_old,it / max_t H_old,it, 1/2 where that maximum is 0
 
 From the abstract: the two ratios are mixed by weights, by average or guided by entropy, and each is constrained in its
-own region before mixing, so that an outlier of one cannot dominate. All else is our reading.
-Defaults: ours, all of them: GRPO's clip with DAPO's upper side for tokens, GSPO's clip for responses, mix_of_mins
-(with min_of_mixes an unclipped outlier of one branch can hold the minimum), averaging.
+own region first, so that an outlier of one cannot dominate. All else is our reading, and all defaults are ours: GRPO's
+clip with DAPO's upper side for tokens, GSPO's clip for responses, averaging, and mix_of_mins, as with min_of_mixes an
+unclipped outlier of one branch can hold the minimum.
 Options: mixing="entropy" trusts the token ratio where the old policy hesitated; direction and scale are our guess.
 Reductions: a = 1 is GRPO, a = 0 is GSPO-token. At lp = lp_old the gradient is theirs for any a. The two forms agree
 where both ratios are on the same side of 1 and of their bounds.
@@ -25,16 +23,8 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.parts import (
-    Clip,
-    FixedBounds,
-    GeometricToken,
-    GroupAdvantage,
-    Part,
-    SequenceMean,
-    SurrogateStage,
-    TokenRatio,
-)
+from ..core.parts import Clip, FixedBounds, GeometricToken, Part, SequenceMean, SurrogateStage, TokenRatio
+from ..core.parts.credit import GroupAdvantage
 from ..core.ranges import Limit, Share
 from ..core.types import Batch, Trust
 from .paper import Paper
@@ -127,12 +117,9 @@ class MinOfMixes(Mixture):
 )  # fmt: skip
 def dhpo(
     *,
-    mixing: Annotated[
-        Literal["average", "entropy"], 'half and half ("average"), or by the old policy\'s "entropy"'
-    ] = "average",
+    mixing: Annotated[Literal["average", "entropy"], "half and half, or by the old policy's entropy"] = "average",
     form: Annotated[
-        Literal["mix_of_mins", "min_of_mixes"],
-        'mix the clipped objectives ("mix_of_mins"), or clip the mixture ("min_of_mixes")',
+        Literal["mix_of_mins", "min_of_mixes"], "mix the clipped objectives, or clip the mixture"
     ] = "mix_of_mins",
     low: Annotated[Share, "clip of the token ratio below"] = 0.2,
     high: Annotated[Limit, "clip of the token ratio above"] = 0.28,
@@ -142,8 +129,5 @@ def dhpo(
     """The ratios of the token and of the response are clipped apart and mixed."""
     mixture = {"mix_of_mins": MixOfMins, "min_of_mixes": MinOfMixes}[form]
     share = {"average": EvenShare(), "entropy": EntropyShare()}[mixing]
-    return Objective(
-        GroupAdvantage(),
-        mixture(FixedBounds(low, high), FixedBounds(sequence_low, sequence_high), share),
-        SequenceMean(),
-    )
+    bounds = FixedBounds(low, high), FixedBounds(sequence_low, sequence_high)
+    return Objective(GroupAdvantage(), mixture(*bounds, share), SequenceMean())

@@ -1,19 +1,16 @@
 """DPPO: a trust region in probability, not in the ratio.
 
-Paper: DPPO (2602.04879); provenance: code.
-
     p, p_a = probability of the sampled token now and under the anchor: the policy that sampled it
     tv: d = |p − p_a|      kl: d = p_a log(p_a / p) + (1 − p_a) log((1 − p_a) / (1 − p))
     keep_it = d ≤ threshold, or A_i > 0 and p ≤ p_a, or A_i < 0 and p ≥ p_a
     J = 1/Σ|o_i| Σ_i Σ_t keep_it · sg[min(p/p_a, cap)] · A_i · lp_it
 
-A ratio says little of a rare token: from 0.001 to 0.002 it is 2. The divergence of the whole distribution is bounded
-from below by that of the two events "this token" and "any other".
+A ratio says little of a rare token: from 0.001 to 0.002 it is 2. The divergence of the events "this token" and "any
+other" bounds that of the whole distribution from below.
 Defaults: threshold 0.15 (tv) and 0.05 (kl), anchor the rollout policy, cap 20 (a framework's code; the paper warns of a
 small one). anchor="old" needs no log-probabilities of the sampler.
-Departures: verl's anchor is the old policy, the authors' the policy that sampled, as here; the authors' cap is 10 where
-their configuration names none. 1 − p is kept above 1e-8 in the logarithm by adding that, as the framework does; the
-log-ratio is bounded to ±20.
+Departures: the anchor is the policy that sampled, as the authors'; verl's is the old one. The authors' cap is 10 where
+their configuration names none. 1e-8 is added to 1 − p in the logarithm, as in verl. The log-ratio is bounded to ±20.
 Reductions: an unbounded threshold and cap, with anchor="old", has the gradient of KL-Cov with coef = 0: r A, unclipped.
 """
 
@@ -35,6 +32,7 @@ PAPER = Paper(
 )  # fmt: skip
 TINY = 1e-8
 Cap = Annotated[float, limit(1)]
+Anchor = Annotated[Literal["rollout", "old"], "the policy whose probabilities are compared"]
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,10 @@ class BinaryDivergence(Region):
         return (divergence <= self.threshold) | returning
 
 
-def _dppo(name: str, threshold: float, cap: float, anchor: str, kl: bool) -> Objective:
+def _dppo(threshold: float, cap: float, anchor: str, kl: bool) -> Objective:
     ratio = {"rollout": RolloutRatio(), "old": TokenRatio()}[anchor]
-    return Objective(
-        GroupAdvantage(),
-        DetachedClip(FixedBounds(1.0, cap - 1), ratio, BinaryDivergence(threshold, ratio, kl)),
-        TokenMean(),
-    )
+    surrogate = DetachedClip(FixedBounds(1.0, cap - 1), ratio, BinaryDivergence(threshold, ratio, kl))
+    return Objective(GroupAdvantage(), surrogate, TokenMean())
 
 
 @PAPER
@@ -76,10 +71,10 @@ def dppo_tv(
     *,
     threshold: Annotated[Limit, "largest change of a token's probability"] = 0.15,
     cap: Annotated[Cap, "largest importance weight"] = 20.0,
-    anchor: Annotated[Literal["rollout", "old"], 'probability under the "rollout" or the "old" policy'] = "rollout",
+    anchor: Anchor = "rollout",
 ) -> Objective:
     """Tokens whose probability moved too far from the sampler's are dropped."""
-    return _dppo("dppo_tv", threshold, cap, anchor, kl=False)
+    return _dppo(threshold, cap, anchor, kl=False)
 
 
 @PAPER
@@ -87,7 +82,7 @@ def dppo_kl(
     *,
     threshold: Annotated[Limit, "largest divergence of a token, nats"] = 0.05,
     cap: Annotated[Cap, "largest importance weight"] = 20.0,
-    anchor: Annotated[Literal["rollout", "old"], 'probability under the "rollout" or the "old" policy'] = "rollout",
+    anchor: Anchor = "rollout",
 ) -> Objective:
     """The same, measured by the binary KL divergence."""
-    return _dppo("dppo_kl", threshold, cap, anchor, kl=True)
+    return _dppo(threshold, cap, anchor, kl=True)

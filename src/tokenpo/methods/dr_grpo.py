@@ -1,6 +1,4 @@
-"""Dr. GRPO: GRPO without its two biases.
-
-Paper: Understanding R1-Zero-Like Training (2503.20783), section 3; provenance: code.
+"""Dr. GRPO (section 3): GRPO without its two biases.
 
     A_i = R_i − mean_g R
     J = 1/N Σ_i 1/L Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
@@ -9,8 +7,7 @@ Dividing by the deviation favours prompts that are too easy or too hard; dividin
 and long wrong ones. Both are dropped.
 Defaults: low = high = 0.2 (code). The constant L is the longest response allowed: engines give it as `Totals.length`;
 `Totals.of` alone takes the longest response of the step.
-Departures: the clip is that of the authors' framework, whose code was not read; the advantage and the constant are
-theirs.
+Departures: the clip is that of the authors' framework, whose code was not read.
 Reductions: with equal lengths |o_i| = L and unit deviations it is GRPO.
 """
 

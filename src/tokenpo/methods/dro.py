@@ -1,15 +1,12 @@
 """DRO: log-likelihood by advantage, held to the old policy by a square in place of ratio and clip.
 
-Paper: Offline regularised reinforcement learning (2405.19107), beside which frameworks name Kimi k1.5 (2501.12599);
-provenance: code.
-
     J = 1/Σ|o_i| Σ_i Σ_t [ A_i lp_it − beta/2 (lp_it − lp_old,it)² ]
 
-Its gradient is (A_i − beta log r_it) ∇lp_it: the push on a token ends where its log-ratio is A/beta, whoever sampled.
+Its gradient is (A_i − beta log r_it) ∇lp_it: the push on a token ends where its log-ratio is A/beta.
 Defaults: beta 0.05, the example of Tinker's documentation; verl has none and asks for it. The token mean is verl's.
-Departures: the method wants a soft advantage, which Tinker leaves to its user and verl to its estimators; here it is
-GRPO's. Tinker compares with the sampler's log-probabilities and sums over tokens. In verl a correction for the sampler
-weighs the square as well, here the first term alone. Log-ratios are bounded to ±20.
+Departures: the advantage is GRPO's; the method's is soft, which Tinker leaves to its user and verl to its estimators.
+Tinker compares with the sampler's log-probabilities and sums over tokens; Kimi k1.5 (2501.12599) is named beside the
+paper. verl's correction for the sampler weighs the square too, here the first term alone. Log-ratios stay within ±20.
 Reductions: beta = 0 is REINFORCE with GRPO's advantage. On the first update the square is idle.
 """
 
@@ -28,7 +25,7 @@ from .paper import VERL, Paper
 
 @dataclass(frozen=True)
 class Regularised(LogLikelihood):
-    """A · lp beside a penalty that says how far a token may go from the old policy."""
+    """A · lp beside a penalty that holds the policy: it assumes no on-policy batch."""
 
     assumes_on_policy = False
 
@@ -51,9 +48,5 @@ class ToOld(Penalty):
 )  # fmt: skip
 def dro(*, beta: Annotated[NotNegative, "of half the squared log-ratio to the old policy"] = 0.05) -> Objective:
     """The log-likelihood, weighed by the advantage and held to the old policy."""
-    return Objective(
-        GroupAdvantage(),
-        Regularised() if beta else LogLikelihood(),
-        TokenMean(),
-        penalties=(ToOld(beta),) if beta else (),
-    )
+    surrogate, penalties = (Regularised(), (ToOld(beta),)) if beta else (LogLikelihood(), ())
+    return Objective(GroupAdvantage(), surrogate, TokenMean(), penalties=penalties)

@@ -1,7 +1,5 @@
 """EDGE-GRPO: sure responses count more, for and against.
 
-Paper: EDGE-GRPO (2507.21848); provenance: code.
-
     H̄_i = mean_t H_it
     A_i = (R_i − mean_g R) / (std_g R + eps) · mean_j H̄_j / H̄_i,   j over the responses of the batch
     J = 1/N Σ_i 1/|o_i| Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
@@ -9,13 +7,11 @@ Paper: EDGE-GRPO (2507.21848); provenance: code.
 This is the entropy-driven advantage; the paper's guided error correction rewrites responses and belongs to sampling.
 Defaults: low = high = 0.2 and eps 1e-6, as in GRPO.
 Departures: their script takes the token mean of a device's batch of one response, which is the mean of response means.
-The authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens only, without
-gradient: the authors' code takes the current policy's with its gradient and averages over padding too. H̄ below 1e-8
-counts as 1e-8. Nothing else bounds the factor, as in the authors' code, where a clamp to 0.1 ... 10 stands commented
-out: a response whose tokens are all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At the policy
-that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order (the value of the
-loss does not); after further updates on one rollout batch it need not, and then only the limit on the gradient norm
-holds it.
+The authors' code adds 1e-4 to the deviation: eps=1e-4. H̄ is the old policy's, over response tokens, without gradient;
+theirs is the current policy's, with its gradient and over padding too. H̄ below 1e-8 counts as 1e-8, and nothing else
+bounds the factor: a response that is all but certain has an advantage of up to mean_j H̄_j · 1e8 times GRPO's. At the
+policy that sampled, ∇lp of such tokens is as small as their entropy, so the gradient stays of GRPO's order; after
+further updates on one rollout batch it need not, and then only the limit on the gradient norm holds it.
 Reductions: with equal mean entropies it is GRPO.
 """
 

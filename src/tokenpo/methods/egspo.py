@@ -1,13 +1,11 @@
 """EGSPO: the full gradient where the policy hesitates, a damped one where it is sure.
 
-Paper: Entropy-Gated Selective Policy Optimization (2602.03309); provenance: reconstructed.
-
     w_it = 1 where H_old,it ≥ the quantile of H_old over the tokens of the rollout batch, damped_it elsewhere
     damped_it = attenuation;   curve="chord": attenuation · 4 p_it (1 − p_it),   p = exp(sg[lp])
     J = 1/Σ|o_i| Σ_i Σ_t w_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-From the abstract: tokens of high predictive entropy get full PPO updates, those of low entropy attenuated ones, and
-both keep the advantage. All else is our reading; the supervised stage of the paper is not implemented.
+From the abstract: tokens of high predictive entropy get full PPO updates, those of low entropy attenuated ones. All
+else is our reading; the supervised stage of the paper is not implemented.
 Defaults: ours, all of them: the quantile 0.8 of the 80/20 rule, half the weight below it, DAPO's clip.
 Options: curve="chord" is the shape p (1 − p) that CHORD gives to expert tokens, scaled so that attenuation is its
 largest value, at p = 1/2.
@@ -22,16 +20,8 @@ import torch
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.parts import (
-    BatchWeight,
-    Clip,
-    FixedBounds,
-    GroupAdvantage,
-    HighInBatch,
-    OldEntropyQuantile,
-    Selection,
-    TokenMean,
-)
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, HighInBatch, OldEntropyQuantile, Selection, TokenMean
+from ..core.parts.weights import BatchWeight
 from ..core.ranges import Share
 from ..core.types import Batch
 from .options import High, Low
@@ -46,7 +36,7 @@ class Attenuated(BatchWeight):
 
     Args:
         selection: the tokens with the full weight.
-        chord: the others weigh attenuation · 4 p (1 − p) rather than attenuation.
+        chord: the others weigh attenuation · 4 p (1 − p).
     """
 
     selection: Selection
@@ -67,21 +57,14 @@ class Attenuated(BatchWeight):
 )  # fmt: skip
 def egspo(
     *,
-    quantile: Annotated[
-        Share, "of the rollout batch's old entropies, nearest rank; from it on a token learns in full"
-    ] = 0.8,
+    quantile: Annotated[Share, "of the rollout batch's old entropies; from it on a token learns in full"] = 0.8,
     attenuation: Attenuation = 0.5,
     curve: Annotated[
-        Literal["constant", "chord"], 'the others all weigh the same ("constant"), or by their probability ("chord")'
+        Literal["constant", "chord"], "weight of the others: all the same, or by their probability"
     ] = "constant",
     low: Low = 0.2,
     high: High = 0.28,
 ) -> Objective:
     """Tokens with high entropy learn in full, the others less."""
-    chord = curve == "chord"
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        weights=(Attenuated(HighInBatch(OldEntropyQuantile(quantile)), attenuation, chord),),
-    )
+    damped = Attenuated(HighInBatch(OldEntropyQuantile(quantile)), attenuation, curve == "chord")
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(damped,))

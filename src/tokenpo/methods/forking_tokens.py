@@ -1,18 +1,15 @@
-"""Forking tokens: learn only where the policy hesitates.
-
-Paper: Beyond the 80/20 Rule (2506.01939), eq. 6; provenance: code.
+"""Forking tokens (eq. 6): learn only where the policy hesitates.
 
     keep_it = 1[H_it ≥ the (1 − fraction) quantile of H over the tokens of the batch]
     J = 1/Σ|o_i| Σ_i Σ_t [ keep_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
 
 Defaults: fraction 0.2; clip 0.2/0.28 as in DAPO; beta 0, and the KL is on every token. The denominator counts every
 token.
-Departures: the authors' code divides the policy's term by the tokens that are kept, and its scripts put a dual clip at
-10: denominator="kept", dual=10. Kept tokens are counted over the rollout batch, with entropy="current" over the
-optimiser step (the authors' code: per micro-batch). The default denominator is eq. 6's, and TRL's. Entropies
-are the old policy's over the rollout batch; entropy="current" takes the current policy's over the optimiser step (the
-authors' code: per micro-batch). The threshold is the paper's, a nearest-rank quantile with its ties; the authors' code
-keeps exactly the ⌈fraction · n⌉ highest.
+Departures: the authors' code divides the policy's term by the kept tokens, and its scripts put a dual clip at 10:
+denominator="kept", dual=10; the default denominator is eq. 6's and TRL's. Entropies are the old policy's over the
+rollout batch; entropy="current" takes the current policy's over the optimiser step (the authors' code: per
+micro-batch). The threshold is the paper's, a nearest-rank quantile with its ties; the authors' code keeps exactly the
+⌈fraction · n⌉ highest.
 Reductions: fraction = 1 is DAPO with dual=None.
 """
 
@@ -23,21 +20,9 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops import masked, ranked
-from ..core.parts import (
-    Clip,
-    CurrentEntropyQuantile,
-    FixedBounds,
-    GroupAdvantage,
-    HighInBatch,
-    Keep,
-    NormalisedWeight,
-    OldEntropyQuantile,
-    ReferenceKl,
-    Signal,
-    SignalWeight,
-    TokenMean,
-)
-from ..core.parts.weights import BatchWeight
+from ..core.parts import Clip, FixedBounds, GroupAdvantage, HighInBatch, ReferenceKl, Signal, TokenMean
+from ..core.parts.entropy import CurrentEntropyQuantile, OldEntropyQuantile
+from ..core.parts.weights import BatchWeight, Keep, NormalisedWeight, SignalWeight
 from ..core.ranges import Fraction, Share
 from ..core.types import Rollouts
 from .options import Beta, DualOfScripts, High, Low, OfPolicy
@@ -69,9 +54,7 @@ def forking_tokens(
     dual: DualOfScripts = None,
     beta: Beta = 0.0,
     entropy: OfPolicy = "old",
-    denominator: Annotated[
-        Literal["all", "kept"], 'of the policy\'s term: "all" tokens, or those that are "kept" as in the authors\' code'
-    ] = "all",
+    denominator: Annotated[Literal["all", "kept"], "tokens that divide the policy's term"] = "all",
 ) -> Objective:
     """Only the tokens with the highest entropy of the batch get a gradient."""
     kind = {"old": OldEntropyQuantile, "current": CurrentEntropyQuantile}[entropy]

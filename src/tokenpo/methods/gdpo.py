@@ -1,7 +1,5 @@
 """GDPO: each of several rewards is normalised in its group, then their sum in the batch.
 
-Paper: GDPO (2601.05242); provenance: code.
-
     a_ik = (R_ik − mean_g R_k) / (std_g R_k + eps),   u_i = Σ_k w_k a_ik
     A_i  = (u_i − mean u) / (std u + eps'),           mean and deviation over the rollout batch
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ]
@@ -15,11 +13,10 @@ Three frameworks have three forms, and each gives other numbers:
 
 Defaults: TRL's form, which is one of the authors'; equal weights; clip 0.2 on both sides and the token mean, ours;
 beta = 0, as everywhere here for verifiable rewards.
-Departures: a group of one learns nothing from its rewards; verl takes them as they are. Rewards that are all equal give
-exactly 0, in TRL and verl rounding. A bonus of the shaping is one more reward, of weight 1. Every form passes over a
-reward that does not apply.
-Reductions: none to GRPO: a group that is equal in all rewards has an advantage that is not 0 when the mean over the
-batch is not, so no rows may be skipped.
+Departures: a group of one learns nothing from its rewards; verl takes them as they are. Equal rewards give exactly 0,
+in TRL and verl rounding. A shaping bonus is one more reward, of weight 1. Every form skips a missing (NaN) reward.
+Reductions: none to GRPO: a group of equal rewards has an advantage where the batch's mean is not 0, so that no rows may
+be skipped.
 """
 
 import dataclasses
@@ -127,16 +124,13 @@ FORMS = {
 )  # fmt: skip
 def gdpo(
     *,
-    form: Annotated[Literal["trl", "verl", "nemo_rl"], 'whose numbers: "trl", "verl" or "nemo_rl"'] = "trl",
+    form: Annotated[Literal["trl", "verl", "nemo_rl"], "the framework whose formula it is"] = "trl",
     weights: Annotated[Weights, "one for each reward function, in their order; none is 1 for all"] = (),
     low: Low = 0.2,
     high: High = 0.2,
     beta: Beta = 0.0,
 ) -> Objective:
     """Several rewards, none of which drowns another: each is normalised before they are added."""
-    return Objective(
-        dataclasses.replace(FORMS[form], weights=tuple(weights)),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        penalties=(ReferenceKl(beta),) if beta else (),
-    )
+    credit = dataclasses.replace(FORMS[form], weights=tuple(weights))
+    penalties = (ReferenceKl(beta),) if beta else ()
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -1,6 +1,4 @@
-"""GiGPO: group-in-group policy optimisation, credit for whole trajectories and for steps from the same state.
-
-Paper: Group-in-Group Policy Optimization for LLM Agent Training (2505.10978), eqs. 3, 5-8; provenance: code.
+"""GiGPO (eq. 3 and 5 to 8): credit for whole trajectories and for steps from the same state.
 
     G_ik  = s_ik + gamma G_i,k+1,   s_ik the reward that arrives in turn k
     A^E_i = R_i − mean_g R,         in which a trajectory counts once for each of its turns
@@ -8,12 +6,12 @@ Paper: Group-in-Group Policy Optimization for LLM Agent Training (2505.10978), e
     A_it  = A^E_i + omega A^S_ik,   k the turn of token t
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_it, clip(r_it, 1−low, 1+high) A_it)
 
-Defaults: omega 1, no deviations and eps 1e-6 as in the code that was read, although its script for training divides by
-the deviations (std) and has gamma 0.95; gamma 1 is ours, as is the clip, 0.2 on both sides. A trajectory counts once
-for each turn (by_turn) in the copies of the authors' trainer, and once in a later trainer of theirs, DrMAS.
-Departures: the authors train on steps as rows of their own; here a trajectory is a row and a step is a turn of it,
-which changes no advantage. A group of one trajectory learns nothing from A^E; in their code it keeps its raw reward.
-States are the same where their `anchor` is; whoever numbers them decides whether two similar observations are one.
+Defaults: omega 1, no deviations and eps 1e-6 as in the code that was read, whose training script divides by the
+deviations (std) and has gamma 0.95; gamma 1 and the clip 0.2 are ours. A trajectory counts once for each turn (by_turn)
+in the copies of the authors' trainer, and once in a later trainer of theirs, DrMAS.
+Departures: the authors train on steps as rows; here a trajectory is a row and a step is a turn of it, with equal
+advantages. A group of one trajectory learns nothing from A^E; their code keeps its raw reward. States are the same
+where their `anchor` is.
 Reductions: omega = 0 with one turn for each response is Dr. GRPO's advantage.
 """
 
@@ -70,17 +68,12 @@ def gigpo(
     *,
     omega: Omega = 1.0,
     gamma: Annotated[Share, "discount from one turn to the next"] = 1.0,
-    std: Annotated[
-        bool, "divide by the deviations, of the group's rewards and of the returns from the same state"
-    ] = False,
+    std: Annotated[bool, "divide by the deviations of rewards and of returns from the same state"] = False,
     eps: Annotated[NotNegative, "added to the deviations"] = 1e-6,
     by_turn: ByTurn = True,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
     """A turn is compared with the turns that began in the same state, the trajectory with its group."""
-    return Objective(
-        GroupInGroup(RewardToGo(gamma, anchored=True, std=std, eps=eps), omega, by_turn),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-    )
+    credit = GroupInGroup(RewardToGo(gamma, anchored=True, std=std, eps=eps), omega, by_turn)
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean())

@@ -1,7 +1,5 @@
 """GMPO: the geometric mean of a response's token ratios, each clipped on the side that its advantage pushes.
 
-Paper: Geometric-Mean Policy Optimization (2507.20673); provenance: code.
-
     x̃_it = min(lr_it, high) where A_it ≥ 0, max(lr_it, −low) where A_it < 0,   lr = lp − lp_old
     s_i = exp(mean_t x̃_it)
     J = 1/N Σ_i 1/|o_i| Σ_t s_i A_it

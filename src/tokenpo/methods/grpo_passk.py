@@ -1,17 +1,13 @@
 """GRPO on pass@k: only a response that is alone at the top of its group learns.
 
-Paper: Optimizing Language Models for Inference Time Objectives (2503.19595); provenance: code.
-
     R_(1) ≥ R_(2) ≥ ...   the rewards of the group, sorted
     A_i = (R_(1) − R_(2)) / (std_g R + eps) for the response that holds R_(1), 0 for all others
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-The group is worth its best response, max_j R_j. What response i adds to that is R_(1) − R_(2) if it is alone at the
-top, and 0 otherwise.
-Defaults: the division by the deviation and eps 1e-6 are a framework's, as in GRPO; the derivation has no division:
-std=False. Clip 0.2/0.2, no dual clip and the token mean are the framework's usual loss.
-Departures: k is the size of the group. A group of one has advantage 0; the framework refuses it. The deviation has
-ddof 1.
+The group is worth its best response, max_j R_j; response i adds R_(1) − R_(2) to that if it is alone at the top.
+Defaults: the division by the deviation and eps 1e-6 are a framework's; the derivation has no division: std=False. Clip
+0.2/0.2, no dual clip and the token mean are the framework's usual loss.
+Departures: k is the size of the group. A group of one has advantage 0; the framework refuses it.
 Reductions: with two responses and std=False it is RLOO's positive half: the better one gets R_(1) − R_(2), the other 0.
 """
 

@@ -1,9 +1,7 @@
 """GTPO and GRPO-S: rewards shaped by entropy, per token and per response.
 
-Paper: GTPO and GRPO-S (2508.04349, v6); provenance: paper.
-
-The rollouts of a group split by outcome into O⁺, n of them, and O⁻, m of them. H is the old policy's entropy. At
-position t, d_t of O⁺ and h_t of O⁻ are alive (not yet finished).
+A group's rollouts are n right ones, O⁺, and m wrong ones, O⁻. H is the old policy's entropy. At position t, d_t of O⁺
+and h_t of O⁻ are alive (not yet finished).
     GTPO     O⁺: r̃ =  a1 + a2 d_t H_it / Σ_{k∈O⁺ alive} H_kt      O⁻: r̃ = −a1 − a2 h_t H_jt⁻¹ / Σ_{k∈O⁻ alive} H_kt⁻¹
     GRPO-S   O⁺: r̂ =  b1 + b2 n H̄_i / Σ_{O⁺} H̄                    O⁻: r̂ = −b1 − b2 m H̄_j⁻¹ / Σ_{O⁻} H̄⁻¹,   H̄ = mean_t H
     GTPO     A = each polarity's r̃ normalised by mean and deviation; token ratio, clip, token mean
@@ -11,11 +9,11 @@ position t, d_t of O⁺ and h_t of O⁻ are alive (not yet finished).
 Law: at every t, the r̃ of those alive in O⁺ sum to (a1 + a2) d_t, those in O⁻ to −(a1 + a2) h_t.
 
 Defaults: a1 = b1 = 1, a2 = b2 = 0.1, clip 0.2/0.28, no KL (paper). normalise "with_zeros": the collection of a polarity
-holds a 0 for every token of the other set, which keeps right tokens positive; "own_set" is the literal short reading
-and makes the mean advantage of right tokens 0; "pooled" puts both polarities in one collection. scope "group" follows
-the formulas, "batch" what the authors say they run.
-Departures: deviations with ddof 1 and eps 1e-6; entropies below 1e-8 count as 1e-8. A group with one polarity only
-carries no gradient and is in no collection. Not to be confused with the trajectory-based GTPO of 2508.03772.
+has a 0 for every token of the other set, which keeps right tokens positive; "own_set", the literal reading, makes the
+mean advantage of right tokens 0; "pooled" puts both polarities together. scope "group" follows the formulas, "batch"
+what the authors say they run.
+Departures: deviations with ddof 1 and eps 1e-6; entropies below 1e-8 count as 1e-8. A group with one polarity has no
+gradient and is in no collection. This is not the trajectory-based GTPO of 2508.03772.
 Reductions: a2 = 0 is ±a1 rewards normalised over tokens; b2 = 0 is GRPO on ±1 rewards with arithmetic ratio.
 """
 
@@ -28,18 +26,9 @@ from torch import Tensor
 from ..core.objective import Objective
 from ..core.ops import masked
 from ..core.ops.group import Groups
-from ..core.parts import (
-    ArithmeticSequence,
-    Clip,
-    CreditStage,
-    FixedBounds,
-    GeometricSequence,
-    GroupAdvantage,
-    GroupOverlong,
-    SequenceMean,
-    TokenMean,
-)
+from ..core.parts import Clip, CreditStage, FixedBounds, GroupAdvantage, GroupOverlong, SequenceMean, TokenMean
 from ..core.parts.credit import by_group
+from ..core.parts.ratio import ArithmeticSequence, GeometricSequence
 from ..core.ranges import NOT_NEGATIVE, NotNegative, Positive, Range, limit
 from ..core.types import Rollouts
 from .options import GroupPenalty, High, Low, Threshold
@@ -192,26 +181,15 @@ def gtpo(
     a2: Annotated[NotNegative, "the entropy's part"] = 0.1,
     normalise: Collection = "with_zeros",
     scope: Annotated[Literal["group", "batch"], 'compare entropies over the "group" or the "batch"'] = "group",
-    entropy_clamp: Annotated[
-        Clamp | None, "(low, high) in nats; the paper mentions (0.2, 0.28), which are DAPO's ratio clips"
-    ] = None,
+    entropy_clamp: Annotated[Clamp | None, "(low, high) in nats; (0.2, 0.28) in the paper, DAPO's ratio clips"] = None,
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
     """Right tokens earn more where entropy is high, wrong tokens lose more where it is low."""
-    return Objective(
-        PolarTokens(
-            a1,
-            a2,
-            normalise,
-            scope == "batch",
-            None if entropy_clamp is None else (entropy_clamp[0], entropy_clamp[1]),
-            threshold,
-        ),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
-    )
+    clamp = None if entropy_clamp is None else (entropy_clamp[0], entropy_clamp[1])
+    shaping = (GroupOverlong(threshold=threshold),) if group_overlong else ()
+    credit = PolarTokens(a1, a2, normalise, scope == "batch", clamp, threshold)
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), shaping=shaping)
 
 
 @PAPER
@@ -222,17 +200,14 @@ def grpo_s(
     b1: Annotated[NotNegative, "the outcome's part of the reward"] = 1.0,
     b2: Annotated[NotNegative, "the entropy's part"] = 0.1,
     mean: Annotated[
-        Literal["arithmetic", "geometric"],
-        '"arithmetic", or "geometric" (the appendix\'s variant: ratio, entropy shares and mean entropy)',
+        Literal["arithmetic", "geometric"], "of ratio, entropies and their shares; geometric is the appendix's variant"
     ] = "arithmetic",
     threshold: Threshold = 0.0,
     group_overlong: GroupPenalty = False,
 ) -> Objective:
     """Responses are rewarded by their mean entropy: right ones for a high, wrong ones punished for a low one."""
     geometric = mean == "geometric"
-    return Objective(
-        PolarSequences(b1, b2, geometric, threshold),
-        Clip(FixedBounds(low, high), ratio=GeometricSequence() if geometric else ArithmeticSequence()),
-        SequenceMean(),
-        shaping=(GroupOverlong(threshold=threshold),) if group_overlong else (),
-    )
+    ratio = GeometricSequence() if geometric else ArithmeticSequence()
+    shaping = (GroupOverlong(threshold=threshold),) if group_overlong else ()
+    credit = PolarSequences(b1, b2, geometric, threshold)
+    return Objective(credit, Clip(FixedBounds(low, high), ratio=ratio), SequenceMean(), shaping=shaping)

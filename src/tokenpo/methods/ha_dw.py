@@ -1,7 +1,5 @@
 """HA-DW: history-aware difficulty weighting, the advantage corrected for how hard the prompt now is for the policy.
 
-Paper: Your Group-Relative Advantage Is Biased (2601.08521); provenance: code.
-
     C    = mean of the last `history` batch means of the reward: what the policy can do on average
     D_i  = −sign(A_i) · sign(p̂_g − C),   M = |p̂_g − C|      (p̂_g: the group's mean reward)
     Φ_i  = scale · exp(D_i M)
@@ -10,11 +8,10 @@ Paper: Your Group-Relative Advantage Is Biased (2601.08521); provenance: code.
 On a prompt harder than usual, right answers count more and wrong ones less; on an easy one the reverse.
 Defaults: scale 1.3 (the best in the paper's table), history 10 (the authors' script), clip 0.2/0.2.
 Options: anchor="current" counts the batch itself in C, as the authors' code does, with scale 1.5.
-Departures: a group of one learns nothing here; the authors' code takes 0 for its mean and 1 for its deviation. The
-paper's other anchor, a filter with a forgetting rate, is left out: its constants are not given. Before the first batch
-C is the batch's own mean. An engine counts all groups that it sampled; under dynamic sampling the batch's own mean, in
-the first batch and with anchor="current", is that of the groups that are kept. The exponent is bounded to ±20: it is
-meant for rewards between 0 and 1.
+Departures: a group of one learns nothing; the authors' code gives it mean 0 and deviation 1. The paper's other anchor,
+a filter with a forgetting rate, is left out: its constants are not given. Before the first batch C is the batch's own
+mean. An engine counts all groups that it sampled; under dynamic sampling the batch's own mean, in the first batch and
+with anchor="current", is that of the kept groups. The exponent is bounded to ±20: rewards are meant to lie in [0, 1].
 Reductions: scale = 1 and p̂_g = C everywhere is GRPO; the factor `scale` alone only changes the learning rate.
 """
 
@@ -88,12 +85,10 @@ def ha_dw(
     *,
     scale: Annotated[Positive, "factor on every weight"] = 1.3,
     history: History = 10,
-    anchor: Annotated[Literal["prior", "current"], '"prior" batches only, or the "current" one among them'] = "prior",
+    anchor: Annotated[Literal["prior", "current"], '"prior" batches only, or the "current" one too'] = "prior",
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
     """Advantages grow on hard prompts answered right and on easy ones answered wrong."""
-    ease = Ease(history, anchor == "current")
-    return Objective(
-        GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(DifficultyWeight(scale, ease),)
-    )
+    weight = DifficultyWeight(scale, Ease(history, anchor == "current"))
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(weight,))

@@ -1,7 +1,5 @@
 """HAPO: heterogeneous adaptive policy optimisation, four parts steered by token entropy.
 
-Paper: HAPO (2509.16591); provenance: code.
-
     ĥ   = normalised log-entropy in [−1, 1] over the batch, pivot at the 0.8 quantile   (ops/entropy_score)
     (1) T_t = T (1 + tau ĥ_t) while sampling, with the scale of the previous rollout batch
     (2) A = (R_i − mean) / (std + 1e-6), mean and std over the group's tokens; GRPO's A where any |A| ≥ 5
@@ -12,11 +10,10 @@ Paper: HAPO (2509.16591); provenance: code.
 The parts have the paper's numbers; (3) reads the bounds that (4) has adapted.
 Defaults: tau 0.05, alpha = beta = 1, base clip 0.2/0.2, dual clip 10, quantile 0.8 (the authors' scripts).
 Departures: ĥ is computed once over the rollout batch from H_old; entropy="current" computes it from the current policy
-over the optimiser step (the authors' code: per micro-batch, which makes the loss depend on their size). sign="released"
+over the optimiser step (the authors' code: per micro-batch, so that the loss depends on their size). sign="released"
 divides negative ĥ by min ĥ itself, as the released code does: then ĥ ≥ 0 everywhere and the least uncertain token gets
-+1. Log-probabilities and entropies are those at T, not at T_t, as in the authors' code: what weights for the difference
-is a correction for the sampler (rollout.correction), off unless asked for. DAPO's dynamic sampling
-and overlong penalty are settings of the engine.
++1. Log-probabilities and entropies are those at T, not at T_t, as in the authors' code; rollout.correction weighs for
+the difference if asked for. DAPO's dynamic sampling and overlong penalty are settings of the engine.
 Each part switches off alone: tau=0, token_mean_advantage=False, beta=0, alpha=0.
 Reductions: all four off is DAPO with GRPO's clip.
 """
@@ -29,22 +26,12 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.group import Groups
-from ..core.parts import (
-    AdaptiveTemperature,
-    Bounds,
-    Clip,
-    CreditStage,
-    CurrentEntropyScore,
-    FixedBounds,
-    GroupAdvantage,
-    OldEntropyScore,
-    TokenMean,
-    Weight,
-)
+from ..core.parts import AdaptiveTemperature, Bounds, Clip, CreditStage, FixedBounds, GroupAdvantage, TokenMean, Weight
+from ..core.parts.entropy import CurrentEntropyScore, OldEntropyScore
 from ..core.parts.temperature import Heat
 from ..core.ranges import SHARE, Limit, NotNegative, Share, require
 from ..core.types import Batch, Rollouts, Trust
-from .options import Dual
+from .options import Dual, OfPolicy
 from .paper import Paper
 
 Strength = Annotated[float, SHARE.because("or advantages would change sign")]
@@ -116,17 +103,11 @@ def hapo(
     dual: Dual = 10.0,
     quantile: Annotated[Share, "pivot of the entropy score"] = 0.8,
     tau: Annotated[Heat, "adaptive temperature while sampling; 0 switches it off"] = 0.05,
-    token_mean_advantage: Annotated[
-        bool, "mean and deviation over the group's tokens; False takes GRPO's advantage"
-    ] = True,
+    token_mean_advantage: Annotated[bool, "mean and deviation over the group's tokens; False takes GRPO's"] = True,
     beta: Annotated[Strength, "differential advantage redistribution; 0 switches it off"] = 1.0,
     alpha: Annotated[NotNegative, "asymmetric adaptive clipping; 0 switches it off"] = 1.0,
-    sign: Annotated[
-        Literal["paper", "released"], '"paper", or "released" for the released code\'s entropy score'
-    ] = "paper",
-    entropy: Annotated[
-        Literal["old", "current"], 'score the "old" policy\'s entropy, or the "current" one\'s over the optimiser step'
-    ] = "old",
+    sign: Annotated[Literal["paper", "released"], "entropy score of the paper, or of the released code"] = "paper",
+    entropy: OfPolicy = "old",
 ) -> Objective:
     """Temperature, advantage, redistribution and clip bounds follow the entropy of the token."""
     released = sign == "released"

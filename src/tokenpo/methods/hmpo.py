@@ -1,23 +1,19 @@
 """HMPO: right answers no longer than the median of their group.
 
-Paper: Hybrid Median-length Policy Optimization (2606.01934); provenance: code.
-
     c_i = 1[R_i > threshold],   b = median of |o_j| over the responses of the group with c_j = 1
     f(n) = clip(scale · cos(π n / 2b) + shift, 0, cap) where n ≤ b, 0 beyond
     R'_i = f(|o_i|) · c_i;   additive: c_i + f(|o_i|) · c_i
     A_i = (R'_i − mean_g R') / (std_g R' + 1e-6)
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta · k3(π_ref/π) ],   dual clip for A_i < 0
 
-A reward for short answers, then GRPO: a right answer that is longer than the median of the right ones is worth as
-little as a wrong one.
-Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script). With these
-f is 1 up to n = 0.87 b and 0.8 at b.
+A right answer that is longer than the median of the right ones is worth as little as a wrong one.
+Defaults: scale 1, shift 0.8, cap 1, clip 0.2/0.28, dual clip 10, k3 coefficient 0.001 (the authors' script): f is 1 up
+to n = 0.87 b, and 0.8 at b.
 Options: additive=True keeps 1 for every right answer (the authors' ablation).
-Departures: the authors' code multiplies by the score itself, which is the same where right answers score 1:
-by_score=True puts R_i in place of c_i at right answers, for rewards in between. It takes a score of −1 for 0 and keeps
-the sign of other negative ones; here a wrong answer is worth 0. The script also subtracts a divergence of 0.001 from
-the reward; none here. Lengths are response tokens. The variant with a fixed length in place of the median is not
-implemented.
+Departures: the authors' code multiplies by the score itself: by_score=True puts R_i in place of c_i at right answers.
+It takes a score of −1 for 0 and keeps the sign of other negative ones; here a wrong answer is worth 0. Its script also
+subtracts a divergence of 0.001 from the reward. Lengths are response tokens. The variant with a fixed length in place
+of the median is not implemented.
 Reductions: shift ≥ 1 with cap 1 rewards right answers up to the median with 1. A single right answer of a group is
 worth f(b) = shift, capped.
 """
@@ -83,10 +79,7 @@ def hmpo(
     beta: Beta = 1e-3,
 ) -> Objective:
     """The reward of a right answer falls with its length and ends at the median of its group."""
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high), dual=dual),
-        TokenMean(),
-        shaping=(MedianLength(scale, shift, cap, additive, threshold, by_score),),
-        penalties=(ReferenceKl(beta),) if beta else (),
-    )
+    shaping = (MedianLength(scale, shift, cap, additive, threshold, by_score),)
+    penalties = (ReferenceKl(beta),) if beta else ()
+    clip = Clip(FixedBounds(low, high), dual=dual)
+    return Objective(GroupAdvantage(), clip, TokenMean(), shaping=shaping, penalties=penalties)

@@ -1,12 +1,9 @@
 """LUSPO: GSPO in which long responses count for what they are.
 
-Paper: Length-Unbiased Sequence Policy Optimization (2602.05261); provenance: code.
-
     s_i = exp(mean_t log r_it)
     J = 1/N Σ_i |o_i| · min(s_i A_i, clip(s_i, 1−low, 1+high) A_i)
 
-The length cancels the one inside s_i: where nothing is clipped every token of the step has the weight s_i A_i / N,
-while GSPO gives the tokens of a long response less.
+The length cancels the one inside s_i: an unclipped token has the weight s_i A_i / N, in a response of any length.
 Defaults: clip 0.2/0.2 (a framework's, whose default it is for every loss). A length-normalised ratio hardly leaves 1:
 low=3e-4, high=4e-4, GSPO's, is the alternative.
 Departures: a response without tokens is not counted in N; the framework counts it. Its divergence is off.

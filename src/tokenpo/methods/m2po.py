@@ -1,19 +1,17 @@
 """M2PO: a budget for the second moment of the log-ratios decides where the clip is.
 
-Paper: M2PO (2510.01161); provenance: code.
-
     harmful tokens: A_i > 0 and r_it > 1, or A_i < 0 and r_it < 1;   their v = (log r_it)², ascending, n of them
     τ = ∞ where mean v ≤ budget;   else τ² = v_{k−1}, k the first with (v_1 + ... + v_k + (n − k) v_k) / n ≥ budget
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, min(e^−τ, 1 − low), max(e^τ, 1 + high)) A_i)
 
-Of stale rollouts a fixed clip cuts many tokens. Here nothing is clipped until the moment of the whole step exceeds the
+A fixed clip cuts many tokens of stale rollouts. Here nothing is clipped until the moment of the whole step exceeds the
 budget, and then only the tail, never inside [1 − low, 1 + high].
 m2po_rollout is another framework's reading: the response tokens with the largest (lp_roll − lp_old)² are dropped until
-the mean of the rest is below the threshold, by facts alone; the rest is PPO's clip.
+the mean of the rest is below the threshold; the rest has PPO's clip.
 Defaults: budget 0.04, low 0.3, high 0.5 (the authors' code); m2po_rollout: 0.04 (AReaL's example), clip 0.2/0.2.
-Departures: the authors take the moment of a device's micro-batch, here it is that of the optimiser step. Without a
-bound the ratio may reach e^20, in their code 1e5. In AReaL what is dropped leaves the micro-batch's denominator, here
-it counts; ρ on what stays is a rollout correction beside it.
+Departures: the moment is that of the optimiser step, the authors' that of a device's micro-batch. An unbounded ratio
+may reach e^20, in their code 1e5. AReaL's dropped tokens leave the micro-batch's denominator, here they count; its
+weight ρ on the kept ones is a rollout correction.
 Reductions: an infinite budget clips nothing; budget 0 is DAPO with low and high, its dual clip off, and so is
 m2po_rollout with an infinite threshold.
 """
@@ -26,18 +24,8 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.ratio import BOUND
-from ..core.parts import (
-    BatchSignal,
-    Bounds,
-    Clip,
-    FixedBounds,
-    GroupAdvantage,
-    Keep,
-    Look,
-    Ratio,
-    Signal,
-    TokenMean,
-)
+from ..core.parts import BatchSignal, Bounds, Clip, FixedBounds, Keep, Look, Ratio, Signal, TokenMean
+from ..core.parts.credit import GroupAdvantage
 from ..core.ranges import Limit, NotNegative, Share
 from ..core.types import Batch, Rollouts
 from .options import High, Low
@@ -57,9 +45,7 @@ Budget = Annotated[Limit, "of the mean squared log-ratio of the tokens that are 
 
 @dataclass(frozen=True)
 class Reach(BatchSignal):
-    """τ, how far the log-ratio of a token that its advantage pushes on may be, shown at every token [N, T], nats; 20
-    where the step is within the budget.
-    """
+    """τ [N, T] in nats, the largest log-ratio of a token that its advantage pushes on; 20 within the budget."""
 
     budget: Budget
 

@@ -1,7 +1,5 @@
 """MaxRL: from the probability of a right answer to its logarithm.
 
-Paper: Maximum Likelihood Reinforcement Learning (2602.02710); provenance: code.
-
     J = E log p rather than E p, p the probability of a right answer;   −log p = Σ_{k ≥ 1} (1 − p)^k / k
     practical   A_i = (R_i − mean_g R) / (mean_g R + eps)
     kept        the same, and A_i = −1 where no answer is right
@@ -10,11 +8,11 @@ Paper: Maximum Likelihood Reinforcement Learning (2602.02710); provenance: code.
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   at least dual · A_i where A_i < 0
 
 Hard prompts count more: with K of G right a right answer gets G/K − 1, a wrong one −1.
-Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are those of the
-authors' runs as others report them. The token mean is ours, their framework's default.
+Defaults: the practical estimator and eps 1e-6 (the authors' code). Clip 0.2/0.2 and dual clip 3 are those of their runs
+as others report them. The token mean is ours, their framework's default.
 Options: "none" is an unbiased estimate of the series truncated at T = G, as is "kept", with less variance; "practical"
-truncates at T = G − 1 (all three second-hand). `order` truncates at T and takes the place of the baseline; its
-advantages are G times the authors' weights, whose sum over the group stands for our mean.
+truncates at T = G − 1 (all second-hand). `order` truncates at T, without a baseline; its advantages are G times the
+authors' weights, whose sum over the group stands for our mean.
 Departures: a group of one has advantage 0; the authors' code gives it R/eps. A negative reward is an error: the mean is
 a probability here. Leave-one-out, cross-fitted and subset estimators are not implemented.
 Reductions: with as many right as wrong answers the practical form is GRPO's with the population deviation. R − mean in
@@ -102,21 +100,16 @@ def _comparable(rollouts: Rollouts, bonus: Tensor) -> tuple[Groups, Tensor]:
 def maxrl(
     *,
     baseline: Annotated[
-        Literal["practical", "kept", "none"],
-        '"practical" (groups of equal rewards get 0), "kept" (−1 where no answer is right) or "none"',
+        Literal["practical", "kept", "none"], "advantage of a group without a right answer: 0, −1, or no baseline"
     ] = "practical",
-    order: Annotated[
-        Count | None, "truncate the series of log p here, an integer >= 1, in place of a baseline; None does not"
-    ] = None,
+    order: Annotated[Count | None, "truncate the series of log p here, in place of a baseline"] = None,
     low: Low = 0.2,
     high: High = 0.2,
     dual: Dual = 3.0,
 ) -> Objective:
     """The advantage is relative to the prompt's rate of success, so that hard prompts count more."""
-    known = {"practical": OverMean(), "kept": OverMean(hopeless=True), "none": OverMean(centred=False)}
-    over_mean = known[baseline]
+    over_mean = {"practical": OverMean(), "kept": OverMean(hopeless=True), "none": OverMean(centred=False)}[baseline]
     if order is not None and baseline != "practical":
         raise TokenPOError(f"maxrl: order = {order} takes the place of the baseline: leave out baseline = {baseline!r}")
-    return Objective(
-        over_mean if order is None else Truncated(order), Clip(FixedBounds(low, high), dual=dual), TokenMean()
-    )
+    credit = over_mean if order is None else Truncated(order)
+    return Objective(credit, Clip(FixedBounds(low, high), dual=dual), TokenMean())

@@ -1,20 +1,18 @@
 """MT-GRPO: the turn that calls a tool has an advantage of its own.
 
-Paper: Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment (2505.11821); provenance: code.
-
     norm(x)_i = (x_i − mean_g x) / (std_g x + 1e-4)
     A_it = norm(R^out)_i + coef · norm(R^turn)_i   in the first turn, before the tool's result
            norm(R^out)_i                           after it
            norm(R^turn + R^out)_i                  where no result came
     J = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_it, clip(r_it, 1−low, 1+high) A_it) − beta · k3(π_ref/π) ]
 
-R^out is what the last `outcome_rewards` reward functions gave, R^turn what those before them did.
-Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome, their
-example has four; beta = 0, as everywhere here for verifiable rewards, their example has 0.01.
+R^out sums what the last `outcome_rewards` reward functions gave, R^turn what those before them did.
+Defaults: coef 1, clip 0.2 and the token mean as in the authors' code; one reward function for the outcome (four in
+their example); beta = 0, as everywhere here for verifiable rewards (0.01 in their example).
 Departures: the authors take the mean over the tokens of a micro-batch, and weigh each reward function. They find the
-result in the text of the messages; here a result came where the response has a second turn, so that a response which
-ends with its tool call counts as one without. Written for one call: of several, the turns after the first share one
-advantage. The code has a second form, in which the first turn gets norm(R^turn + gamma R^out) alone; it is not here.
+result in the text of the messages; here a result came where the response has a second turn: one that ends with its tool
+call counts as one without. Turns after the first share one advantage. The code's second form, in which the first turn
+gets norm(R^turn + gamma R^out) alone, is left out.
 Reductions: with one turn for each response it is GRPO of the sum of all rewards, with eps 1e-4 and the token mean.
 """
 
@@ -35,9 +33,7 @@ from .options import Beta, High, Low
 from .paper import Paper
 
 OfTurn = Annotated[NotNegative, "weight of the first turn's own advantage"]
-Outcomes = Annotated[
-    Count, "how many of the reward functions, the last ones, judge the outcome; the others the first turn"
-]
+Outcomes = Annotated[Count, "number of last reward functions that judge the outcome; the others judge the first turn"]
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,6 @@ def mt_grpo(
     *, coef: OfTurn = 1.0, outcome_rewards: Outcomes = 1, low: Low = 0.2, high: High = 0.2, beta: Beta = 0.0
 ) -> Objective:
     """What a tool call earned counts for the tokens that made it, the outcome for all."""
-    return Objective(
-        FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4)),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        penalties=(ReferenceKl(beta),) if beta else (),
-    )
+    credit = FirstTurn(coef, outcome_rewards, GroupAdvantage(eps=1e-4))
+    penalties = (ReferenceKl(beta),) if beta else ()
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -1,8 +1,6 @@
 """NTHR: in wrong responses, the tokens that also make right ones likely are pushed down less.
 
-Paper: On the Effect of Negative Gradient in Group Relative Deep Reinforcement Optimization (2505.18830); provenance:
-paper, read in a conversion that lost the displayed formulas; they are filled in from an implementation note that agrees
-with the text.
+The displayed formulas were lost in the text that was read; an implementation note that agrees with it has them.
 
     s_jk = Σ_{i right} Σ_l ⟨g_jk, g_il⟩ ⟨h_jk, h_il⟩,   g = one-hot − π_old, h the final hidden state   (`influence`)
     tau  = beta · min_{i right} 1/|o_i| Σ_k s_ik
@@ -34,12 +32,8 @@ from ..core.types import Rollouts
 from .options import Beta, High, Low
 from .paper import Paper
 
-Beyond = Annotated[
-    Number, "threshold of the influence, in units of the least mean influence of a right response; ±inf is allowed"
-]
-Factor = Annotated[
-    NotNegative | None, "factor on the advantage of the selected tokens; None takes 2 |1/2 − share of right responses|"
-]
+Beyond = Annotated[Number, "threshold of the influence, over the least mean influence of a right response; may be ±inf"]
+Factor = Annotated[NotNegative | None, "factor on selected tokens; None takes 2 |1/2 − share of right responses|"]
 
 
 @dataclass(frozen=True)
@@ -65,10 +59,8 @@ class SparedTokens(Signal):
 )  # fmt: skip
 def nthr(*, beta: Beyond = 1.0, eta: Factor = None, low: Low = 0.2, high: High = 0.2, kl: Beta = 1e-4) -> Objective:
     """Tokens of wrong responses that make right ones likely are pushed down less."""
+    penalties = (ReferenceKl(kl),) if kl else ()
+    weights = (SignalWeight(SparedTokens(beta, eta)),)
     return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        SequenceMean(),
-        weights=(SignalWeight(SparedTokens(beta, eta)),),
-        penalties=(ReferenceKl(kl),) if kl else (),
+        GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=weights, penalties=penalties
     )

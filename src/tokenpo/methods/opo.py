@@ -1,15 +1,12 @@
 """OPO: on-policy gradient with the baseline of least variance.
 
-Paper: On-Policy RL with Optimal Reward Baseline (2505.23585); provenance: code.
-
     A_i = R_i − Σ_{j in g} |o_j| R_j / Σ_{j in g} |o_j|
     J = 1/Σ|o_i| Σ_i Σ_t A_i lp_it
 
-The variance of the gradient is least with a baseline weighted by its squared norm, which is taken to grow with the
-length of the response.
+The baseline of least variance weighs by the gradient's squared norm, which is taken to grow with the response's length.
 Defaults: none to set: exact on-policy training has no clip.
-Departures: a group of one learns nothing here; the code that was read gives it a baseline of 0, so that its reward is
-its advantage. The token mean is a framework's. There is no importance ratio for further updates on a rollout batch.
+Departures: a group of one learns nothing; the code that was read takes its reward for its advantage. The token mean is
+a framework's. There is no importance ratio for further updates on a rollout batch.
 Reductions: with equal lengths the advantage is Dr. GRPO's.
 """
 

@@ -1,13 +1,10 @@
 """OPSM: GRPO that forgets the wrong responses which the policy has left, with an unbiased divergence.
 
-Paper: DeepSeek-V3.2 (2512.02556), "Off-Policy Sequence Masking" and "Unbiased KL Estimate"; provenance: code.
-
     keep_i = 0 where A_i < 0 and mean_t(lp_b,it − lp_it) > delta, 1 elsewhere;   lp_b: before the update
     J = 1/N Σ_i 1/|o_i| Σ_t [ keep_i · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) − beta r_it k3(lp_ref,it − lp_it) ]
 
-A wrong response that the policy would hardly give any more adds noise only; a right one still teaches. The divergence
-is weighed by the ratio, with gradient through both: its expected gradient is then that of the current policy's
-divergence.
+A wrong response that the policy would hardly give any more adds noise only; a right one still teaches. The ratio on the
+divergence, with gradient through both, makes its expected gradient that of the current policy's divergence.
 Defaults: delta 0.5, the example in TRL's help, which has it off; slime's is 1e-4. beta 0, as in TRL. GRPO's clip.
 Options: anchor="rollout" takes lp_b from the sampler, as TRL does where it has it; anchor="old" is slime's default.
 Departures: what is masked counts in the denominators, and its divergence stays, as in TRL and slime; ms-swift masks the
@@ -32,19 +29,13 @@ from .paper import TRL, Paper
 def opsm(
     *,
     delta: Annotated[AboveZero, "largest mean log-ratio of a wrong response, nats"] = 0.5,
-    anchor: Annotated[
-        Literal["old", "rollout"], 'log-probabilities before the update, of the "old" policy or of the "rollout" engine'
-    ] = "old",
+    anchor: Annotated[Literal["old", "rollout"], "the policy whose log-probabilities come before the update"] = "old",
     low: Low = 0.2,
     high: High = 0.2,
     beta: Annotated[NotNegative, "unbiased divergence from the reference"] = 0.0,
 ) -> Objective:
     """Wrong responses that the policy has left are masked."""
-    sampler = anchor == "rollout"
+    drop, penalties = Drop(Strayed(delta, anchor == "rollout")), (Reweighted(ReferenceKl(beta)),) if beta else ()
     return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        SequenceMean(),
-        weights=(Drop(Strayed(delta, sampler)),),
-        penalties=(Reweighted(ReferenceKl(beta)),) if beta else (),
+        GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=(drop,), penalties=penalties
     )

@@ -1,7 +1,5 @@
 """OTB: at every token the baseline of least variance.
 
-Paper: The Optimal Token Baseline (2602.07078); provenance: code.
-
     w_it = 1 − 2 π_it + Σ_v π_v²,   at the old policy: the squared norm of the gradient in the logits
     W_it = Σ_{j ≤ t} w_ij,          with a correction for the sampling engine w_ij ρ_ij², ρ = min(π_old/π_roll, cap)
     B_gt = Σ_i W_it G_it / (Σ_i W_it + 1e-8),   over the rollouts of the group that reach token t
@@ -11,10 +9,9 @@ Paper: The Optimal Token Baseline (2602.07078); provenance: code.
 G_it is the reward still to come: R_i where it all arrives at the end, the sum of `token_reward` from t on otherwise.
 Defaults: zero_tail as in the code that was read: where a single rollout is left, B = 0. The clip, 0.2 on both sides,
 and the token mean are the framework's.
-Departures: token t is the t-th response token, also where a tool has written between turns, as in the framework's form
-for several turns. What all rollouts of a group earn is taken out of G before B is and put back, so that equal rewards
-have an advantage of exactly 0 and a token whose W is all 0 has that for its baseline, not 0. A group of one keeps its
-reward as its advantage, as it does there.
+Departures: token t is the t-th response token, tool tokens left out, as in the framework's form for several turns. What
+all rollouts of a group earn is taken out of G before B and put back, so that equal rewards have an advantage of exactly
+0, and a token whose W is all 0 has that for its baseline. A group of one keeps its reward as its advantage, as there.
 Reductions: rewards at the end, one token for each response and W all equal: Dr. GRPO's advantage.
 """
 
@@ -38,6 +35,7 @@ EPS = 1e-8
 
 ZeroTail = Annotated[bool, "no baseline where a single rollout of the group is left"]
 ByToken = Annotated[bool, "rewards arrive at tokens, read from `Rollouts.token_reward`; else all of it at the end"]
+Cap = Annotated[float, at_least(1)]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class OptimalBaseline(CreditStage):
 
     zero_tail: ZeroTail = True
     steps: ByToken = False
-    cap: Annotated[float, at_least(1)] | None = None
+    cap: Cap | None = None
 
     @property
     def reads(self) -> set[str]:
@@ -64,9 +62,8 @@ class OptimalBaseline(CreditStage):
         to_come = self._to_come(rollouts, bonus).gather(1, order)
         norm = masked.keep(self._norm(rollouts), mask).gather(1, order).cumsum(1) * here
         least = to_come.new_full((groups.count, mask.shape[1]), torch.inf)
-        least.scatter_reduce_(
-            0, groups.index[:, None].expand_as(to_come), torch.where(here, to_come, torch.inf), "amin"
-        )
+        index = groups.index[:, None].expand_as(to_come)
+        least.scatter_reduce_(0, index, torch.where(here, to_come, torch.inf), "amin")
         over = torch.where(here, to_come - least[groups.index], 0.0)
         advantage = over - groups.sum(norm * over) / (groups.sum(norm) + EPS)
         alone = groups.sum(here.long()) == 1
@@ -96,16 +93,11 @@ def otb(
     *,
     zero_tail: ZeroTail = True,
     token_reward: ByToken = False,
-    rollout_cap: Annotated[
-        Annotated[float, at_least(1)] | None, "correct for the sampling engine, with weights up to this; None does not"
-    ] = None,
+    rollout_cap: Annotated[Cap | None, "largest weight that corrects for the sampling engine; None: no weight"] = None,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
     """The baseline of a token weighs the rollouts by how far each has moved the gradient up to it."""
-    return Objective(
-        OptimalBaseline(zero_tail, token_reward, rollout_cap),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        weights=() if rollout_cap is None else (RolloutCorrection(cap=rollout_cap),),
-    )
+    credit = OptimalBaseline(zero_tail, token_reward, rollout_cap)
+    weights = () if rollout_cap is None else (RolloutCorrection(cap=rollout_cap),)
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)

@@ -15,7 +15,7 @@ from .signature import documented
 
 
 def own(name: str) -> Callable[..., Objective]:
-    """The function at "file.py:function" or "package.module:function", held to what a builder returns.
+    """The function at "file.py:function" or "package.module:function"; its calls return an objective or raise.
 
     Its module is executed, a file once in a process while it holds the same bytes: equal parts stay equal.
 
@@ -32,7 +32,7 @@ def own(name: str) -> Callable[..., Objective]:
         raise TokenPOError(f"method {name} has an option called name, which recipes need for the method: rename it")
 
     @functools.wraps(build)
-    def held(**options: Any) -> Objective:
+    def checked(**options: Any) -> Objective:
         try:
             signature.bind(**options)
         except TypeError as error:
@@ -41,13 +41,13 @@ def own(name: str) -> Callable[..., Objective]:
             objective = build(**options)
         except TokenPOError:
             raise
-        # Whatever the user's code raises.
         except (Exception, SystemExit) as error:
             raise TokenPOError(f"method {name} raised {told(error)}") from error
-        if isinstance(objective, Objective):
-            unnamed = objective.name == Objective.name
-            return dataclasses.replace(objective, name=build.__name__) if unnamed else objective
-        raise TokenPOError(f"method {name} returned a {type(objective).__name__}: let it return a tokenpo.Objective")
+        if not isinstance(objective, Objective):
+            raise TokenPOError(
+                f"method {name} returned a {type(objective).__name__}: let it return a tokenpo.Objective"
+            )
+        return dataclasses.replace(objective, name=build.__name__) if objective.name == Objective.name else objective
 
-    held.__doc__ = documented(build)
-    return held
+    checked.__doc__ = documented(build)
+    return checked

@@ -1,4 +1,4 @@
-"""The decorator of a method: its paper, which makes a builder a published method."""
+"""The decorator that makes a builder a published method, and names its paper."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Paper:
         title: short title.
         arxiv: identifier.
         provenance: "paper" read in its text, "code" read in the authors' or a framework's code, "second-hand" told by
-            others, "reconstructed" inferred by us because the body could not be read, "own" a composition of ours, for
-            which title and identifier name where its idea stands.
+            others, "reconstructed" inferred by us because the body could not be read, "own" a composition of ours,
+            whose idea the title and the identifier name.
         note: what the provenance leaves open.
         code: what was read, of provenance "code": OWNER/REPOSITORY@COMMIT:FILE, or PACKAGE VERSION:FILE for a published
             package; several are divided by "; ".
@@ -50,11 +50,9 @@ class Paper:
         return f"arXiv:{self.arxiv}{' ' + self.version if self.version else ''}{later}"
 
     def __call__(self, build: Callable[P, Objective]) -> Callable[P, Objective]:
-        """The builder as a method of this paper: named, cited and checked.
+        """The builder as a method: it checks its options, names its objective after itself and carries this paper.
 
-        The objective bears the builder's name, and the builder the paper. An option holds the kind, the choices and the
-        range of its annotation, whose words the docstring lists. A refusal by a part, such as of two numbers that do
-        not go together, names the method.
+        A refusal by a part, such as of two numbers that do not go together, names the method.
         """
         name = build.__name__
 

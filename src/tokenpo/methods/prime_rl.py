@@ -1,7 +1,5 @@
 """prime-rl: DPPO's mask on the change of a probability, and a squared log-ratio that pulls back to the sampler.
 
-Paper: DPPO (2602.04879) with the penalty of Kimi K2.5, as prime-rl's default has them; provenance: code.
-
     q_it = exp(lp_it − lp_roll,it),   d_it = exp(lp_it) − exp(lp_roll,it)
     keep_it = d_it ≤ high where A_i > 0, d_it ≥ −low elsewhere
     J = 1/Σ|o_i| Σ_i Σ_t [ keep_it · q_it A_i − kl (log q_it)² ],   A_i = R_i − mean_g R
@@ -65,10 +63,7 @@ def prime_rl(
     *, low: Fall = 0.2, high: Rise = 0.2, kl: Annotated[NotNegative, "of the squared log-ratio to the sampler"] = 1e-3
 ) -> Objective:
     """The ratio to the sampler, masked by how far the probability has moved."""
+    weights, penalties = (Keep(NearSampler(low, high)),), (SquaredLogRatio(kl),) if kl else ()
     return Objective(
-        GroupAdvantage(std=False),
-        Unclipped(RolloutRatio()),
-        TokenMean(),
-        weights=(Keep(NearSampler(low, high)),),
-        penalties=(SquaredLogRatio(kl),) if kl else (),
+        GroupAdvantage(std=False), Unclipped(RolloutRatio()), TokenMean(), weights=weights, penalties=penalties
     )

@@ -1,15 +1,13 @@
 """REAL: rewards as labels: responses of a group are classified by how much likelier they have become.
 
-Paper: Rewards as labels (2602.05630); provenance: code.
-
     s_i = mean_t log r_it;   right: R_i > mean_g R, wrong: the others of a group that has both
     L_g = log(1 + Σ_right e^(−s_i/tau)) + log(1 + Σ_wrong e^(s_i/tau)),   0 for a group with one class
     L = 1/G Σ_g L_g,   G: all groups of the step
     J = 1/G Σ_i sg[−∂L_g/∂s_i] · mean_t lp_it
 
-No advantage and no clip: the push on a response is a softmax weight in its group, at most 1/tau, that fades once the
-response is far on its side. The loss joins all responses of a group, so phase two first looks at the whole step and
-takes the slope of each response; J then has the gradient of −L at that point, but not its value.
+There is no advantage and no clip: the push on a response is a softmax weight in its group, at most 1/tau, that fades
+once the response is far on its side. The loss joins all responses of a group, so phase two first looks at the whole
+step and takes the slope of each response; J has the gradient of −L at that point, but not its value.
 Defaults: tau 0.5 (ms-swift's documentation, which quotes the paper).
 Departures: ms-swift divides by the groups of a micro-batch, here by those of the step. A group that an update holds in
 part is classified by the rows that are there. Log-ratios are bounded to ±20.

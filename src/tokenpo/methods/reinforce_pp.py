@@ -1,7 +1,5 @@
 """REINFORCE++: advantages are normalised over the whole batch, not over a group.
 
-Paper: REINFORCE++ (2501.03262); provenance: code.
-
     whiten(x) = (x − mean x) / √(var x + 1e-8),   mean and variance (ddof 1) over all tokens of the batch
     REINFORCE++           A_it = whiten(R_i − beta Σ_{s ≥ t} (lp_old − lp_ref)_is)
     REINFORCE++-baseline  A_it = whiten(R_i − mean_g R),   and the loss adds beta · k2(π_ref/π)
@@ -10,9 +8,8 @@ Paper: REINFORCE++ (2501.03262); provenance: code.
 Defaults: clip 0.2/0.2, discount 1 (code); beta = 0, as everywhere here for verifiable rewards. That the baseline
 variant takes k2 is second-hand.
 Departures: the whitening is verl's; OpenRLHF, the authors' framework, divides by the population's variance, at least
-1e-8. Rewards that are all equal give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework keeps
-its reward there. Whitening moves the mean over tokens: a group of equal rewards, x = 0, gets an advantage that is not 0
-when the batch's mean is not.
+1e-8. Equal rewards give exactly 0. In REINFORCE++-baseline a group of one has x = 0; the framework keeps its reward.
+Whitening gives a group of equal rewards, x = 0, an advantage where the batch's mean is not 0.
 Reductions: none to GRPO: the group's deviation is not divided by.
 """
 
@@ -77,9 +74,7 @@ def reinforce_pp(
     *,
     low: Low = 0.2,
     high: High = 0.2,
-    beta: Annotated[
-        NotNegative, "coefficient of the divergence from the reference inside the reward; 0 asks for no reference"
-    ] = 0.0,
+    beta: Annotated[NotNegative, "divergence from the reference inside the reward; 0 needs none"] = 0.0,
 ) -> Objective:
     """No group: returns are normalised over all tokens of the batch."""
     return Objective(WhitenedReturn(beta), Clip(FixedBounds(low, high)), TokenMean())
@@ -90,14 +85,8 @@ def reinforce_pp_baseline(
     *,
     low: Low = 0.2,
     high: High = 0.2,
-    beta: Annotated[
-        NotNegative, "coefficient of the k2 divergence from the reference in the loss; 0 asks for no reference"
-    ] = 0.0,
+    beta: Annotated[NotNegative, "k2 divergence from the reference in the loss; 0 needs none"] = 0.0,
 ) -> Objective:
     """The group's mean is the baseline, the batch's deviation the scale."""
-    return Objective(
-        WhitenedBaseline(),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        penalties=(ReferenceKl(beta, K2()),) if beta else (),
-    )
+    penalties = (ReferenceKl(beta, K2()),) if beta else ()
+    return Objective(WhitenedBaseline(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -1,12 +1,10 @@
 """RLOO: the baseline of a response is the mean reward of the others.
 
-Paper: Back to Basics (2402.14740); provenance: code.
-
     A_i = R_i − mean_{j ≠ i in g} R_j = n/(n−1) · (R_i − mean_g R)
     J = 1/Σ|o_i| Σ_i Σ_t min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
 The baseline does not depend on the response it is subtracted from, so the gradient is unbiased.
-Defaults: low = high = 0.2 and the token mean are a framework's, which offers RLOO as an estimator for its usual loss.
+Defaults: low = high = 0.2 and the token mean are the usual loss of a framework that offers RLOO as an estimator.
 Departures: the paper's loss is the unclipped policy gradient of whole sequences. A group of one has advantage 0; the
 framework keeps its reward.
 Reductions: at lp = lp_old and equal group sizes the gradient is n/(n−1) times that of Dr. GRPO's advantage.

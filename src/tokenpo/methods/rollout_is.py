@@ -1,14 +1,12 @@
 """Rollout IS: the policy gradient weighed against the sampler, and nothing where the two are apart.
 
-Paper: GLM-5 (2602.15763), as SkyRL's loss of that name has it; provenance: code.
-
     q_it = exp(lp_it − lp_roll,it)
     J = 1/Σ|o_i| Σ_i Σ_t sg[q_it · 1(1 − low < q_it < 1 + high)] · A_i · lp_it
 
-One ratio corrects at once for the engine that sampled and for the updates since; outside the bounds, whatever the sign
-of the advantage, a token has no gradient. CISPO keeps a bounded one there.
-Defaults: 0.2 and 0.2, the clip of SkyRL's PPO, from which it takes them.
-Departures: GRPO's advantage, which SkyRL sets apart from the loss. The log-ratio is bounded to ±20.
+One ratio corrects at once for the engine that sampled and for the updates since. A token outside the bounds has no
+gradient, whatever the sign of its advantage; CISPO keeps a bounded one there.
+Defaults: 0.2 and 0.2, the clip of SkyRL's PPO.
+Departures: the advantage is GRPO's, which SkyRL sets apart from the loss. The log-ratio is bounded to ±20.
 Reductions: unbounded, it has the gradient of q A: DPPO without its region and cap.
 """
 
@@ -43,6 +41,5 @@ class Between(Region):
 )  # fmt: skip
 def rollout_is(*, low: Annotated[Share, "bound below"] = 0.2, high: Annotated[Limit, "bound above"] = 0.2) -> Objective:
     """Tokens that the sampler found likelier or less likely by more than this are dropped."""
-    return Objective(
-        GroupAdvantage(), DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high)), TokenMean()
-    )
+    surrogate = DetachedClip(FixedBounds(1.0, math.inf), RolloutRatio(), Between(low, high))
+    return Objective(GroupAdvantage(), surrogate, TokenMean())

@@ -1,13 +1,11 @@
 """SAPO: a soft gate in place of the clip.
 
-Paper: Soft Adaptive Policy Optimization (2511.20347); provenance: code.
-
     f_it = 4/tau · sigmoid(tau (r_it − 1)),   tau = tau_pos where A_i > 0, tau_neg elsewhere
     J = 1/N Σ_i 1/|o_i| Σ_t f_it A_i
 
 Defaults: tau_pos 1.0, tau_neg 1.05 (code): wrong tokens fade a little faster.
-Departures: none known. The gate is evaluated as 4/tau · (1 − sigmoid(tau (1 − r))), the same number, whose gradient
-does not vanish by rounding at large ratios.
+Departures: the gate is evaluated as 4/tau · (1 − sigmoid(tau (1 − r))): the same number, whose gradient does not vanish
+by rounding at large ratios.
 Reductions: f has slope 1 at r = 1, so at lp = lp_old the gradient is GRPO's.
 """
 

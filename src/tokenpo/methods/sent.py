@@ -1,20 +1,17 @@
 """SENT: among tokens with low entropy, hold those with extreme covariance at the old policy.
 
-Paper: Efficient RL with Semantic and Token Entropy (2512.04359); provenance: code.
-
     S = the max(1, int(low_entropy · n)) tokens of the step with the lowest entropy
     cov_t = (A_t − mean_S A)(lp_t − mean_S lp) for t in S,   k = max(1, int(fraction · |S|))
     g_t = strong at the k largest cov, weak at the k smallest, 0 elsewhere
     J = 1/Σ|o_i| Σ_i Σ_t [ r_it A_i − coef · g_it |lp − lp_old|_it − beta · k3(π_ref/π) ],   without a clip
 
 This is the token part; the paper's curriculum, prompts ordered by semantic entropy, belongs to the data.
-Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0 here, 0.001 in their
-scripts.
-Departures: selected over the whole optimiser step; the authors' code selects per micro-batch. Their abstract speaks of
-a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. Equal entropies at the border of S are all
-in. A token that is among the largest and the smallest, in a tiny batch, counts as smallest, as in their code.
+Defaults: low_entropy 0.8, strong 2, weak 0.5, fraction 2e-4, coef 1 (the authors' code); beta 0, theirs 0.001.
+Departures: the selection is over the whole optimiser step; the authors' code selects per micro-batch. Their abstract
+speaks of a KL on the tokens of S; their code, as here, penalises the 2 k extreme ones. Equal entropies at the border of
+S are all in. A token at both ends, in a tiny batch, counts as smallest, as in their code.
 Options: entropy="old" takes the old policy's entropies.
-The penalty is idle as long as lp = lp_old, up to the rounding between engines: it needs several updates per rollout.
+The penalty needs several updates per rollout: it is idle at lp = lp_old, up to the rounding between engines.
 Reductions: low_entropy = 1 and weak = 0 is KL-Cov with coef · strong.
 """
 
@@ -77,8 +74,6 @@ def sent(
     entropy: OfPolicy = "current",
 ) -> Objective:
     """Among sure tokens, those with extreme covariance are held at the old policy."""
-    current = entropy == "current"
-    held = Anchor(coef, CovarianceTails(fraction, low_entropy, strong, weak, current))
-    return Objective(
-        GroupAdvantage(), Unclipped(), TokenMean(), penalties=(held, ReferenceKl(beta)) if beta else (held,)
-    )
+    held = Anchor(coef, CovarianceTails(fraction, low_entropy, strong, weak, entropy == "current"))
+    penalties = (held, ReferenceKl(beta)) if beta else (held,)
+    return Objective(GroupAdvantage(), Unclipped(), TokenMean(), penalties=penalties)

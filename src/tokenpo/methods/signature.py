@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from ..base.errors import TokenPOError, UnknownName, choose, nearest
-from ..core.ranges import Range, is_number, members, range_of, require
+from ..core.ranges import NUMBER, Range, is_number, members, range_of, require
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Option:
     """A keyword of a builder.
 
     Attributes:
-        default: its value when it is not given.
-        kinds: names of the types it may have; `float | None` has two.
+        default: its default value.
+        kinds: names of its types; `float | None` has two.
         choices: the texts that a `Literal` allows; empty where any text is allowed.
         allowed: the range of its numbers; None where the annotation names none.
         words: its meaning, "" where the annotation carries no text.
@@ -32,18 +32,19 @@ class Option:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> Option:
-        """The annotation read; one that could not be evaluated is text, and names kinds alone."""
+        """Reads the annotation; one that could not be evaluated is text, and names kinds alone."""
         hint = parameter.annotation
         if isinstance(hint, str):
             return cls(parameter.default, tuple(hint.split(" | ")))
         types = [kind for kind, _ in members(hint)]
         choices = tuple(text for kind in types if _is_choice(kind) for text in get_args(kind))
-        words = [note for note in _notes(hint) if isinstance(note, str)]
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        words = [note for note in notes if isinstance(note, str)]
         return cls(parameter.default, tuple(map(_name, types)), choices, range_of(hint), "".join(words[-1:]))
 
     @property
     def line(self) -> str:
-        """Its meaning, with its range or choices where the words do not name them."""
+        """Its meaning, with its range, or with its choices where the words do not name them."""
         if self.allowed:
             return f"{self.words} ({self.allowed.text})"
         quoted = [f'"{text}"' for text in self.choices]
@@ -52,8 +53,8 @@ class Option:
     def check(self, method: str, name: str, value: object) -> None:
         """Refuses a value of another kind, another choice or outside the range."""
         kinds = [_KINDS[kind] for kind in self.kinds if kind in _KINDS]
-        if len(kinds) == len(self.kinds) and not any(holds(value) for holds, _ in kinds):
-            wanted = " or ".join(text for _, text in kinds)
+        if len(kinds) == len(self.kinds) and not any(kind.holds(value) for kind in kinds):
+            wanted = " or ".join(kind.text for kind in kinds)
             raise TokenPOError(f"method {method}: option {name} = {value!r:.80} must be {wanted}")
         if self.choices and isinstance(value, str):
             choose(f"{method}: {name}", value, dict.fromkeys(self.choices))
@@ -62,14 +63,13 @@ class Option:
 
 
 def options_of(build: Callable[..., object]) -> dict[str, Option]:
-    """The keywords of a builder; what it takes as `**options` is none of them."""
-    return {name: Option.of(x) for name, x in _parameters(build).items() if x.kind not in _STARRED}
+    """The keywords of a builder, without `*args` and `**options`."""
+    starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: Option.of(x) for name, x in _parameters(build).items() if x.kind not in starred}
 
 
 def check_options(name: str, given: Mapping[str, object], build: Callable[..., object]) -> None:
     """Refuses a keyword that a builder does not have, and a value that its annotation does not allow.
-
-    What a builder takes as `**options` is left to it.
 
     Raises:
         UnknownName: naming the method and the nearest keyword, or the option and the nearest choice.
@@ -95,12 +95,8 @@ def _parameters(build: Callable[..., object]) -> Mapping[str, inspect.Parameter]
     """The parameters, their annotations evaluated where Python finds every name in them."""
     try:
         return inspect.signature(build, eval_str=True).parameters
-    except Exception:  # whatever evaluating an annotation of the user's raises
+    except Exception:  # evaluating an annotation of the user's may raise anything
         return inspect.signature(build).parameters
-
-
-def _notes(hint: object) -> tuple[object, ...]:
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
 def _is_choice(kind: object) -> bool:
@@ -119,13 +115,12 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))
 
 
-_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# The check of each kind that builders annotate, and its name in messages; other kinds are left to the builder.
-_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "float": (is_number, "a number"),
-    "int": (lambda value: is_number(value) and isinstance(value, numbers.Integral), "a whole number"),
-    "bool": (lambda value: isinstance(value, bool), "true or false"),
-    "str": (lambda value: isinstance(value, str), "text"),
-    "tuple[float, float]": (_is_pair, "two numbers"),
-    "None": (lambda value: value is None, "none"),
+# What a kind is called in messages, and its values; other kinds are left to the builder.
+_KINDS = {
+    "float": NUMBER,
+    "int": Range("a whole number", lambda value: is_number(value) and isinstance(value, numbers.Integral)),
+    "bool": Range("true or false", lambda value: isinstance(value, bool)),
+    "str": Range("text", lambda value: isinstance(value, str)),
+    "tuple[float, float]": Range("two numbers", _is_pair),
+    "None": Range("none", lambda value: value is None),
 }

@@ -1,17 +1,14 @@
 """Skywork-OR1's adaptive entropy control: a bonus on the entropy that grows while the entropy is below its target.
 
-Paper: Skywork Open Reasoner 1 Technical Report (2505.22312); provenance: code.
-
     c  = α · 1[H̄_old < target]         (H̄_old: mean entropy of the rollout batch's tokens)
     J  = 1/Σ|o_i| Σ_i Σ_t [ min(r_it A_i, clip(r_it, 1−low, 1+high) A_i) + c · H_it ],   gradient through H_it
     α ← min(α + delta, largest) where H̄_old < target, else max(α − delta, 0), after each rollout batch
 
 Defaults: target 0.2 nats, delta 1e-4, largest 0.005, α from 0 (the authors' script); clip 0.2/0.2.
-Departures: the authors' code closes the gate for the *next* batch (in the first it is open), and takes −mean lp_old of
-the sampled tokens for the entropy: controller="released" does both; by default a batch's own mean entropy gates it. α
-moves once per rollout batch in both. TRL gates by the entropy of the step before, and its delta is 0.005. Under dynamic
-sampling the gate reads the groups that are kept, the change of α, and the released gate, all that were drawn (the
-authors' code: those that are kept).
+Departures: a batch's own mean entropy gates it. The authors' code gates the *next* batch (the first is open), and takes
+−mean lp_old of the sampled tokens for the entropy: controller="released" does both. TRL gates by the entropy of the
+step before, and its delta is 0.005. Under dynamic sampling the gate reads the kept groups; the change of α and the
+released gate read all that were drawn (the authors' code: the kept ones).
 Reductions: largest = 0 is GRPO over tokens.
 """
 
@@ -88,15 +85,10 @@ def skywork_entropy(
     low: Low = 0.2,
     high: High = 0.2,
     controller: Annotated[
-        Literal["current", "released"],
-        'gated by the "current" batch\'s entropy, or as in the "released" code by −mean lp_old of the last',
+        Literal["current", "released"], "gate by this batch's entropy, or, as released, by −mean lp_old of the last"
     ] = "current",
 ) -> Objective:
     """GRPO over tokens with an entropy bonus whose coefficient keeps the entropy near a target."""
-    released = controller == "released"
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        penalties=(EntropyBonus(GatedCoefficient(target, delta, largest, start, released)),),
-    )
+    coefficient = GatedCoefficient(target, delta, largest, start, controller == "released")
+    penalties = (EntropyBonus(coefficient),)
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), penalties=penalties)

@@ -1,7 +1,5 @@
 """SPO-chain: segments cut at improbable tokens, each worth what it adds to the mean reward of continuations.
 
-Paper: Segment Policy Optimization (2505.23564), its chain; provenance: code.
-
     cuts: before the 1st, (1 + interval)-th, (1 + 2 interval)-th ... of the tokens with p_old < below
     V(s)  = mean R of `continuations` continuations from s, at every cut
     A_it  = V(behind the segment of t) − V(before it);   behind the last R_i, before the first cut 0     (`gain`)
@@ -9,10 +7,10 @@ Paper: Segment Policy Optimization (2505.23564), its chain; provenance: code.
     J = mean over the tokens with p_old < below of min(r_it Â_it, clip(r_it, 1−low, 1+high) Â_it)
 
 Defaults: interval 5, below 0.9, 9 continuations, clip 0.2/0.2 (code).
-Departures: the variance has ddof 1, and the mean of J is over the rollout batch where theirs is over a minibatch. The
-scripts add a divergence of 0.0001 from the reference; none here: `train.reference_kl` adds one. The tree of the paper,
-in which continuations are trained on too, is not implemented.
-Note: the continuations are sampled tokens like all others: `continued_tokens` of a run counts them.
+Departures: the variance has ddof 1, and the mean of J is over the rollout batch, theirs over a minibatch. The scripts
+add a divergence of 0.0001 from the reference, which `train.reference_kl` adds here. The paper's tree, in which
+continuations are trained on too, is not implemented.
+Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
 """
 
 from dataclasses import dataclass
@@ -21,17 +19,9 @@ from typing import Annotated
 from torch import Tensor
 
 from ..core.objective import Objective
-from ..core.parts import (
-    Clip,
-    Continuations,
-    FixedBounds,
-    Improbable,
-    Signal,
-    SignalWeight,
-    TokenMean,
-    WhitenedGain,
-)
+from ..core.parts import Clip, Continuations, FixedBounds, Improbable, SignalWeight, TokenMean, WhitenedGain
 from ..core.parts.continuations import improbable
+from ..core.parts.part import Signal
 from ..core.ranges import Count, Fraction
 from ..core.types import Rollouts
 from .options import High, Low
@@ -63,9 +53,6 @@ def spo(
     high: High = 0.2,
 ) -> Objective:
     """Segments between improbable tokens are worth what they add, and only improbable tokens learn."""
-    return Objective(
-        WhitenedGain(Continuations(Improbable(interval, below), continuations), below),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        weights=(SignalWeight(OverImprobable(below)),),
-    )
+    credit = WhitenedGain(Continuations(Improbable(interval, below), continuations), below)
+    weights = (SignalWeight(OverImprobable(below)),)
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)

@@ -1,15 +1,13 @@
 """STAPO: drop the improbable tokens that a right answer rewards by accident.
 
-Paper: STAPO (2602.15620); provenance: paper.
-
     low_it = 1[A_i > 0 and p_it < prob]
     spurious_it = low_it · 1[H_it < the quantile of H over the tokens with low = 1]
     J = 1/Σ kept Σ_i Σ_t kept_it · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i),   kept = 1 − spurious
 
-An unlikely token at a place where the policy was sure pulls a large gradient, though it earned none of the reward.
+An unlikely token where the policy was sure pulls a large gradient, though it earned none of the reward.
 Defaults: prob 0.002, quantile 0.75 (paper); clip 0.2/0.28 as in DAPO. The denominator counts the tokens that are kept.
-Departures: p and H are the current policy's and the quantile is taken over the optimiser step; policy="old" takes the
-old policy's. The quantile is nearest-rank. Where no token is unlikely nothing is dropped.
+Departures: p and H are the current policy's, and the nearest-rank quantile is taken over the optimiser step;
+policy="old" takes the old policy's.
 Reductions: prob = 0 is DAPO with dual=None.
 """
 
@@ -68,12 +66,8 @@ def stapo(
     quantile: Quantile = 0.75,
     low: Low = 0.2,
     high: High = 0.28,
-    policy: Annotated[
-        Literal["current", "old"], 'probabilities and entropies of the "current" or the "old" policy'
-    ] = "current",
+    policy: Annotated[Literal["current", "old"], "the policy of the probabilities and entropies"] = "current",
 ) -> Objective:
     """Unlikely tokens of right responses are dropped where the policy was sure of another one."""
-    spurious = Spurious(prob, quantile, policy == "current")
-    return Objective(
-        GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(NormalisedWeight.of(Drop(spurious)),)
-    )
+    weight = NormalisedWeight.of(Drop(Spurious(prob, quantile, policy == "current")))
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), TokenMean(), weights=(weight,))

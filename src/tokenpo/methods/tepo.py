@@ -1,22 +1,21 @@
 """TEPO: sequence-likelihood ratio with token-level aggregation; v2 masks a KL on collapsing tokens.
 
-Paper: TEPO (v1 2510.09369; v2 2604.12736); provenance: second-hand + reconstructed: the papers' bodies could not be
-read. Two sources agree on the geometric mean; clip and beta are unknown and ours.
+The papers' bodies could not be read. Two sources agree on the geometric mean; clip and beta are unknown and ours.
 
     s_i  = exp(mean_t log r_it),    s_it = sg[s_i] · exp(lp − sg[lp])
     v1:  J = 1/Σ|o_i| Σ_i Σ_t min(s_it A_i, clip(s_it, 1−low, 1+high) A_i)
     v2:  J = v1 − beta/Σ|o_i| Σ_i Σ_t M_it KL_it,    M_it = 1[A_i > 0] · 1[entropy decreasing at (i, t)]
 
-Defaults: low = high = 0.2 (a geometric mean practically never leaves 0.8..1.2; `GSPO_CLIP` is the alternative),
-beta = 1, decreasing = "delta", KL towards the old policy, estimator k3.
+Defaults: low = high = 0.2 (a geometric mean hardly ever leaves 0.8..1.2; `GSPO_CLIP` is the alternative), beta = 1,
+decreasing = "delta", KL towards the old policy, estimator k3.
 The mask is a heuristic: the theory given for it has reported errors. With "delta" it is empty on the first update
-after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where one engine scored the old
-policy and another scores the current one, rounding decides in that update which entropy is lower: k3, whose gradient is
-as small as the rounding, does not feel it, but k1, whose gradient is 1, does. "analytic" takes the exact sign of the
-entropy change of one logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old
-policy has no gradient at lp = lp_old either. "reference" (ours) compares with the reference policy, by the surprise of
-the sampled token alone, −lp < −lp_ref, as no engine hands over the reference's entropies: with kl_target="reference" it
-acts on the first update too, once the policy has left the reference.
+after a rollout (H = H_old), so v2 acts only in runs with several updates per rollout. Where two engines score the old
+and the current policy, rounding decides there which entropy is lower: k3, whose gradient is as small as the rounding,
+does not feel it, but k1, whose gradient is 1, does. "analytic" takes the exact sign of the entropy change of one
+logit-space step, A (p (lp + H) − Σ_v p_v² (log p_v + H)) > 0; but k3, k2 or |·| towards the old policy has no gradient
+at lp = lp_old either. "reference" (ours) compares with the reference policy by the surprise of the sampled token,
+−lp < −lp_ref, as no engine hands over the reference's entropies: with kl_target="reference" it acts on the first update
+too, once the policy has left the reference.
 Reductions: beta = 0 is v1; v1 is GSPO-token with token mean and its clip.
 """
 
@@ -27,20 +26,8 @@ from torch import Tensor
 
 from ..core.objective import Objective
 from ..core.ops.ratio import log_ratio
-from ..core.parts import (
-    K1,
-    K2,
-    K3,
-    AbsoluteLogRatio,
-    Clip,
-    Estimator,
-    FixedBounds,
-    GeometricToken,
-    GroupAdvantage,
-    Part,
-    Penalty,
-    TokenMean,
-)
+from ..core.parts import Clip, FixedBounds, GeometricToken, GroupAdvantage, Part, Penalty, TokenMean
+from ..core.parts.penalties import K1, K2, K3, AbsoluteLogRatio, Estimator
 from ..core.ranges import NotNegative
 from ..core.types import Batch, Trust
 from .options import High, Low
@@ -130,22 +117,14 @@ def tepo(
     high: High = 0.2,
     beta: Annotated[NotNegative, "coefficient of the masked KL"] = 1.0,
     decreasing: Annotated[
-        Literal["delta", "analytic", "reference"],
-        '"delta" (H < H_old), "analytic" (exact sign of one logit-space step) or "reference" (lp > lp_ref)',
+        Literal["delta", "analytic", "reference"], "H < H_old, the sign of one logit-space step, or lp > lp_ref"
     ] = "delta",
     kl_target: Annotated[Literal["old", "reference"], "the policy that the KL holds to"] = "old",
-    estimator: Annotated[
-        Literal["k3", "abs", "k1", "k2"], '"k3", "abs", "k1" or "k2", of lp − lp_old or of lp_ref − lp'
-    ] = "k3",
+    estimator: Annotated[Literal["k3", "abs", "k1", "k2"], "of lp − lp_old or of lp_ref − lp"] = "k3",
 ) -> Objective:
     """TEPO v2: v1 with a KL on tokens of right answers whose entropy is falling."""
-    rules = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}
-    rule = rules[decreasing]
+    rule = {"delta": BelowOld(), "analytic": StepSign(), "reference": BelowReference()}[decreasing]
     divergence = {"k3": K3(), "abs": AbsoluteLogRatio(), "k1": K1(), "k2": K2()}[estimator]
-    to_reference = kl_target == "reference"
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high), ratio=GeometricToken()),
-        TokenMean(),
-        penalties=(MaskedKl(beta, rule, divergence, to_reference),) if beta else (),
-    )
+    penalties = (MaskedKl(beta, rule, divergence, kl_target == "reference"),) if beta else ()
+    clip = Clip(FixedBounds(low, high), ratio=GeometricToken())
+    return Objective(GroupAdvantage(), clip, TokenMean(), penalties=penalties)

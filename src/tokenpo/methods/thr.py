@@ -1,7 +1,6 @@
 """THR: weighs the tokens that decide how likely right responses become, towards exploitation or exploration.
 
-Paper: Token Hidden Reward (2510.03669); provenance: second-hand + reconstructed: the parts are told by reviews, the
-form of the factor, its size and its threshold are ours. The score s is NTHR's.
+The parts are told by reviews; the form of the factor, its size and its threshold are ours. The score s is NTHR's.
 
     THR_jk = s_jk on right responses, −s_jk on wrong ones   (s: `influence`, see nthr)
     tau    = min_{i right} 1/|o_i| Σ_k s_ik
@@ -62,17 +61,11 @@ class HiddenReward(Signal):
 )  # fmt: skip
 def thr(
     *,
-    p: Annotated[
-        Lean, "1 + p is the factor on tokens that make right responses more likely, 1 − p on the others"
-    ] = 0.1,
+    p: Annotated[Lean, "tokens that make right responses likelier get the factor 1 + p, the others 1 − p"] = 0.1,
     mask: Mask = True,
     low: Low = 0.2,
     high: High = 0.2,
 ) -> Objective:
     """Advantages lean on the tokens that make right responses more likely, or away from them."""
-    return Objective(
-        GroupAdvantage(),
-        Clip(FixedBounds(low, high)),
-        SequenceMean(),
-        weights=(SignalWeight(HiddenReward(p, mask)),) if p or mask else (),
-    )
+    weights = (SignalWeight(HiddenReward(p, mask)),) if p or mask else ()
+    return Objective(GroupAdvantage(), Clip(FixedBounds(low, high)), SequenceMean(), weights=weights)

@@ -1,14 +1,11 @@
 """TOPR: right answers as in supervised learning, wrong ones only as far as the policy still gives them.
 
-Paper: Tapered Off-Policy REINFORCE (2503.14286); provenance: second-hand.
-
     A_i = 1 where R_i > threshold, −1 elsewhere;   signal="advantage": A_i = R_i − mean_g R
     W_i = Π_t r_it;   level="token": W_it = r_it
     a_i = 1 where A_i ≥ 0, min(sg W_i, 1) where A_i < 0
     J = 1/N Σ_i Σ_t a_i A_i lp_it
 
-Pushing down what the policy no longer says is what makes REINFORCE unstable off-policy: the weight of wrong answers
-tapers off, that of right ones is never cut.
+Pushing down what the policy no longer says makes REINFORCE unstable off-policy: the weight of wrong answers tapers off.
 Defaults: the ratio of whole responses and rewards of ±1 without a baseline (the paper's rule, second-hand). The
 threshold 0.5 is ours. There is no clip and no divergence.
 Options: level="token" is a framework's form, which it applies to advantages; read in its code.
@@ -61,15 +58,13 @@ class Tapered(Bounds):
 )  # fmt: skip
 def topr(
     *,
-    level: Annotated[
-        Literal["sequence", "token"], 'importance ratio of a whole response ("sequence") or of each "token"'
-    ] = "sequence",
+    level: Annotated[Literal["sequence", "token"], "ratio of a whole response or of each token"] = "sequence",
     signal: Annotated[
-        Literal["outcome", "advantage"], '±1 by the "outcome", or the "advantage" over the group\'s mean reward'
+        Literal["outcome", "advantage"], "±1 by the outcome, or the advantage over the group's mean reward"
     ] = "outcome",
     threshold: Annotated[Finite, 'with signal="outcome" a response is right when its reward exceeds this'] = 0.5,
 ) -> Objective:
     """Log-likelihood up for right answers, down for wrong ones as far as the policy still gives them."""
     ratio = {"sequence": ProductSequence(), "token": TokenRatio()}[level]
-    known = {"outcome": SignedOutcome(threshold), "advantage": GroupAdvantage(std=False)}
-    return Objective(known[signal], DetachedClip(Tapered(), ratio), ConstantLength(1.0))
+    credit = {"outcome": SignedOutcome(threshold), "advantage": GroupAdvantage(std=False)}[signal]
+    return Objective(credit, DetachedClip(Tapered(), ratio), ConstantLength(1.0))

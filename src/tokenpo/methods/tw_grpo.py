@@ -1,20 +1,18 @@
 """TW-GRPO: positions at which a group's responses part ways weigh more.
 
-Paper: Reinforcing Video Reasoning with Focused Thinking (2505.24718); provenance: code.
-
     L_itv = log-probability of token v at position t of response i, −log V where it has ended;   L̄_tv = mean_i L_itv
     d_t = mean_i Σ_v (exp(D) − D − 1),   D = L̄_tv − L_itv clamped to ±11                               (`divergence`)
     w_t = 1 + (alpha − 1) · (d_t − min d) / (max d − min d + 1e-8)
     A_i = (R_i − mean_g R) / (std_g R + 1e-4)
     J = 1/Σ|o_i| Σ_i Σ_t w_t · min(r_it A_i, clip(r_it, 1−low, 1+high) A_i)
 
-The mean over i and the extremes of d are of one group. The sum over the vocabulary is not weighted by a probability: d
+The mean over i and the extremes of d are of one group. The sum over the vocabulary has no probabilities for weights: d
 is no divergence between distributions, and the tail dominates it.
 Defaults: alpha 1.7, clip 0.2/0.28 (the authors' code and script).
-Departures: d is the old policy's, at the temperature of sampling, and w carries no gradient; the authors' code takes
-the current policy's with its gradient. The extremes run over the positions at which a response of the group goes on;
-the code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term has
-coefficient 0 in the script and is left out. Soft rewards for several choices and inverted questions belong to the data.
+Departures: d is the old policy's, at the temperature of sampling, and w has no gradient; the authors' code takes the
+current policy's with its gradient. The extremes run over the positions at which a response of the group goes on; the
+code's run over the padding too, so that its weights depend on the width of the batch. The code's KL term has
+coefficient 0 in the script. Soft rewards for several choices and inverted questions belong to the data.
 Reductions: alpha = 1 is DAPO with dual=None and 1e-4 added to the deviation. Equal d everywhere is alpha = 1.
 """
 
@@ -60,9 +58,5 @@ def tw_grpo(
     *, alpha: Annotated[NotNegative, "largest weight; the smallest is 1"] = 1.7, low: Low = 0.2, high: High = 0.28
 ) -> Objective:
     """Tokens weigh more at positions where the group's next-token distributions lie apart."""
-    return Objective(
-        GroupAdvantage(eps=1e-4),
-        Clip(FixedBounds(low, high)),
-        TokenMean(),
-        weights=(SignalWeight(PositionWeight(alpha)),) if alpha != 1 else (),
-    )
+    credit, weights = GroupAdvantage(eps=1e-4), (SignalWeight(PositionWeight(alpha)),) if alpha != 1 else ()
+    return Objective(credit, Clip(FixedBounds(low, high)), TokenMean(), weights=weights)

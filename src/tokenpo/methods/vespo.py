@@ -1,19 +1,16 @@
-"""VESPO: a soft weight of the whole response's likelihood ratio in place of a clip.
-
-Paper: VESPO (2602.10693), appendix; provenance: code.
+"""VESPO (appendix): a soft weight of the whole response's likelihood ratio in place of a clip.
 
     log W_i = Σ_t log r_it, bounded to [log 1e-8, 20]
     φ(W) = e^lambda · W^k · e^(−lambda W),   its constants by the sign of A_i (0 counts as positive)
     J = 1/Σ|o_i| Σ_i Σ_t sg[φ(W_i)] · A_i · lp_it
 
-φ(1) = 1, and the largest weight is at W = k/lambda: with the defaults right answers count most at 2/3, wrong ones at
-1.5, and neither far away.
+φ(1) = 1, and the largest weight is at W = k/lambda: with the defaults at 2/3 for right answers, at 1.5 for wrong ones.
 Defaults: k 2 and lambda 3 where A ≥ 0, k 3 and lambda 2 where A < 0 (the authors' code and a framework's; the docstring
 of the authors' code has other numbers).
 As in both codes, a lambda below 1e-4 counts as 1e-4, and a φ that overflows as 0.
-Departures: the anchor is the old policy. A correction for the sampler inside W, as the framework has it, is a field of
-the surrogate (`SoftWeight.inside`), which the TRL engine fills.
-The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is far from 1.
+Departures: the anchor is the old policy; the TRL engine fills `SoftWeight.inside`, the framework's correction for the
+sampler inside W. The authors' code takes the token mean of the micro-batch. W is a product: for long responses it is
+far from 1.
 Reductions: at lp = lp_old the gradient is that of REINFORCE with group advantages, DAPO's. Up to the factor
 e^(1e-4 (1 − W)), k = lambda = 0 is that for any W, and k = 1, lambda = 0 is the importance weight of whole responses.
 """

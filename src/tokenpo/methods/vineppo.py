@@ -1,7 +1,5 @@
 """VinePPO: the value of a step is the mean reward of continuations drawn from there.
 
-Paper: VinePPO (2410.01679); provenance: code.
-
     V(s)  = mean R of `continuations` continuations from s, at the first token of every step
     A_it  = V(behind the step of t) − V(before it);   behind the last step R_i takes the place of V      (`gain`)
     Â_it  = (A_it − mean A) / √(var A + 1e-8),   over all tokens of the batch
@@ -9,9 +7,9 @@ Paper: VinePPO (2410.01679); provenance: code.
 
 Defaults: 9 continuations, clip 0.2/0.2 (code). A step is `every` tokens, 16 (ours): the authors cut at the lines of a
 solution, which separator=ID does, where ID is the token of a newline.
-Departures: the variance has ddof 1, as everywhere here. The scripts add a divergence of 0.0001 from the reference; none
-here: `train.reference_kl` adds one. Responses that were cut off keep the reward that the task gives them.
-Note: the continuations are sampled tokens like all others: `continued_tokens` of a run counts them.
+Departures: the variance has ddof 1, as everywhere here. The scripts add a divergence of 0.0001 from the reference,
+which `train.reference_kl` adds here. Responses that were cut off keep the reward that the task gives them.
+Note: the continuations are sampled tokens: `continued_tokens` of a run counts them.
 """
 
 from typing import Annotated

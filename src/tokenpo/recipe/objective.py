@@ -33,7 +33,7 @@ from ..core.parts import (
     walk,
 )
 from ..methods import builder, method, options_of
-from ..methods.corrections import corrected, with_weights
+from ..methods.corrections import Preset, applied, corrected
 from .command_line import Entry, toml_value
 from .config import Config, Correction, Method
 from .hosts import EMBEDDED, HOSTS, Host
@@ -112,9 +112,9 @@ def _shaping(config: Config) -> tuple[Shaping, ...]:
 
 
 def _corrected(objective: Objective, asked: Correction) -> Objective:
-    said = "rollout.correction"
+    label = "rollout.correction"
     if asked.preset is not None:
-        return corrected(objective, asked.preset, leaves=asked.leaves, said=said)
+        return corrected(objective, asked.preset, leaves=asked.leaves, label=label)
     weights: tuple[Weight, ...] = ()
     if asked.level is not None:
         sequence, geometric = asked.level != "token", asked.level == "geometric"
@@ -125,7 +125,7 @@ def _corrected(objective: Objective, asked: Correction) -> Objective:
             Criterion(_LEVELS[one.over], one.low, _limit(one.high), _ESTIMATORS.get(one.of)) for one in asked.reject
         )
         weights += (Rejection(tuple(criteria), leaves=asked.leaves),)
-    return with_weights(objective, weights, said)
+    return applied(objective, Preset(weights), label)
 
 
 def _limit(bound: float | None) -> float:

@@ -102,7 +102,7 @@ def explain_all(
         raise TokenPOError(f"--entropy-quantile {quantile:g} lies outside [0, 1]: give a fraction such as 0.8")
     built = [(entry, build_entry(entry)) for entry in entries]
     if correction is not None:
-        built = [(entry, corrected(objective, correction, said="--correction")) for entry, objective in built]
+        built = [(entry, corrected(objective, correction, label="--correction")) for entry, objective in built]
     reasons = {entry.label: missing(entry.label, objective, recording) for entry, objective in built}
     refused = tuple((label, reason) for label, reason in reasons.items() if reason)
     if len(refused) == len(built):
