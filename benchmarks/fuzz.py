@@ -151,9 +151,9 @@ def read_model(run: Path) -> None:
 def read_checkpoint(run: Path) -> None:
     from tokenpo.models import load
     from tokenpo.runs import checkpoint
-    from tokenpo.runs.directory import cut_back, open_checkpoint, resumed_config
+    from tokenpo.runs.directory import cut_back, open_checkpoint, resumed
 
-    resumed_config(run, None)
+    resumed(run, None)
     model = load(run.parent / "whole" / "model").model
     saved, progress, _ = open_checkpoint(run)
     if saved is not None:

@@ -12,6 +12,7 @@ from tokenpo.cli.main import main
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.evidence.evaluate.benchmarks import BENCHMARKS
 from tokenpo.recipe.config import parse_config
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs import evaluation
 
 TINY = ["tiny", "--task", "dial_sum", "--problems", "4", "--max-new-tokens", "40"]
@@ -65,7 +66,7 @@ def test_a_model_on_a_task(capsys: pytest.CaptureFixture) -> None:
 
 def measured(raw: dict) -> evaluation.Evaluation:
     """As a training run of this config does before its first step."""
-    engine = build_engine(parse_config(raw, "test"))
+    engine = build_engine(Plan(parse_config(raw, "test")))
     return evaluation.evaluate(engine.config, engine.lm, engine.task)
 
 

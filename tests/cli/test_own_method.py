@@ -16,7 +16,7 @@ from tokenpo.cli.main import main
 from tokenpo.recipe.command_line import parse_entries
 from tokenpo.recipe.config import Method, load_config, parse_config
 from tokenpo.recipe.objective import build_method
-from tokenpo.runs.inputs import contents
+from tokenpo.recipe.plan import Plan
 
 SHORT = (
     "train.steps=2", "rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "evaluate.every=0",
@@ -238,7 +238,7 @@ def test_a_file_in_the_home_directory_is_held_to_its_bytes_too(here: Path, monke
     monkeypatch.setenv("HOME", str(here))
     assert tokenpo.method("~/late.py:late").name == "late"
     config = parse_config({"method": {"name": "~/late.py:late"}}, "test")
-    assert contents(config)["contents of method.name"] == fingerprint([here / "late.py"])
+    assert Plan(config).contents["contents of method.name"] == fingerprint([here / "late.py"])
 
 
 def test_a_module_is_held_to_its_bytes_too(here: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_module_is_held_to_its_bytes_too(here: Path) -> None:
     config = parse_config({"method": {"name": "held_pack.mine:late"}, "task": task}, "test")
     told = fingerprint([here / "held_pack" / "mine.py"])
     expected = {"contents of method.name": told, "contents of task.options.verifier": told}
-    assert expected.items() <= contents(config).items()
+    assert expected.items() <= Plan(config).contents.items()
 
 
 def test_none_is_understood_whatever_the_annotation_is_made_of() -> None:

@@ -14,10 +14,12 @@ from tokenpo.cli.view import SilentView
 from tokenpo.core.negotiation import negotiate
 from tokenpo.core.parts import Keep, Signal
 from tokenpo.engines.embedded.directions import AtCheckpoint
-from tokenpo.engines.embedded.engine import build_engine, provided
+from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import train
 from tokenpo.models import load, locate, save
 from tokenpo.recipe.config import Config, parse_config
+from tokenpo.recipe.objective import require_here
+from tokenpo.recipe.plan import Plan
 
 from .case import Case
 
@@ -37,7 +39,7 @@ class _Gain(Signal):
 
 
 def _bought(directory: Path) -> None:
-    provided(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Gain()),)))
+    require_here(dataclasses.replace(tokenpo.method("grpo"), name="mine", weights=(Keep(_Gain()),)))
 
 
 def _own(directory: Path) -> None:
@@ -68,7 +70,7 @@ def _adapted_head(directory: Path) -> None:
     lm.model.lm_head.weight = torch.nn.Parameter(lm.model.lm_head.weight.detach().clone())
     save(lm, path)
     model = {"path": str(path), "lora": {"rank": 2, "targets": ["q_proj", "lm_head"]}}
-    build_engine(_recipe(directory, model=model, method={"name": "nthr"}))
+    build_engine(Plan(_recipe(directory, model=model, method={"name": "nthr"})))
 
 
 def typed(*words: str) -> None:

@@ -43,7 +43,7 @@ REFERENCE = {
     ],
     "models": ["tokenpo.models"],
     "tasks": ["tokenpo.tasks"],
-    "recipe": ["tokenpo.recipe.config", "tokenpo.recipe.model", "tokenpo.recipe.objective"],
+    "recipe": ["tokenpo.recipe.config", "tokenpo.recipe.plan", "tokenpo.recipe.objective"],
     "runs": ["tokenpo.runs.read", "tokenpo.runs.rollouts"],
     "engines": [f"tokenpo.engines.{name}" for name in ENGINES],
     "evidence": [f"tokenpo.evidence.{name}" for name in EVIDENCE],

@@ -19,8 +19,8 @@ from ..models.directory import ask_hub, check_directory, check_tokens, declared_
 from ..recipe.config import Config
 from ..recipe.hosts import EMBEDDED, TINKER, TRL, VERL, Host
 from ..recipe.objective import accepted_here, build_objective, other_sections
-from ..runs import inputs
-from ..runs.directory import STARTED, held, never_began, new_directory, resumed_config
+from ..recipe.plan import Plan
+from ..runs.directory import STARTED, held, never_began, new_directory, resumed, write_inputs
 
 if TYPE_CHECKING:
     from ..runs.loop import Backend
@@ -37,7 +37,7 @@ def accepted(config: Config, host: Host) -> Objective:
     if host is TINKER:
         from .tinker import needs
 
-        return needs.accepted(config)
+        return needs.accepted(Plan(config))
     if host is TRL:
         from .trl import recipe
 
@@ -165,13 +165,13 @@ def _trl_directory(config: Config, resume: Path | None) -> Iterator[Path]:
             raise TokenPOError(
                 f"the run in {resume} never began: start it with tokenpo train {directory / 'config.json'} --engine trl"
             )
-        config, _ = resumed_config(directory, config, accept=None)
+        config = resumed(directory, config, accept=None)[0].config
     settings = config.model_dump()
     settings["output"]["dir"] = str(directory)
     with held(directory):
         write_whole(directory / "config.json", json.dumps(settings, indent=2) + "\n")
         if resume is None:
-            inputs.write(directory, config)
+            write_inputs(directory, Plan(config))
         yield directory
 
 
@@ -186,7 +186,7 @@ def _verl_run(config: Config) -> tuple[Path, list[str]]:
     if goes_on:  # `compare` reads it before it starts the run again
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(directory / STARTED, json.dumps(config.model_dump(), indent=2) + "\n")
-        inputs.write(directory, config)
+        write_inputs(directory, Plan(config))
     verl.prepare(config)
     return directory, verl.command(config)
 

@@ -32,6 +32,7 @@ from ..core.parts import (
     Weight,
     walk,
 )
+from ..core.types import OPTIONAL
 from ..methods import builder, method, options_of
 from ..methods.corrections import Preset, applied, corrected
 from .command_line import Entry, toml_value
@@ -60,14 +61,17 @@ def build_objective(config: Config) -> Objective:
 
 
 def accepted_here(config: Config) -> Objective:
-    """The recipe's objective, where the embedded engine can honour it.
-
-    Raises:
-        Unsupported: it reads what no engine of ours has; and as `build_objective`.
-    """
+    """The recipe's objective, where the embedded engine can honour it; raises as `build_objective`, `require_here`."""
     objective = build_objective(config)
-    negotiate(objective)
+    require_here(objective)
     return objective
+
+
+def require_here(objective: Objective) -> None:
+    """Raises Unsupported, naming method and input, where an objective reads what the embedded engine does not have."""
+    provides = OPTIONAL if objective.continuations else OPTIONAL - {"gain"}
+    remedy = "say where continuations are drawn, by a part that holds tokenpo.core.parts.Continuations"
+    negotiate(objective, provides, remedies={"gain": remedy})
 
 
 def build_method(chosen: Method) -> Objective:

@@ -1,11 +1,11 @@
-"""The run directory: what a run is (written once), what it did (appended), and where it can go on.
+"""The run directory: the files that describe a run, its logs, and where it can go on.
 
 recipe.toml config.json objective.txt versions.json     the run
 inputs.json                                              hashes of the model and the data that it reads
 metrics.jsonl samples.jsonl trace.jsonl                  one line a step, a sampled response, a traced response
 rollouts/step-NNNNNN.jsonl                               whole rollout batches, every output.rollouts_every steps
 checkpoints/ model/ report.html                          where to resume, the final model, the report
-adapter/                                                 with LoRA, what model/ has merged in
+adapter/                                                 with LoRA, the adapters that model/ has merged in
 changes.jsonl                                            where it was resumed with other settings, on request
 trackers.json                                            how far each live tracker is, where the recipe names one
 """
@@ -19,32 +19,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base import text
 from ..base.errors import TokenPOError
 from ..base.files import expanded, is_fresh, json_object, locked, numbered, sweep, write_whole
 from ..base.jsonl import Lines, cut, finite, whole_lines, with_step
 from ..recipe.config import Config, differences, parse_config, read_raw
 from ..recipe.files import to_toml
 from ..recipe.hosts import EMBEDDED, HOSTS, Host
-from . import checkpoint, inputs
+from ..recipe.plan import Plan
+from . import checkpoint
 from .checkpoint import Progress
 from .rollouts import drop_after
 from .trackers import Trackers
 from .versions import versions
 
-# What may change when a run is resumed: it neither alters the steps made nor those to come.
+# Settings that may change when a run is resumed: they alter neither the steps made nor those to come.
 FREE = ("train.steps", "output.")
 LOGS = ("metrics.jsonl", "samples.jsonl", "trace.jsonl")
+INPUTS = "inputs.json"
 STARTED = "recipe.json"  # the config of a run of verl's that goes on by itself: config.json is verl's own there
 
 
 class OpenRun:
     """A run directory that is being written: its logs and its live trackers."""
 
-    def __init__(self, path: Path, config: Config, trackers: Trackers) -> None:
+    def __init__(self, path: Path, trackers: Trackers) -> None:
         self.path = path
-        self.keep = config.output.keep
-        self.settings = inputs.binding(config)
-        self.metrics, self.samples, self.trace = (Lines(path / name) for name in LOGS)
+        self._logs = self.metrics, self.samples, self.trace = [Lines(path / name) for name in LOGS]
         self._trackers = trackers
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -52,10 +53,11 @@ class OpenRun:
         self._trackers.send(metrics)
 
     def sizes(self) -> dict[str, int]:
-        return {lines.path.name: lines.sync() for lines in (self.metrics, self.samples, self.trace)}
+        """Bytes of each log, all of them on the disk."""
+        return {lines.path.name: lines.sync() for lines in self._logs}
 
     def close(self) -> None:
-        for lines in (self.metrics, self.samples, self.trace):
+        for lines in self._logs:
             lines.close()
         self._trackers.close()
 
@@ -119,7 +121,7 @@ def new_directory(config: Config) -> Path:
 def never_began(path: Path) -> bool:
     """Whether a directory holds nothing, or only the config, and the hashes, of a run that never began."""
     config = path / "config.json"
-    alone = {file.name for file in path.iterdir()} <= {".lock", config.name, inputs.FILE}
+    alone = {file.name for file in path.iterdir()} <= {".lock", config.name, INPUTS}
     return is_fresh(path) or (alone and json_object(config).keys() == Config.model_fields.keys())
 
 
@@ -132,15 +134,27 @@ def _next_free(base: Path) -> Path:
     raise AssertionError("there are always more numbers")
 
 
-def describe(path: Path, config: Config, objective: str) -> None:
-    """Writes the files that say what the run is; the config first, as a directory that holds it can be resumed."""
-    _describe(path, json.dumps(config.model_dump(), indent=2), objective, ())
-    write_whole(path / "recipe.toml", to_toml(config))
-    inputs.write(path, config)
+def describe(path: Path, plan: Plan) -> None:
+    """Writes the files that describe a run; the config first, as a directory that holds it can be resumed."""
+    _describe(path, json.dumps(plan.config.model_dump(), indent=2), str(plan.objective), ())
+    write_whole(path / "recipe.toml", to_toml(plan.config))
+    write_inputs(path, plan)
+
+
+def write_inputs(path: Path, plan: Plan) -> None:
+    """Writes the hashes of the files that a run reads, and the settings that its steps depend on."""
+    write_whole(path / INPUTS, json.dumps({**plan.contents, "settings": plan.settings}, indent=2) + "\n")
+
+
+def changed_inputs(path: Path, plan: Plan) -> list[str]:
+    """One line for each file that is not what the run in this directory began with."""
+    then, now = json_object(path / INPUTS), plan.contents
+    common = [name for name in then if name in now]
+    return text.differences({name: then[name] for name in common}, {name: now[name] for name in common})
 
 
 def describe_foreign(path: Path, config: Mapping[str, Any], objective: str, packages: Sequence[str]) -> None:
-    """The same of a run that another framework drives, whose settings are no `Config`.
+    """`describe` for a run that another framework drives, whose settings are no `Config`.
 
     Args:
         config: what the report reads of a config, and the framework's own settings, of any kind.
@@ -173,62 +187,56 @@ def require_host(path: Path, host: Host) -> None:
         )
 
 
-def resumed_config(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Config, list[str]]:
-    """The config of the run at `path`, or `wanted` where it is the same run; and in what they differ.
+def resumed(path: Path, wanted: Config | None, *, accept: bool | None = False) -> tuple[Plan, list[str]]:
+    """The plan of the run at `path`, or of `wanted` where that is the same run; and the lines in which they differ.
 
     Args:
-        accept: `wanted` may differ in everything, and so may the files that the run reads; None where that cannot be
-            asked for.
+        accept: `wanted` may differ in everything, and so may the files that the run reads; None where the user cannot
+            ask for that.
 
     Raises:
-        TokenPOError: no run there, another directory is asked for, or what its steps depend on differs; the message
-            shows the difference.
+        TokenPOError: no run there, another directory is asked for, or a setting or file that its steps depend on
+            differs; the message shows the difference.
     """
     file = path / "config.json"
     if not file.is_file():
         raise TokenPOError(f"{path} holds no config.json: give the directory of a run, as tokenpo train printed it")
     old = parse_config(read_raw(file), str(file))
-    wanted = wanted or old
-    place = wanted.output.dir
+    plan = Plan(wanted or old)
+    place = plan.config.output.dir
     if place not in (None, old.output.dir) and expanded(place).resolve() != path.resolve():
         raise TokenPOError(f"{path} is resumed where it is, not in {place}: leave out --out and output.dir")
-    made, step = _made_with(path, old)
-    changed = [line for line in differences(made, wanted) if not line.startswith(FREE)] + inputs.changed(path, wanted)
-    if changed and not accept and not _accepted(path, step).issuperset(changed):
+    # config.json can have been edited since: the checkpoint knows the settings of its steps, inputs.json those of none.
+    last = checkpoint.last_progress(path) or Progress()
+    settings = last.settings or json_object(path / INPUTS).get("settings")
+    if settings and isinstance(settings, Mapping):
+        old = parse_config(settings, f"the record of step {last.step} in {path}")
+    changed = [line for line in differences(old, plan.config) if not line.startswith(FREE)]
+    changed += changed_inputs(path, plan)
+    if changed and not accept and not _accepted(path, last.step).issuperset(changed):
         raise TokenPOError(
             f"{path} cannot be resumed with another config ({'; '.join(changed)}): leave settings and files as they "
             f"were, {'' if accept is None else 'say --accept-changes, '}or start a new run with --out"
         )
-    return wanted, changed
-
-
-def _made_with(path: Path, told: Config) -> tuple[Config, int]:
-    """The settings of the steps that are made, and how many that are: config.json can have been edited since.
-
-    Args:
-        told: what config.json says; it counts where nothing else has them.
-    """
-    last = checkpoint.last_progress(path) or Progress()
-    settings = last.settings or inputs.settings(path)  # before its first update a run has them in inputs.json alone
-    return (parse_config(settings, f"the record of step {last.step} in {path}") if settings else told), last.step
+    return plan, changed
 
 
 def _accepted(path: Path, step: int) -> set[str]:
-    """The changes that were accepted for the steps after this one, by a resumed run that died before its checkpoint."""
+    """The changes accepted for the steps after this one, by a resumed run that died before its checkpoint."""
     log = path / "changes.jsonl"
     lines = whole_lines(log, with_step, []) if log.is_file() else ()
     return {change for line in lines if line.value["step"] == step for change in line.value.get("changes") or ()}
 
 
 def note_changes(path: Path, step: int, changed: Sequence[str]) -> None:
-    """Writes down that the steps after `step` are made with other settings than those before."""
+    """Records that the steps after `step` are made with other settings than those before."""
     lines = Lines(path / "changes.jsonl")
     lines.write({"step": step, "changes": changed, "versions": versions()})
     lines.close()
 
 
 def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
-    """The newest good checkpoint, None before the first; where the run stands; what the user should know of it."""
+    """The newest good checkpoint, None before the first; where the run stands; notes for the user."""
     for name in ("model", "adapter"):
         sweep(path / name)
     if not checkpoint.exists(path) and not _has_lines(path):
@@ -247,7 +255,7 @@ def open_checkpoint(path: Path) -> tuple[Path | None, Progress, list[str]]:
 
 
 def cut_back(path: Path, progress: Progress) -> list[str]:
-    """Cuts the logs of a run back to its checkpoint; what the user should know of them."""
+    """Cuts the logs of a run back to its checkpoint; notes for the user."""
     for name in LOGS:
         cut(path / name, progress.sizes[name])
     drop_after(path, progress.step)
@@ -255,8 +263,8 @@ def cut_back(path: Path, progress: Progress) -> list[str]:
     metrics = path / "metrics.jsonl"
     for _ in whole_lines(metrics, with_step, notes) if metrics.exists() else ():
         pass  # what is damaged is said once, here; the report says it too
-    if not (path / inputs.FILE).is_file():
-        notes.append(f"{inputs.FILE} is gone, so whether model and data are those that began the run is not known")
+    if not (path / INPUTS).is_file():
+        notes.append(f"{INPUTS} is gone, so whether model and data are those that began the run is not known")
     return [*notes, *_other_software(path)]
 
 
@@ -270,5 +278,5 @@ def _other_software(path: Path) -> list[str]:
         return ["versions.json is gone or damaged, so whether this is the software that began the run is not known"]
     now = versions()
     changed = [f"{key} {before.get(key)} -> {now[key]}" for key in now if before.get(key) != now[key]]
-    text = f"not the software that began this run, so it may go on differently: {', '.join(changed)}"
-    return [text] if changed else []
+    note = f"not the software that began this run, so it may go on differently: {', '.join(changed)}"
+    return [note] if changed else []

@@ -21,6 +21,7 @@ from ..models.vocabulary import Tokenized
 from ..recipe.config import Config
 from ..recipe.hosts import Host
 from ..recipe.objective import warnings
+from ..recipe.plan import Plan
 from . import checkpoint
 from .checkpoint import LearnerState, Progress
 from .directory import (
@@ -34,7 +35,7 @@ from .directory import (
     note_changes,
     open_checkpoint,
     require_host,
-    resumed_config,
+    resumed,
 )
 from .evaluation import Evaluation
 from .records import Clock, rollout_metrics, rollout_records, sample_records, step_metrics, trace_records
@@ -47,7 +48,10 @@ from .view import View, about
 
 SHORTER = "rollout.max_new_tokens"
 FEWER = f"rollout.prompts, rollout.group_size or {SHORTER}"
-REMEDY = 'find what made it, or set train.nonfinite = "skip" to leave such updates out and count them'
+REMEDY = (
+    'the run can go on from its last checkpoint: find what made it, or set train.nonfinite = "skip" to leave such '
+    "updates out and count them"
+)
 
 
 class Backend(Protocol):
@@ -62,12 +66,8 @@ class Backend(Protocol):
     smaller: ClassVar[str]
 
     @classmethod
-    def open(cls, config: Config) -> Self:
-        """Everything that the run needs, cheapest first.
-
-        Raises:
-            TokenPOError: what the recipe asks for cannot be had.
-        """
+    def open(cls, plan: Plan) -> Self:
+        """Loads everything that the run needs, cheapest first; a TokenPOError where something cannot be had."""
         ...
 
     @property
@@ -85,23 +85,23 @@ class Backend(Protocol):
         ...
 
     def collect(self, cursor: int) -> Experience:
-        """A rollout batch from this position of the training problems on."""
+        """Draws a rollout batch from this position of the training problems on."""
         ...
 
     def complete(self, rollouts: Rollouts, kept: Draw) -> Rollouts:
-        """The rollouts with every other input that the objective reads."""
+        """Adds every other input that the objective reads."""
         ...
 
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
-        """All updates on a rollout batch."""
+        """Makes all updates on a rollout batch."""
         ...
 
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
-        """What the model says now of a whole rollout batch."""
+        """Scores a whole rollout batch under the weights as they are."""
         ...
 
     def evaluate(self) -> Evaluation:
-        """Of the held-out problems, at the weights as they are."""
+        """Evaluates the weights as they are on the held-out problems."""
         ...
 
     def save(self, directory: Path, progress: Progress) -> None:
@@ -109,7 +109,7 @@ class Backend(Protocol):
         ...
 
     def finish(self, directory: Path, step: int) -> list[str]:
-        """Leaves the final model, of the checkpoint of this step; where, in lines."""
+        """Leaves the final model, of the checkpoint of this step; where it is, in lines."""
         ...
 
     @staticmethod
@@ -140,17 +140,18 @@ class Outcome:
 
 
 def train(backend: type[Backend], config: Config, view: View) -> Outcome:
-    """A fresh run, to its end or to an interrupt.
+    """Trains a fresh run to its end, or to an interrupt.
 
     Raises:
-        TokenPOError: what the recipe asks for cannot be had; nothing was trained.
+        TokenPOError: something that the recipe names cannot be had; nothing was trained.
     """
-    with closing(backend.open(config)) as model:
+    plan = Plan(config)
+    with closing(backend.open(plan)) as model:
         progress = Progress(sizes=dict.fromkeys(LOGS, 0))
         model.start(None, progress)
         directory = new_directory(config)
         with held(directory):
-            describe(directory, config, str(model.learner.objective))
+            describe(directory, plan)
             model.save(directory, progress)
             try:
                 trackers = Trackers.open(directory, config, 0, view.say)
@@ -158,7 +159,7 @@ def train(backend: type[Backend], config: Config, view: View) -> Outcome:
                 # It was empty and nothing was trained: the next attempt can have it.
                 shutil.rmtree(directory)
                 raise
-            return Loop(model, config, OpenRun(directory, config, trackers), view, progress).run([])
+            return Loop(model, plan, OpenRun(directory, trackers), view, progress).run([])
 
 
 def resume(
@@ -168,14 +169,15 @@ def resume(
 
     Args:
         wanted: None for the run's own config; another may differ in train.steps and in output only.
-        accept: it may differ in everything; what differs is written to changes.jsonl. None: this cannot be asked for.
+        accept: it may differ in everything; what differs is written to changes.jsonl. None: the user cannot ask for it.
 
     Raises:
         TokenPOError: no run there, one of another engine, another config, no good checkpoint, or the run is at its end.
     """
     require_host(directory, backend.host)
-    config, changed = resumed_config(directory, wanted, accept=accept)
-    with closing(backend.open(config)) as model, held(directory):
+    plan, changed = resumed(directory, wanted, accept=accept)
+    config = plan.config
+    with closing(backend.open(plan)) as model, held(directory):
         saved, progress, notes = open_checkpoint(directory)
         if progress.step >= config.train.steps:
             if backend.is_finished(directory, progress.step):
@@ -190,26 +192,26 @@ def resume(
             notes.append(f"from step {progress.step + 1} on with other settings: {'; '.join(changed)}")
             note_changes(directory, progress.step, changed)
         if any(line.startswith("method.") for line in changed):
-            model.learner.updates = progress.learner.get("updates", 0)  # another objective remembers other things
+            model.learner.updates = progress.learner.get("updates", 0)  # another objective has other memories
         elif progress.learner:
             model.learner.load_state_dict(progress.learner)
-        describe(directory, config, str(model.learner.objective))
+        describe(directory, plan)
         trackers = Trackers.open(directory, config, progress.step, view.say)
-        return Loop(model, config, OpenRun(directory, config, trackers), view, progress).run(notes)
+        return Loop(model, plan, OpenRun(directory, trackers), view, progress).run(notes)
 
 
 class Loop:
     """A run between its first step and its last."""
 
-    def __init__(self, model: Backend, config: Config, records: OpenRun, view: View, progress: Progress) -> None:
-        self.model, self.config, self.records, self.view = model, config, records, view
-        self.learner = model.learner
+    def __init__(self, model: Backend, plan: Plan, records: OpenRun, view: View, progress: Progress) -> None:
+        self.model, self.plan, self.records, self.view = model, plan, records, view
+        self.config, self.learner = plan.config, model.learner
         self.number, self.cursor, self.sizes = progress.step, progress.cursor, progress.sizes
         self.interrupt = Interrupt()
 
     def run(self, notes: list[str]) -> Outcome:
-        """To the end, or to an interrupt."""
-        config, directory, objective = self.config, self.records.path, self.learner.objective
+        """Trains to the end, or to an interrupt."""
+        config, directory, objective = self.config, self.records.path, self.plan.objective
         notes = [*notes, *warnings(objective, config, self.model.host)]
         self.view.start(about(config, self.model.about(), str(objective)), directory, self.number, notes)
         try:
@@ -251,7 +253,7 @@ class Loop:
         self.end({**rollout_metrics(experience), **step_metrics(step)}, clock)
 
     def learn(self, experience: Experience, tracer: Tracer) -> Step | None:
-        """Credit, once and on whole groups; then the updates. None where no group is left to learn from."""
+        """Gives credit once, on whole groups, then updates; None where no group is left to learn from."""
         kept, rollouts, options = experience.kept, experience.rollouts, self.config.train
         everything = experience.everything() if self.learner.memory else None
         if kept is None or rollouts is None:
@@ -264,15 +266,13 @@ class Loop:
             step = self.learner.begin(rollouts, drawn=everything)
             self.model.improve(step, kept, tracer)
         except NotFinite as error:
-            raise NotFinite(
-                f"step {self.number + 1}, {error}; the run can go on from its last checkpoint: {REMEDY}"
-            ) from error
+            raise NotFinite(f"step {self.number + 1}, {error}; {REMEDY}") from error
         for why in step.statistics.skipped:
             self.view.say(f"step {self.number + 1}: skipped {why}")
         return step
 
     def write(self, experience: Experience, step: Step | None, tracer: Tracer) -> None:
-        """Responses, traces, and on request the whole batch with what the policy says of it after the updates."""
+        """Writes responses, traces, and on request the whole batch with the policy's scores after the updates."""
         number, words, kept = self.number, self.model.vocabulary, experience.kept
         if _due(number, self.config.output.rollouts_every) and kept is not None and step is not None:
             policy = self.model.judge(step.rollouts, kept)
@@ -284,19 +284,17 @@ class Loop:
             self.records.trace.write(record)
 
     def skip(self, error: NotFinite, clock: Clock) -> None:
-        """A rollout batch that was not sampled or not rewarded with numbers teaches nothing, if the run goes on."""
+        """Leaves out a rollout batch whose sampling or rewards were not finite, unless the run is to stop there."""
         self.number, train = self.number + 1, self.config.train
         if train.nonfinite == "stop":
-            raise NotFinite(
-                f"step {self.number}, rollouts: {error}; the run can go on from its last checkpoint: {REMEDY}"
-            ) from error
+            raise NotFinite(f"step {self.number}, rollouts: {error}; {REMEDY}") from error
         self.view.say(f"step {self.number}: skipped the rollout batch: {error}")
         self.cursor += self.config.rollout.prompts
         unknown = dict.fromkeys(("reward", "accuracy", "entropy", "length"), math.nan)
         self.end({**unknown, **step_metrics(None), "skipped_updates": train.epochs * train.minibatches}, clock)
 
     def end(self, metrics: dict[str, float], clock: Clock) -> None:
-        """The end of every step, whether it learned or was skipped: what is due of evaluation and checkpoint."""
+        """Ends every step, learned or skipped, with the evaluation and the checkpoint that are due."""
         config, number = self.config, self.number
         if config.evaluate.problems and (number == config.train.steps or _due(number, config.evaluate.every)):
             with clock.part("evaluation"):
@@ -312,15 +310,16 @@ class Loop:
             return self.model.evaluate()
 
     def room(self, doing: str, settings: str) -> AbstractContextManager[None]:
-        """For what takes much memory, and by which settings less."""
+        """Names the settings that take less memory where there is not enough."""
         host = self.model.host
         again = f"go on from the last checkpoint with {host.again(self.records.path)} --accept-changes --set ..."
         return enough_memory(doing, f"lower {settings}, and {again if host.changeable else 'start a new run'}")
 
     def save(self) -> None:
         state, records = cast(LearnerState, self.learner.state_dict()), self.records
-        self.model.save(records.path, Progress(self.number, self.cursor, state, records.sizes(), records.settings))
-        checkpoint.prune(records.path, records.keep, self.number)
+        progress = Progress(self.number, self.cursor, state, records.sizes(), self.plan.settings)
+        self.model.save(records.path, progress)
+        checkpoint.prune(records.path, self.config.output.keep, self.number)
 
 
 def _due(step: int, every: int) -> bool:

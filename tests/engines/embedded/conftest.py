@@ -57,7 +57,7 @@ def double_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def coin(monkeypatch: pytest.MonkeyPatch) -> Coin:
     """Every run of the test gets this task, whatever its recipe says."""
     task = Coin()
-    monkeypatch.setattr("tokenpo.engines.embedded.engine.make_task", lambda name, options, seed: task)
+    monkeypatch.setattr("tokenpo.recipe.plan.make_task", lambda name, options, seed: task)
     return task
 
 

@@ -15,6 +15,7 @@ from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.models import Sampling, sample
+from tokenpo.recipe.plan import Plan
 
 LENGTH = 6
 
@@ -40,7 +41,7 @@ def one_by_one(engine, experience, plan: Continuations, cursor: int) -> tuple[to
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, small, coin, tmp_path) -> None:
     """Whatever stands beside it; shared prefixes once; gains are made of these values."""
-    engine = build_engine(small(tmp_path / "run"))
+    engine = build_engine(Plan(small(tmp_path / "run")))
     plan = Continuations(EveryTokens(2), count)
     seen = collect(engine.config, engine.lm, engine.task, 8, None, plan)
     value, tokens = one_by_one(engine, seen, plan, 8)
@@ -57,7 +58,7 @@ def test_what_is_drawn_is_what_one_call_for_each_prefix_draws(count, small, coin
 
 
 def test_without_a_plan_nothing_is_drawn(small, coin, tmp_path) -> None:
-    engine = build_engine(small(tmp_path / "run"))
+    engine = build_engine(Plan(small(tmp_path / "run")))
     seen = collect(engine.config, engine.lm, engine.task, 0, None)
     assert seen.rollouts.gain is None
     assert seen.continued == 0
@@ -93,4 +94,4 @@ def test_a_gain_without_a_plan_is_refused_before_a_run(small, coin, tmp_path) ->
         "def mine():\n    return dataclasses.replace(tokenpo.method('dapo'), name='mine', credit=Bought())\n"
     )
     with pytest.raises(Exception, match=r"mine needs gain, which the embedded engine does not provide.*Continuations"):
-        build_engine(small(tmp_path / "run", method={"name": f"{file}:mine"}))
+        build_engine(Plan(small(tmp_path / "run", method={"name": f"{file}:mine"})))

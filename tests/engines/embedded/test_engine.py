@@ -19,6 +19,7 @@ from tokenpo.engines.embedded.updates import Trainer
 from tokenpo.methods import METHODS, method
 from tokenpo.recipe.config import Config, parse_config
 from tokenpo.recipe.objective import build_objective, warnings
+from tokenpo.recipe.plan import Plan
 
 
 def recipe(**sections) -> Config:
@@ -49,12 +50,12 @@ def test_a_need_that_the_engine_cannot_meet_is_refused():
 
 def test_the_reference_is_the_model_before_training(small, coin, tmp_path):
     config = small(tmp_path / "run", method={"name": "grpo", "beta": 0.5}, evaluate={"problems": 0})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     assert engine.reference is not None
     assert engine.reference.model is not engine.lm.model
     train(config, SilentView())
     free = small(tmp_path / "free", method={"name": "grpo", "beta": 0.0}, evaluate={"problems": 0})
-    assert build_engine(free).reference is None
+    assert build_engine(Plan(free)).reference is None
     train(free, SilentView())
     a, b = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "free"))
     assert a != b
@@ -66,7 +67,7 @@ def test_lora_trains_adapters_against_their_own_base(small, coin, tmp_path):
 
     lora = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}}
     config = small(tmp_path / "run", model=lora, method={"name": "grpo", "beta": 0.1}, evaluate={"problems": 0})
-    assert build_engine(config).reference is None
+    assert build_engine(Plan(config)).reference is None
     assert train(config, SilentView()).finished
     before, after = load(config.model.path).model, load(tmp_path / "run" / "model").model
     changed = [
@@ -169,7 +170,7 @@ def test_the_reference_keeps_saying_what_the_first_policy_said(lora, small, coin
         pytest.importorskip("peft")
     adapters = {"lora": {"rank": 2, "targets": ["q_proj", "v_proj"]}} if lora else {}
     config = small(tmp_path, model=adapters, method={"name": "grpo", "beta": 0.1})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     forward = Trainer.of(config, engine.lm, engine.objective).forward
     experience = collect(config, engine.lm, engine.task, 0, None)
     with torch.no_grad():

@@ -11,6 +11,7 @@ from tokenpo.base.intervals import mean_of_numbers, mean_of_shares, wilson
 from tokenpo.core.seeds import keyed_seed
 from tokenpo.engines.embedded.engine import Engine, build_engine
 from tokenpo.models import Sampling
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs import evaluation
 from tokenpo.runs.rollouts.draw import draw
 
@@ -20,7 +21,7 @@ def evaluate(engine: Engine) -> evaluation.Evaluation:
 
 
 def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_path):
-    engine = build_engine(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 8}))
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 8})))
     first, second = evaluate(engine), evaluate(engine)
     assert first == second
     assert {split for split, _, _ in coin.seen} == {"test"}
@@ -29,18 +30,18 @@ def test_evaluation_is_on_the_test_split_and_repeats_itself(small, coin, tmp_pat
     assert (first.problems, first.k) == (7, 4)
     assert first.sampled.value * 28 == pytest.approx(round(first.sampled.value * 28))
     assert first.metrics()["eval/avg"] == first.sampled.value
-    whole = build_engine(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000}))
+    whole = build_engine(Plan(small(tmp_path, evaluate={"problems": 7, "samples": 4, "rows": 1000})))
     assert evaluate(whole) == first
 
 
 def test_greedy_alone_is_possible(small, coin, tmp_path):
-    result = evaluate(build_engine(small(tmp_path, evaluate={"problems": 3, "samples": 0})))
+    result = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 3, "samples": 0}))))
     assert set(result.metrics()) == {"eval/accuracy", "eval/low", "eval/high", "eval/length"}
     assert "avg@" not in str(result)
 
 
 def test_a_finite_test_split_is_not_counted_twice(small, coin, tmp_path):
-    engine = build_engine(small(tmp_path, evaluate={"problems": 50, "samples": 2}))
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 50, "samples": 2})))
     object.__setattr__(engine.task, "test_size", 4)
     result = evaluate(engine)
     assert result.problems == 4
@@ -62,7 +63,7 @@ def graded(monkeypatch, coin, reward):
 def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monkeypatch):
     """0.1 a token: the mean greedy reward is a tenth of the mean length. Samples: the mean of the problems' means."""
     graded(monkeypatch, coin, lambda length: length / 10)
-    engine = build_engine(small(tmp_path, evaluate={"problems": 5, "samples": 3, "rows": 6}))
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 3, "rows": 6})))
     lengths = [
         draw(engine.lm, coin, "test", i, 1, 3, Sampling(6, 1.0, keyed_seed(5, "evaluation"))).mask.sum(1)
         for i in range(5)
@@ -82,20 +83,20 @@ def test_graded_rewards_have_a_mean_beside_accuracy(small, coin, tmp_path, monke
     assert told["eval/reward"] == result.reward.value
     assert f"greedy reward {result.reward.value:.3f}" in str(result)
     assert f"sampled reward {result.sampled_reward.value:.3f} ({ends[0]:.3f} to {ends[1]:.3f})" in str(result)
-    greedy = evaluate(build_engine(small(tmp_path, evaluate={"problems": 5, "samples": 0})))
+    greedy = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 5, "samples": 0}))))
     assert greedy.reward == result.reward and greedy.sampled_reward is None
 
 
 def test_rewards_that_all_agree_have_no_interval(small, coin, tmp_path, monkeypatch):
     graded(monkeypatch, coin, lambda length: 0.3)
-    result = evaluate(build_engine(small(tmp_path, evaluate={"problems": 3, "samples": 2})))
+    result = evaluate(build_engine(Plan(small(tmp_path, evaluate={"problems": 3, "samples": 2}))))
     assert result.reward is not None and math.isnan(result.reward.low) and math.isnan(result.reward.high)
     assert "greedy reward 0.300, avg@2" in str(result)
 
 
 def test_problems_that_agree_are_no_proof(small, coin, tmp_path, monkeypatch):
     """0 of 4: the spread over problems is 0, the interval of a proportion is not."""
-    engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 2}))
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 2})))
     monkeypatch.setattr("tokenpo.runs.rollouts.draw.Draw.correct", lambda piece: torch.zeros(len(piece.problems) * 2))
     result = evaluate(engine)
     assert (result.sampled.low, result.sampled.high) == wilson(0, 4)
@@ -104,7 +105,7 @@ def test_problems_that_agree_are_no_proof(small, coin, tmp_path, monkeypatch):
 
 def test_the_interval_over_problems_is_that_of_the_package(small, coin, tmp_path, monkeypatch):
     """Resampled by the seed of the run, exact thirds, and no random number of anybody else's is drawn."""
-    engine = build_engine(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6}))
+    engine = build_engine(Plan(small(tmp_path, evaluate={"problems": 4, "samples": 3, "rows": 6})))
     right = iter([torch.tensor([1.0, 0, 0, 1, 1, 1]), torch.tensor([0.0, 0, 0, 1, 0, 0])])
     monkeypatch.setattr("tokenpo.runs.rollouts.draw.Draw.correct", lambda piece: next(right))
     assert engine.config.seed == 5

@@ -10,6 +10,7 @@ from tokenpo.base.errors import Unsupported
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.engine import build_engine, with_optional_inputs
 from tokenpo.engines.embedded.loop import train
+from tokenpo.recipe.plan import Plan
 
 INPUTS = {
     "tw_grpo": "divergence",
@@ -61,5 +62,5 @@ def test_a_run_sees_what_a_naive_recomputation_gives(method, small, coin, tmp_pa
 def test_influence_of_a_head_that_is_not_linear_is_refused_before_a_run(small, coin, tmp_path, monkeypatch):
     monkeypatch.setattr("tokenpo.engines.embedded.facts.has_plain_head", lambda lm: False)
     with pytest.raises(Unsupported, match=r"influence is defined for a linear head.*Qwen3ForCausalLM"):
-        build_engine(small(tmp_path / "run", method={"name": "thr"}))
-    assert build_engine(small(tmp_path / "run", method={"name": "tw_grpo"})).objective.name == "tw_grpo"
+        build_engine(Plan(small(tmp_path / "run", method={"name": "thr"})))
+    assert build_engine(Plan(small(tmp_path / "run", method={"name": "tw_grpo"}))).objective.name == "tw_grpo"

@@ -16,12 +16,13 @@ from tokenpo.base.interrupt import Interrupt
 from tokenpo.cli.main import main
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs.directory import describe
 
 SCRIPT = """
 import importlib.util, os, signal, sys
 import torch
-import tokenpo.engines.embedded.engine as engine
+import tokenpo.recipe.plan as plan
 from tokenpo.cli.main import main
 
 sys.path.insert(0, os.path.abspath(os.path.join(sys.argv[1], *[".."] * 3)))  # as tests/conftest.py does
@@ -39,7 +40,7 @@ class Impatient(fixtures.Coin):
         return super().score(*arguments)
 
 torch.set_num_threads(1)
-engine.make_task = lambda name, options, seed: Impatient()
+plan.make_task = lambda name, options, seed: Impatient()
 sys.exit(main(["train", sys.argv[2]]))
 """
 
@@ -50,7 +51,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(small, coin, tmp_path, capsys):
     config = small(tmp_path / "twice", evaluate={"problems": 0}, method={"name": "hapo"})
     recipe = tmp_path / "described"
     recipe.mkdir()
-    describe(recipe, config, "")
+    describe(recipe, Plan(config))
     fixtures = Path(__file__).with_name("conftest.py")
     command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -78,7 +79,7 @@ def test_ctrl_c_that_takes_the_reader_of_the_output_too_saves(small, coin, tmp_p
     config = small(tmp_path / "run", evaluate={"problems": 0})
     recipe = tmp_path / "described"
     recipe.mkdir()
-    describe(recipe, config, "")
+    describe(recipe, Plan(config))
     fixtures = Path(__file__).with_name("conftest.py")
     command = [sys.executable, "-c", SCRIPT, str(fixtures), str(recipe / "recipe.toml")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -93,7 +94,7 @@ def test_a_terminal_that_is_closed_saves(small, coin, tmp_path):
     config = small(tmp_path / "run", evaluate={"problems": 0}, train={"steps": 100_000})
     recipe = tmp_path / "described"
     recipe.mkdir()
-    describe(recipe, config, "")
+    describe(recipe, Plan(config))
     script = SCRIPT.replace("self.batches == 3", "False")
     command = [sys.executable, "-c", script, str(Path(__file__).with_name("conftest.py")), str(recipe / "recipe.toml")]
     process, terminal = pty.fork()
@@ -153,10 +154,10 @@ def test_an_interrupt_in_the_first_batch_leaves_one_line_of_the_first_evaluation
 
         seen_train = False
 
-    monkeypatch.setattr("tokenpo.engines.embedded.engine.make_task", lambda *_: Impatient())
+    monkeypatch.setattr("tokenpo.recipe.plan.make_task", lambda *_: Impatient())
     outcome = train(small(tmp_path / "run"), SilentView())
     assert (outcome.steps, outcome.finished) == (0, False)
-    monkeypatch.setattr("tokenpo.engines.embedded.engine.make_task", lambda *_: coin)
+    monkeypatch.setattr("tokenpo.recipe.plan.make_task", lambda *_: coin)
     assert resume(tmp_path / "run", SilentView()).finished
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps == [0, 1, 2, 3, 4]

@@ -22,6 +22,7 @@ from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs.evaluation import evaluate
 from tokenpo.runs.tracer import Tracer
 from tokenpo.tasks import Score
@@ -45,16 +46,17 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
     The broken update leaves weights and moments as they were, and the other one moves them.
     """
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": nonfinite, "micro_rows": 1000})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     start = {name: x.detach().clone() for name, x in engine.lm.model.named_parameters()}
     ordinary, chance, broken = Forward._passes, random.Random(0), {"logits": 0, "gradient": 0}
     for name in tokenpo.methods.METHODS:
         kind, bad = chance.choice(list(broken)), chance.choice(BAD)
         objective = tokenpo.method(name)
-        engine = dataclasses.replace(engine, objective=objective, reference=engine.lm)
+        engine = dataclasses.replace(engine, reference=engine.lm)
         trainer = Trainer.of(config, engine.lm, objective)
-        rollouts = with_optional_inputs(engine, trainer.forward, experience.rollouts, experience.kept)
+        facts, kept = experience.rollouts, experience.kept
+        rollouts = with_optional_inputs(engine, trainer.forward, facts, kept, objective.needs)
         if (plan := objective.continuations) is not None:  # as if half of the continuations were right
             gain = plan.gain(rollouts, plan.at(rollouts), torch.full_like(rollouts.old_logprob, 0.5))
             rollouts = dataclasses.replace(rollouts, gain=gain)
@@ -74,7 +76,7 @@ def test_no_method_lets_a_number_that_is_not_finite_into_the_weights(small, coin
         with monkeypatch.context() as patch:
             patch.setattr(Forward, "_passes", passes)
             words = r"Policy\.logprob\[\d+, \d+\] is" if kind == "logits" else "gradient of model"
-            arguments = (trainer, step, experience.kept.prompts, Tracer(0))
+            arguments = (trainer, step, kept.prompts, Tracer(0))
             if nonfinite == "stop":
                 with pytest.raises(NotFinite, match=rf"update \d of \d: .*{words}"):
                     improve(*arguments)
@@ -125,7 +127,7 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path,
     """The first of two updates breaks in its second micro-batch: weights, moments and statistics are those of the
     second update alone."""
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": 2})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     rollouts, prompts = experience.rollouts, experience.kept.prompts
     start = [x.detach().clone() for x in engine.lm.model.parameters()]
@@ -164,7 +166,7 @@ def test_an_update_skipped_half_way_leaves_nothing_behind(small, coin, tmp_path,
 def test_a_loss_that_is_no_number_is_not_learned_from(small, coin, tmp_path, monkeypatch):
     """Its gradient may be finite all the same."""
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     trainer = Trainer.of(config, engine.lm, engine.objective)
     monkeypatch.setattr(Statistics, "loss", math.nan)
@@ -196,7 +198,7 @@ class Root(Penalty):
 @pytest.mark.parametrize("micro", [2, 1000])
 def test_a_part_that_breaks_the_loss_is_named_with_the_place_in_the_rollout_batch(small, coin, tmp_path, micro):
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip", "micro_rows": micro})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     rollouts, row = experience.rollouts, 5
     token = int(rollouts.mask[row].sum()) - 1
@@ -213,7 +215,7 @@ def test_a_part_that_breaks_the_loss_is_named_with_the_place_in_the_rollout_batc
 
 def test_a_part_that_breaks_the_gradient_is_named(small, coin, tmp_path):
     config = small(tmp_path, rollout=ROLLOUT)
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     objective = dataclasses.replace(tokenpo.method("grpo"), penalties=(Root(),))
     trainer = Trainer.of(config, engine.lm, objective)
@@ -269,7 +271,7 @@ def test_a_skipped_rollout_batch_is_evaluated_and_saved_where_that_is_due(small,
 def test_an_evaluation_that_is_not_finite_ends_a_run_that_skips(small, coin, tmp_path, monkeypatch):
     """Broken weights: every rollout batch is skipped, and nothing can be told of what is held out."""
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"})
-    engine, real, calls = build_engine(config), evaluate, iter(range(100))
+    engine, real, calls = build_engine(Plan(config)), evaluate, iter(range(100))
 
     def broken(config, lm, task):
         found = real(config, lm, task)
@@ -310,7 +312,7 @@ def test_logits_that_nothing_can_be_drawn_from(vocabulary, bad):
 
 def test_broken_weights_are_named_while_sampling_and_after_an_update(small, coin, tmp_path, monkeypatch):
     config = small(tmp_path, rollout=ROLLOUT, train={"nonfinite": "skip"}, evaluate={"problems": 0})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     with torch.no_grad():
         engine.lm.model.get_input_embeddings().weight[40:] = float("nan")
     monkeypatch.setattr("tokenpo.engines.embedded.loop.build_engine", lambda config: engine)

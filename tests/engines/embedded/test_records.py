@@ -12,6 +12,7 @@ import torch
 
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import train
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs.directory import describe
 from tokenpo.runs.read import read_trace
 from tokenpo.runs.records import rollout_metrics
@@ -71,9 +72,8 @@ def test_what_feeds_several_updates_is_told_by_lag(small, coin, tmp_path):
 def test_the_config_is_the_first_file_of_a_run(small, tmp_path, monkeypatch):
     """A directory that holds it can be resumed; one that holds others and not it could neither be resumed nor begun."""
     names: list[str] = []
-    for module in ("directory", "inputs"):
-        monkeypatch.setattr(f"tokenpo.runs.{module}.write_whole", lambda path, text: names.append(path.name))
-    describe(tmp_path, small(tmp_path / "run"), "grpo")
+    monkeypatch.setattr("tokenpo.runs.directory.write_whole", lambda path, text: names.append(path.name))
+    describe(tmp_path, Plan(small(tmp_path / "run")))
     assert names[0] == "config.json" and len(names) == 5
 
 

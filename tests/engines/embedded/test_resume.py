@@ -17,9 +17,10 @@ from tokenpo.base.errors import TokenPOError
 from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.loop import resume, train
 from tokenpo.recipe.config import Output, differences, parse_config
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs import checkpoint
 from tokenpo.runs.checkpoint import Progress
-from tokenpo.runs.directory import LOGS, describe, new_directory, resumed_config
+from tokenpo.runs.directory import LOGS, describe, new_directory, resumed
 
 
 class Crash(SilentView):
@@ -134,12 +135,12 @@ def test_other_files_under_the_same_name_are_refused(name, small, tmp_path, mode
     run, train_ = tmp_path / "run", {"steps": 2}
     config = small(run, task={"name": "files", "options": options}, model={"path": str(model)}, train=train_)
     train(config, SilentView())
-    assert resumed_config(run, None) == (config, [])
+    assert resumed(run, None) == (Plan(config), [])
     file = files.get(name, model / "config.json")
     file.write_text(file.read_text() + "\n")
     with pytest.raises(TokenPOError, match=rf"\(contents of {name}: \w+ -> \w+\): leave settings and files as they"):
         resume(run, SilentView())
-    _, changed = resumed_config(run, config, accept=True)
+    _, changed = resumed(run, config, accept=True)
     assert [line.partition(":")[0] for line in changed] == [f"contents of {name}"]
 
 
@@ -162,11 +163,11 @@ def test_an_edited_config_is_another_config(small, coin, tmp_path):
 
 
 def test_a_config_edited_before_the_first_checkpoint_is_another_config(small, tmp_path):
-    describe(tmp_path, small(tmp_path), "")
+    describe(tmp_path, Plan(small(tmp_path)))
     edited = json.loads((tmp_path / "config.json").read_text()) | {"seed": 6}
     (tmp_path / "config.json").write_text(json.dumps(edited))
     with pytest.raises(TokenPOError, match=r"another config \(seed: 5 -> 6\)"):
-        resumed_config(tmp_path, None)
+        resumed(tmp_path, None)
 
 
 def test_what_was_accepted_stays_accepted(small, coin, tmp_path):
@@ -242,29 +243,29 @@ FREE = {"train.steps": 9, "output.keep": 5, "output.checkpoint_every": 3, "outpu
 @pytest.mark.parametrize("name", [*REFUSED, *FREE])
 def test_only_steps_and_output_may_change(name, small, tmp_path):
     config = small(tmp_path)
-    describe(tmp_path, config, "")
+    describe(tmp_path, Plan(config))
     raw = config.model_dump()
     place, _, key = name.rpartition(".")
     (raw[place] if place else raw)[key] = (REFUSED | FREE)[name]
     wanted = parse_config(raw, "test")
     assert [line.partition(":")[0] for line in differences(config, wanted)] == [name]
     if name in FREE:
-        assert resumed_config(tmp_path, wanted) == (wanted, [])
+        assert resumed(tmp_path, wanted) == (Plan(wanted), [])
         return
     with pytest.raises(TokenPOError, match=rf"cannot be resumed with another config \({re.escape(name)}: .*--accept"):
-        resumed_config(tmp_path, wanted)
+        resumed(tmp_path, wanted)
 
 
 def test_a_run_is_resumed_where_it_is(small, tmp_path):
     """Another directory would hold nothing of it, and its config.json would name a place where it is not."""
     run = tmp_path / "run"
     run.mkdir()
-    describe(run, small(run), "")
+    describe(run, Plan(small(run)))
     with pytest.raises(TokenPOError, match=r"is resumed where it is, not in .*other: leave out --out"):
-        resumed_config(run, small(tmp_path / "other"))
+        resumed(run, small(tmp_path / "other"))
     moved = run.rename(tmp_path / "moved")
     for wanted in (None, small(run), small(moved), small(moved / ".." / "moved")):
-        assert resumed_config(moved, wanted)[1] == []
+        assert resumed(moved, wanted)[1] == []
 
 
 def test_a_damaged_checkpoint_is_passed_over(small, coin, tmp_path):
@@ -335,7 +336,7 @@ def test_a_checkpoint_cuts_no_file_but_the_logs(sizes, small, coin, tmp_path):
     victim = tmp_path / "victim.txt"
     victim.write_text("years of work")
     (tmp_path / "run").mkdir()
-    describe(tmp_path / "run", small(tmp_path / "run"), "")
+    describe(tmp_path / "run", Plan(small(tmp_path / "run")))
     checkpoint.begin(tmp_path / "run", Progress(sizes=sizes))
     with pytest.raises(TokenPOError, match=r"state\.json is damaged: it gives sizes for .*; remove "):
         resume(tmp_path / "run", SilentView())

@@ -9,13 +9,14 @@ from tokenpo.cli.view import SilentView
 from tokenpo.engines.embedded.engine import build_engine
 from tokenpo.engines.embedded.loop import train
 from tokenpo.engines.embedded.rollout import collect
+from tokenpo.recipe.plan import Plan
 
 DYNAMIC = {"dynamic_sampling": True, "max_extra_batches": 2}
 
 
 def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
     config = small(tmp_path)
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 8, None)
     rollouts, kept = experience.rollouts, experience.kept
     assert rollouts.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
@@ -33,7 +34,7 @@ def test_a_rollout_batch_holds_the_facts_of_the_sampler(small, coin, tmp_path):
 
 def test_a_problem_gets_the_same_responses_in_any_batch(small, coin, tmp_path):
     config = small(tmp_path)
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     early = collect(config, engine.lm, engine.task, 0, None).kept
     late = collect(config, engine.lm, engine.task, 2, None).kept
     assert early.completions[8:] == late.completions[:8]
@@ -42,7 +43,7 @@ def test_a_problem_gets_the_same_responses_in_any_batch(small, coin, tmp_path):
 def test_dynamic_sampling_refills_until_the_batch_is_full(small, coin, tmp_path):
     coin.settled = 2
     config = small(tmp_path, rollout={**DYNAMIC, "max_extra_batches": 8})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     reward = experience.rollouts.reward.view(4, 4)
     assert all(row.unique().numel() == 2 for row in reward)
@@ -65,7 +66,7 @@ def test_dynamic_sampling_refills_until_the_batch_is_full(small, coin, tmp_path)
 def test_dynamic_sampling_stops_at_its_cap(small, coin, tmp_path, cap):
     coin.settled = 1
     config = small(tmp_path, rollout={**DYNAMIC, "max_extra_batches": cap})
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     experience = collect(config, engine.lm, engine.task, 0, None)
     assert [count for _, _, count in coin.seen] == [4] * (1 + cap)
     assert (experience.rollouts, experience.discarded) == (None, 1.0)

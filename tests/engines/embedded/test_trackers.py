@@ -191,7 +191,7 @@ def test_tensorboard_hides_the_steps_that_are_made_again(tmp_path):
 
 
 def test_what_is_not_installed_is_named_before_anything_is_loaded(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenpo.engines.embedded.engine.load_model", lambda config: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("tokenpo.recipe.plan.Plan.load_model", lambda config: pytest.fail("a model was loaded"))
     monkeypatch.setattr("tokenpo.runs.trackers.find_spec", lambda name: None)
     for name, extra in (("tensorboard", "track"), ("trackio", "trackio"), ("wandb", "wandb")):
         with pytest.raises(Unsupported, match=rf"names {name}, .*: pip install 'tokenpo\[{extra}\]', or take it out"):

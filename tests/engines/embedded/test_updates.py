@@ -17,6 +17,7 @@ from tokenpo.engines.embedded.forward import Forward
 from tokenpo.engines.embedded.rollout import collect
 from tokenpo.engines.embedded.updates import Trainer, _descend, gradients, improve
 from tokenpo.recipe.config import Train
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs.tracer import Tracer
 from tokenpo.runs.updates import learning_rate
 
@@ -33,7 +34,7 @@ def make(small, tmp_path, coin, double_dir):
         model = {"dtype": dtype, **({"path": str(double_dir)} if dtype == "float64" else {})}
         chosen = {"name": method, **options}
         config = small(tmp_path, method=chosen, model=model, rollout=rollout, train={"ratio_tolerance": tolerance})
-        engine = build_engine(config)
+        engine = build_engine(Plan(config))
         experience = collect(config, engine.lm, engine.task, 0, None, engine.objective.continuations)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():

@@ -19,6 +19,7 @@ from tokenpo.engines.embedded.updates import improve
 from tokenpo.engines.tinker import Trainer, rollouts
 from tokenpo.models.directory import ASSETS
 from tokenpo.recipe.config import parse_config
+from tokenpo.recipe.plan import Plan
 from tokenpo.runs.rollouts.experience import Experience
 from tokenpo.runs.tracer import Tracer
 
@@ -37,7 +38,7 @@ ADAM = {"lr": 1e-3, "eps": 1e-4, "grad_clip": None}
 def batch() -> Experience:
     """Eight problems, four responses each, by the package's own sampler."""
     config = recipe("grpo")
-    engine = build_engine(config)
+    engine = build_engine(Plan(config))
     return collect(config, engine.lm, engine.task, 0, None)
 
 
@@ -88,7 +89,7 @@ def facts(batch: Experience, method: str) -> tokenpo.Rollouts:
 def test_updates_are_the_embedded_engines(method: str, batch: Experience) -> None:
     """Loss, gradients, weights and metrics of two epochs of two minibatches, sent in chunks of five sequences."""
     config, given, prompts = recipe(method), facts(batch, method), batch.kept.prompts
-    embedded = Embedded.of(config, build_engine(config).lm, tokenpo.method(method))
+    embedded = Embedded.of(config, build_engine(Plan(config)).lm, tokenpo.method(method))
     expected = Seen()
     embedded.optimizer.register_step_pre_hook(lambda *_: expected(embedded))
     for _ in range(2):

@@ -16,6 +16,7 @@ from tokenpo.evidence.compare.plan import make_plan, pairs, parse_methods
 from tokenpo.recipe.config import differences, load_config
 from tokenpo.recipe.files import find_recipe
 from tokenpo.recipe.hosts import HOSTS, TINKER
+from tokenpo.recipe.plan import Plan
 
 
 def entries(text):
@@ -175,7 +176,7 @@ def test_equal_seeds_share_weights_problems_and_randomness(plan, lora):
     made = plan(methods, 2, ["model.lora.rank=2"] if lora else [])
     first, weights = {}, {}
     for run in made.runs:
-        engine = build_engine(run.config)
+        engine = build_engine(Plan(run.config))
         with closing(engine.task):
             drawn = collect(run.config, engine.lm, engine.task, 0, None).drawn[0]
             later = [problem.prompt for problem in engine.task.problems("train", 2, 20)]

@@ -28,7 +28,7 @@ from ...methods.rloo import LeaveOneOut
 from ...models import Sampling
 from ...recipe.hosts import EMBEDDED
 from ...runs import checkpoint
-from ...runs.directory import require_host, resumed_config
+from ...runs.directory import require_host, resumed
 from ...runs.rollouts.draw import Draw, draw
 from ...runs.rollouts.experience import facts
 from ...runs.tracer import Tracer
@@ -76,7 +76,8 @@ class AtCheckpoint:
                 "their rollouts: leave out methods that read gain"
             )
         require_host(run, EMBEDDED)
-        config, _ = resumed_config(run, None)
+        plan, _ = resumed(run, None)
+        config = plan.config
         if config.rollout.group_size < 2:
             raise TokenPOError(f"{run} has groups of one response: a gradient of the reward takes 2 or more of each")
         group = config.rollout.group_size
@@ -86,7 +87,7 @@ class AtCheckpoint:
                     f"{name} is {given}: give a multiple of {least}, as {REPLICATES} replicates share it"
                 )
         self._batches, self._problems = batches // REPLICATES, rollouts // (REPLICATES * group)
-        self.run, self.engine, self._needs = run, build_engine(config, needs), needs
+        self.run, self.engine, self._needs = run, build_engine(plan, needs), needs
         self.trainer = Trainer.of(config, self.engine.lm, self.engine.objective)
         path = checkpoint.newest(run)[0] if step is None else checkpoint.of_step(run, step)
         progress = checkpoint.progress_of(path)

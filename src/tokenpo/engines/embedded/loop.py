@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import torch
+
 from ...core.learner import Learner, Step
 from ...core.types import Policy, Rollouts
 from ...models import LanguageModel
 from ...recipe.config import Config
 from ...recipe.hosts import EMBEDDED, Host
+from ...recipe.plan import Plan
 from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress
 from ...runs.evaluation import Evaluation, evaluate
@@ -18,7 +21,7 @@ from ...runs.rollouts.draw import Draw
 from ...runs.rollouts.experience import Experience
 from ...runs.tracer import Tracer
 from ...runs.view import View
-from .engine import Engine, build_engine, judged, with_optional_inputs
+from .engine import Engine, build_engine, with_optional_inputs
 from .rollout import collect
 from .updates import Trainer, improve
 
@@ -44,8 +47,8 @@ class Local:
         self.trainer = Trainer.of(engine.config, engine.lm, engine.objective)
 
     @classmethod
-    def open(cls, config: Config) -> Local:
-        return cls(build_engine(config))
+    def open(cls, plan: Plan) -> Local:
+        return cls(build_engine(plan))
 
     @property
     def learner(self) -> Learner:
@@ -72,8 +75,9 @@ class Local:
     def improve(self, step: Step, kept: Draw, tracer: Tracer) -> None:
         improve(self.trainer, step, kept.prompts, tracer)
 
+    @torch.no_grad()
     def judge(self, rollouts: Rollouts, kept: Draw) -> Policy:
-        return judged(self.trainer.forward, rollouts, kept)
+        return self.trainer.forward.policy(rollouts, kept.prompts)
 
     def evaluate(self) -> Evaluation:
         return evaluate(self.config, self.engine.lm, self.engine.task)

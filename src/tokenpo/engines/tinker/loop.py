@@ -21,6 +21,7 @@ from ...core.types import Policy, Rollouts
 from ...models import Sampling, Vocabulary
 from ...recipe.config import Config
 from ...recipe.hosts import TINKER, Host
+from ...recipe.plan import Plan
 from ...runs import checkpoint, loop
 from ...runs.checkpoint import Progress
 from ...runs.evaluation import Evaluation, evaluated
@@ -31,7 +32,7 @@ from ...runs.tracer import Tracer
 from ...runs.trackers import require_trackers
 from ...runs.updates import learning_rate
 from ...runs.view import View
-from ...tasks import Split, Task, make_task
+from ...tasks import Split, Task
 from . import service
 from .needs import RATIO, accepted, require_one_answer
 from .responses import samples
@@ -69,12 +70,12 @@ class Server:
         self.saved = ""
 
     @classmethod
-    def open(cls, config: Config) -> Server:
-        objective = accepted(config)
+    def open(cls, plan: Plan) -> Server:
+        config, objective = plan.config, accepted(plan)
         require_trackers(config.output.track)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        task = make_task(config.task.name, config.task.options, config.problem_seed)
+        task = plan.make_task()
         try:
             require_one_answer(task)
             return cls(config, objective, task, service.connect(config))

@@ -1,4 +1,4 @@
-"""What a server gives an objective, and what of a recipe it cannot honour; `tinker` itself is not asked."""
+"""What a server provides, and the recipes and methods that it cannot honour; `tinker` itself is not imported."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from ...base.errors import Unsupported
 from ...core.negotiation import negotiate
 from ...core.objective import Objective
 from ...core.ratio_check import HALF_TOLERANCE, RatioCheck
-from ...core.types import OPTIONAL
-from ...recipe.config import Config, Lora
+from ...core.types import FACTS, OPTIONAL
+from ...recipe.config import Lora
 from ...recipe.hosts import TINKER
-from ...recipe.objective import build_objective
-from ...runs.rollouts.experience import CREDITED
+from ...recipe.plan import Plan
 from ...tasks import Task
 from ...tasks.types import ToolTask
 
 ENGINE = TINKER.words
-PROVIDES = CREDITED | {"prompt_logprob", "ref_logprob", "rollout_logprob", "temperature", "token_ids"}
-_LOGITS = (
+# Inputs made of whole distributions or hidden states: the API returns log-probabilities of sampled tokens alone.
+_LOGITS = {name for name, fact in FACTS.items() if fact.formula is not None} | {"influence", "divergence"}
+PROVIDES = OPTIONAL - _LOGITS - {"gain", "version"}
+REMEDIES: dict[str, str] = dict.fromkeys(
+    _LOGITS,
     "the API returns log-probabilities of the sampled tokens and no logits: choose a method that reads no more, or "
-    "train with the embedded engine, TRL or verl"
-)
-REMEDIES: dict[str, str] = dict.fromkeys(OPTIONAL - PROVIDES - {"version"}, _LOGITS) | {
-    "gain": "train with the embedded engine (tokenpo train), which draws the continuations"
-}
+    "train with the embedded engine, TRL or verl",
+) | {"gain": "train with the embedded engine (tokenpo train), which draws the continuations"}
 # Sampler and trainer of a server are two programs, mostly in half precision.
 RATIO = RatioCheck(
     ENGINE,
@@ -34,10 +33,7 @@ RATIO = RatioCheck(
 
 
 def require(objective: Objective) -> None:
-    """
-    Raises:
-        Unsupported: the objective reads what no server gives, or wants tokens sampled at temperatures of their own.
-    """
+    """Raises Unsupported where an objective reads what no server gives, or adapts the temperature token by token."""
     if objective.temperature is not None:
         raise Unsupported(
             f"{objective.name} adapts the temperature from token to token ({objective.temperature!r}), which {ENGINE} "
@@ -46,13 +42,13 @@ def require(objective: Objective) -> None:
     negotiate(objective, PROVIDES, ENGINE, REMEDIES)
 
 
-def accepted(config: Config) -> Objective:
-    """The recipe's objective, where a server can honour the recipe.
+def accepted(plan: Plan) -> Objective:
+    """The plan's objective, where a server can honour the recipe.
 
     Raises:
-        Unsupported: naming the setting, or what the method reads, and what to write instead.
+        Unsupported: naming the setting, or the input that the method reads, and what to write instead.
     """
-    model, lora = config.model, config.model.lora
+    config, model, lora = plan.config, plan.config.model, plan.config.model.lora
     refusals = (
         (
             model.path == "tiny",
@@ -80,16 +76,12 @@ def accepted(config: Config) -> Objective:
     for refused, sentence in refusals:
         if refused:
             raise Unsupported(f"{ENGINE} does not have {sentence}, or leave out --engine tinker")
-    objective = build_objective(config)
-    require(objective)
-    return objective
+    require(plan.objective)
+    return plan.objective
 
 
 def require_one_answer(task: Task) -> None:
-    """
-    Raises:
-        Unsupported: a tool of the task's answers in the middle of a response, which one request cannot hold.
-    """
+    """Raises Unsupported where a tool of the task's answers in the middle of a response: one request cannot hold it."""
     if isinstance(task, ToolTask):
         raise Unsupported(
             f"{ENGINE} samples a response in one request, and the task {task.name} has a tool that answers inside of "

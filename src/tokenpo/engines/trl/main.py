@@ -27,7 +27,7 @@ from ...models.chat import chat_ids
 from ...models.tokens import token_ids
 from ...recipe.config import Config, load_config
 from ...recipe.files import find_recipe
-from ...recipe.model import load_model
+from ...recipe.plan import Plan
 from ...runs.evaluation import evaluate
 from ...runs.trackers import require_trackers
 from ...tasks import make_task, refuse_tool
@@ -160,7 +160,7 @@ def _whole_models() -> Iterator[None]:
 def _evaluated(config: Config, task: Any, path: str) -> dict[str, float]:
     """Held-out accuracy of a model directory, as the embedded engine measures it."""
     at_path = config.model_copy(update={"model": config.model.model_copy(update={"path": path, "lora": None})})
-    result = evaluate(at_path, load_model(at_path), task)
+    result = evaluate(at_path, Plan(at_path).load_model(), task)
     print(f"held-out: {result}", flush=True)
     return result.metrics()
 

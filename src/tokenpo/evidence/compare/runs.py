@@ -26,8 +26,9 @@ from ...base.interrupt import Interrupt
 from ...base.jsonl import last_line
 from ...page.text import visible
 from ...recipe.config import differences, parse_config
-from ...runs import checkpoint, inputs
-from ...runs.directory import STARTED
+from ...recipe.plan import Plan
+from ...runs import checkpoint
+from ...runs.directory import STARTED, changed_inputs
 from ...runs.read import PLACES
 from .plan import PlannedRun
 
@@ -96,7 +97,7 @@ def state(run: PlannedRun) -> State:
     except (ValueError, TypeError, OSError) as error:
         raise TokenPOError(f"{file} cannot be read ({error}): move {run.directory}, or choose another --out") from error
     changed = [line for line in differences(old, run.config) if not line.startswith("output.")]
-    changed += inputs.changed(run.directory, run.config)
+    changed += changed_inputs(run.directory, Plan(run.config))
     if changed:
         raise TokenPOError(
             f"{run.directory} holds a run with another config ({'; '.join(changed)}): give the settings and files that "

@@ -1,0 +1,89 @@
+"""A run before it begins: its config, and all that follows from that, worked out once and handed down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import models as language
+from ..base.files import expanded, fingerprint
+from ..base.user_code import module_file
+from ..core.objective import Objective
+from ..core.seeds import keyed_seed
+from ..models import LanguageModel, LoraOptions
+from ..models.directory import identity, is_local
+from ..tasks import Task, make_task
+from .config import Config
+from .objective import build_objective
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A config, its objective and its model, and what the run depends on; each is found when it is first read."""
+
+    config: Config
+
+    @cached_property
+    def objective(self) -> Objective:
+        """As `build_objective` makes it; whether an engine can honour it is for that engine to say."""
+        return build_objective(self.config)
+
+    @cached_property
+    def model(self) -> str | Path:
+        """The directory of the model, or its name on the hub."""
+        return language.locate(self.config.model.path)
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that the steps depend on: all but `train.steps` and `output`, which a resumed run may change."""
+        settings = self.config.model_dump(mode="json", exclude={"output": True, "train": {"steps"}})
+        return json.loads(json.dumps(settings))
+
+    @cached_property
+    def contents(self) -> Mapping[str, str]:
+        """A hash of every byte of the files of model, task, verifier and method, by the setting that names them.
+
+        Left out are a model of the hub, and a file that is not there: reading it fails with a message of its own. Of
+        a function of the user's it is the file that its path names, without what that imports.
+        """
+        options = self.config.task.options
+        paths = {name: value for name, value in options.items() if name.endswith("path") and isinstance(value, str)}
+        files = {f"task.options.{name}": expanded(value) for name, value in paths.items()}
+        files |= {
+            "task.options.verifier": _code_file(str(options.get("verifier", ""))),
+            "method.name": _code_file(self.config.method.name),
+        }
+        hashes = {name: fingerprint([file]) for name, file in files.items() if file is not None and file.is_file()}
+        if is_local(self.model) and (directory := Path(self.model).expanduser()).is_dir():
+            hashes["model.path"] = identity(directory)
+        return {f"contents of {name}": value for name, value in hashes.items()}
+
+    def load_model(self) -> LanguageModel:
+        """The model with its dtype and adapters, on its device; the adapters' first factors follow from the seed."""
+        options, lora = self.config.model, self.config.model.lora
+        adapters = None
+        if lora is not None:
+            targets = lora.targets if isinstance(lora.targets, str) else tuple(lora.targets)
+            adapters = LoraOptions(lora.rank, lora.alpha, targets)
+        with torch.random.fork_rng():
+            # LoRA's first factors come from the global generator.
+            torch.manual_seed(keyed_seed(self.config.seed, "model"))
+            return language.load(self.model, dtype=options.dtype, device=options.device, lora=adapters)
+
+    def make_task(self) -> Task:
+        """The task; close it in the end."""
+        return make_task(self.config.task.name, self.config.task.options, self.config.problem_seed)
+
+
+def _code_file(name: str) -> Path | None:
+    """The file of "file.py:function" or "package.module:function"; None for a name of ours."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return expanded(place)
+    return module_file(place, [str(Path.cwd())]) if place else None
